@@ -1,0 +1,18 @@
+//! What a Kubernetes object is: its kinds, its schema, its encodings, the values inside it, and
+//! the ways it may be changed.
+//!
+//! Everything above stands on this crate; it stands on nothing of ours. **It may not know** any
+//! IO, any clock, any async runtime, nor who is calling: every function here is a pure function
+//! of its arguments, so that all of it is tested as data.
+//!
+//! An object exists in three forms, and each has its place:
+//! - **bytes** (JSON), as stored, cached and sent: the form that is kept;
+//! - a **tree** (`serde_json::Value`), for work driven by the schema: strict decoding, pruning,
+//!   protobuf, patches, server-side apply, custom resources. It is built for one operation and
+//!   dropped;
+//! - the **typed** form (`k8s-openapi`), for code that knows the kind: controllers, scheduler,
+//!   kubelet, validation.
+//!
+//! [`schema`] is the one description of types that drives every tree operation; a built-in type
+//! and a CustomResourceDefinition's schema are both compiled into it.
+#![forbid(unsafe_code)]

@@ -1,0 +1,32 @@
+//! The one benchmark program: `cargo run --release -p bench -- NAME [--json] [OPTIONS]`.
+//!
+//! A benchmark is a row of [`BENCHES`]; it measures and fills a [`Report`], which is printed as a
+//! table for people or as JSON for machines. Shipped code never depends on this crate.
+mod report;
+
+use report::Report;
+
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    /// Measures; what follows the benchmark's name on the command line is its own.
+    run: fn(&[String], &mut Report),
+}
+
+const BENCHES: &[Bench] = &[];
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let json = arguments.iter().position(|a| a == "--json").map(|i| arguments.remove(i)).is_some();
+    let Some(bench) = arguments.first().and_then(|name| BENCHES.iter().find(|b| b.name == name))
+    else {
+        eprintln!("usage: bench NAME [--json] [OPTIONS]\n");
+        for bench in BENCHES {
+            eprintln!("  {:<10} {}", bench.name, bench.about);
+        }
+        std::process::exit(2);
+    };
+    let mut report = Report::new(bench.name);
+    (bench.run)(&arguments[1..], &mut report);
+    if json { report.print_json() } else { report.print_table() }
+}
