@@ -16,3 +16,8 @@
 //! [`schema`] is the one description of types that drives every tree operation; a built-in type
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
+
+pub mod field;
+pub mod group;
+pub mod quote;
+pub mod status;
