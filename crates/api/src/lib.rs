@@ -19,5 +19,6 @@
 
 pub mod field;
 pub mod group;
+pub mod quantity;
 pub mod quote;
 pub mod status;
