@@ -17,4 +17,9 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+pub mod field;
+pub mod group;
+pub mod quantity;
+pub mod quote;
 pub mod schema;
+pub mod status;
