@@ -17,8 +17,10 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+pub mod codec;
 pub mod field;
 pub mod group;
+pub mod kinds;
 pub mod quantity;
 pub mod quote;
 pub mod schema;

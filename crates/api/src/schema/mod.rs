@@ -142,6 +142,8 @@ pub struct Field {
     /// The list is said to be atomic, not just taken for it: OpenAPI repeats what was said.
     pub declares_kind: bool,
     pub patch: Patch,
+    /// Written even when nobody set it: derived from the rest.
+    pub(crate) always: bool,
 }
 
 /// When the encoder leaves a field out.
@@ -352,6 +354,7 @@ impl Field {
             default: None,
             declares_kind: false,
             patch: Patch::default(),
+            always: false,
         }
     }
 }

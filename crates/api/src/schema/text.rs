@@ -169,7 +169,18 @@ impl Parser {
                 inherited.extend(s.fields.iter().map(|f| Field { number: 0, ..f.clone() }));
             }
         }
+        let mut own = match &self.schema.types[id.0 as usize] {
+            Type::Struct(s) => s.fields.clone(),
+            _ => return,
+        };
+        for field in &mut own {
+            let by_shape = !field.pointer
+                && field.omit == Omit::Empty
+                && crate::codec::is_struct_in_go(self.schema.at(field.ty));
+            field.always = field.omit == Omit::Never || by_shape;
+        }
         if let Type::Struct(s) = &mut self.schema.types[id.0 as usize] {
+            s.fields = own;
             // The struct's own fields come first: on a shared name they win, as in Go.
             s.fields.extend(inherited);
             s.seal();
