@@ -17,8 +17,10 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+pub mod duration;
 pub mod field;
 pub mod group;
 pub mod quantity;
 pub mod quote;
 pub mod status;
+pub mod time;
