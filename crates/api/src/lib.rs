@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod duration;
 pub mod field;
 pub mod group;
 pub mod kinds;
@@ -25,3 +26,4 @@ pub mod quantity;
 pub mod quote;
 pub mod schema;
 pub mod status;
+pub mod time;
