@@ -1,5 +1,6 @@
 //! Chores of the repository: `cargo xtask` lists them.
 mod facts;
+mod roundtrip;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,17 +12,30 @@ struct Chore {
     run: fn(&[String]) -> Result<(), String>,
 }
 
-const CHORES: &[Chore] = &[Chore {
-    name: "facts",
-    arguments: "PATH",
-    about: "regenerate the schema facts from the API types of the Kubernetes source at PATH",
-    run: |arguments| {
-        let [path] = arguments else { return Err("give the path of a source tree".into()) };
-        let table = facts::generate(Path::new(path))?;
-        let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src/schema/facts.txt");
-        std::fs::write(target, table).map_err(|e| format!("{target}: {e}"))
+const CHORES: &[Chore] = &[
+    Chore {
+        name: "facts",
+        arguments: "PATH",
+        about: "regenerate the schema facts from the API types of the Kubernetes source at PATH",
+        run: |arguments| {
+            let [path] = arguments else { return Err("give the path of a source tree".into()) };
+            let table = facts::generate(Path::new(path))?;
+            let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src/schema/facts.txt");
+            std::fs::write(target, table).map_err(|e| format!("{target}: {e}"))
+        },
     },
-}];
+    Chore {
+        name: "roundtrip",
+        arguments: "PATH",
+        about: "decode and re-encode every sample object (json, yaml, pb) in the folder at PATH",
+        run: |arguments| {
+            let [path] = arguments else {
+                return Err("give the path of a folder of samples".into());
+            };
+            roundtrip::run(Path::new(path))
+        },
+    },
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -8,7 +8,7 @@ use super::{DecodeError, MAX_DEPTH, scalar};
 use crate::schema::{Either, Field, Named, Scalar, Struct, Type, TypeRef};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// `fieldValidation`: what a server does about [`Problem`]s.
@@ -232,7 +232,9 @@ impl<'a, 's> Seed<'a, 's> {
         let wanted = self.ty.map_or_else(String::new, go_type);
         let text = match self.path.go_field() {
             Some(field) => {
-                format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
+                format!(
+                    "json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
+                )
             }
             None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
         };
@@ -325,7 +327,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         if self.is_opaque() {
-            return Ok(Number::from_f64(value).map_or(Value::Null, Value::Number));
+            return Ok(scalar::number(value));
         }
         let found = match self.scalar() {
             Some(Scalar::Int32 | Scalar::Int64) => format!("number {value}"),
@@ -564,5 +566,128 @@ fn go_type(ty: TypeRef<'_>) -> String {
         },
         Type::Either(_, props) => go_type(ty.at(*props)),
         Type::Any => "interface {}".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::builtin;
+    use expect_test::{Expect, expect};
+
+    /// Decodes `json` as a kind of core/v1 or apps/v1 and shows all that came of it.
+    fn check(kind: &str, json: &str, expected: Expect) {
+        let ty =
+            builtin().kind("", "v1", kind).or_else(|| builtin().kind("apps", "v1", kind)).unwrap();
+        let shown = match decode(json.as_bytes(), ty) {
+            Ok(decoded) => {
+                let problems: String = decoded.problems.iter().map(|p| format!("\n{p}")).collect();
+                format!("{}{problems}", decoded.value)
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn unknown_and_duplicate_fields_are_found_with_their_paths() {
+        check(
+            "Pod",
+            r#"{"spec":{"containers":[{"name":"a","imagee":"b","name":"c"}],"x":{"deep":1}},
+                "metadata":{"labels":{"l":"1","l":"2"}},"extra":0,"extra":1}"#,
+            expect![[r#"
+                {"metadata":{"labels":{"l":"2"}},"spec":{"containers":[{"name":"c","resources":{}}]},"status":{}}
+                unknown field "spec.containers[0].imagee"
+                duplicate field "spec.containers[0].name"
+                unknown field "spec.x"
+                duplicate field "metadata.labels.l"
+                unknown field "extra""#]],
+        );
+    }
+
+    #[test]
+    fn empty_optional_values_go_and_required_ones_appear() {
+        check(
+            "Deployment",
+            r#"{"metadata":{"name":"","labels":{},"creationTimestamp":null},
+                "spec":{"replicas":0,"paused":false,"template":{"spec":{"hostNetwork":false,"nodeSelector":null}}}}"#,
+            expect![[
+                r#"{"metadata":{},"spec":{"replicas":0,"selector":null,"strategy":{},"template":{"metadata":{},"spec":{"containers":null}}},"status":{}}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn scalars_take_their_one_spelling() {
+        check(
+            "Pod",
+            r#"{"metadata":{"creationTimestamp":"2020-01-01T02:00:00.5+02:00"},
+                "spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":0.1,"memory":"1024Mi"}},
+                "livenessProbe":{"httpGet":{"port":"http"}}}]}}"#,
+            expect![[
+                r#"{"metadata":{"creationTimestamp":"2020-01-01T00:00:00Z"},"spec":{"containers":[{"livenessProbe":{"httpGet":{"port":"http"}},"name":"a","resources":{"limits":{"cpu":"100m","memory":"1Gi"}}}]},"status":{}}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_as_go_names_it() {
+        check(
+            "Pod",
+            r#"{"spec":{"containers":{"name":"a"}}}"#,
+            expect![
+                "error: json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container"
+            ],
+        );
+        check(
+            "Pod",
+            r#"{"spec":{"containers":[{"imagePullPolicy":1}]}}"#,
+            expect![
+                "error: json: cannot unmarshal number into Go struct field Container.spec.containers.imagePullPolicy of type v1.PullPolicy"
+            ],
+        );
+        check(
+            "Pod",
+            r#"{"spec":{"volumes":[{"emptyDir":"x"}]}}"#,
+            expect![
+                "error: json: cannot unmarshal string into Go struct field Volume.spec.volumes.VolumeSource.emptyDir of type v1.EmptyDirVolumeSource"
+            ],
+        );
+        check(
+            "Deployment",
+            r#"{"spec":{"replicas":3000000000}}"#,
+            expect![
+                "error: json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"
+            ],
+        );
+        check(
+            "Pod",
+            "[]",
+            expect!["error: json: cannot unmarshal array into Go value of type v1.Pod"],
+        );
+    }
+
+    #[test]
+    fn a_syntax_error_anywhere_comes_first() {
+        check(
+            "Pod",
+            r#"{"spec":{"containers":{}}, oops}"#,
+            expect!["error: key must be a string at line 1 column 28"],
+        );
+    }
+
+    #[test]
+    fn raw_content_is_kept_and_not_looked_into() {
+        check(
+            "ControllerRevision",
+            r#"{"data":{"a":null,"b":{"a":1,"a":2}},"revision":1}"#,
+            expect![[r#"{"data":{"a":null,"b":{"a":2}},"metadata":{},"revision":1}"#]],
+        );
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
+        assert_eq!(decode_untyped(deep.as_bytes()), Err(DecodeError::TooDeep));
     }
 }

@@ -16,7 +16,8 @@ pub struct TypeMeta {
 
 impl TypeMeta {
     pub fn of(value: &Value) -> TypeMeta {
-        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
     }
 
@@ -84,7 +85,10 @@ pub fn encode(value: &Value, encoding: Encoding, ty: TypeRef<'_>) -> Vec<u8> {
 impl Decoded {
     /// What `fieldValidation` makes of the problems: the object with its warnings, or one error
     /// that names them all.
-    pub fn validate(self, validation: FieldValidation) -> Result<(Value, Vec<String>), DecodeError> {
+    pub fn validate(
+        self,
+        validation: FieldValidation,
+    ) -> Result<(Value, Vec<String>), DecodeError> {
         let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
         match validation {
             FieldValidation::Ignore => Ok((self.value, Vec::new())),

@@ -1,6 +1,7 @@
 //! Scalars as JSON writes them: one canonical spelling each.
+use crate::duration::Duration;
 use crate::schema::Scalar;
-use crate::{duration, quantity, time};
+use crate::{quantity, time};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Number, Value};
@@ -30,7 +31,9 @@ pub(super) fn from_float(kind: Scalar, value: f64) -> Read {
     Ok(Some(match kind {
         Scalar::Double | Scalar::Number => number(value),
         Scalar::IntOrString => {
-            return Err(format!("json: cannot unmarshal number {value} into Go value of type int32"));
+            return Err(format!(
+                "json: cannot unmarshal number {value} into Go value of type int32"
+            ));
         }
         Scalar::Quantity => return canonical_quantity(&value.to_string()),
         Scalar::Time | Scalar::MicroTime | Scalar::Duration => return Err(not_a_string()),
@@ -45,16 +48,13 @@ pub(super) fn from_text(kind: Scalar, text: &str) -> Read {
         Scalar::Quantity => return canonical_quantity(text),
         Scalar::Time => {
             let (seconds, _) = time::parse(text).map_err(|e| e.to_string())?;
-            time::format(seconds, 0).into()
+            time::format(seconds).into()
         }
         Scalar::MicroTime => {
-            let (seconds, nanos) = time::parse(text).map_err(|e| e.to_string())?;
+            let (seconds, nanos) = time::parse_micro(text).map_err(|e| e.to_string())?;
             time::format_micro(seconds, nanos).into()
         }
-        Scalar::Duration => {
-            let nanos = duration::parse(text).map_err(|e| e.to_string())?;
-            duration::format(nanos).into()
-        }
+        Scalar::Duration => Duration::parse(text).map_err(|e| e.to_string())?.to_string().into(),
         _ => return Ok(None),
     }))
 }
@@ -80,7 +80,8 @@ pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     };
     result.map_err(|error| {
         let at = match error {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
             base64::DecodeError::InvalidLength(at) => at,
             base64::DecodeError::InvalidPadding => text.len(),
         };

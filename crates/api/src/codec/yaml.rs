@@ -3,10 +3,9 @@
 //!
 //! YAML is read into a plain tree first and takes its type afterwards, as upstream goes through
 //! JSON: `"1"` and `1` differ, whatever the field would like.
-use super::json::{self, Decoded, Problem};
 use super::DecodeError;
+use super::json::{self, Decoded, Problem};
 use crate::schema::TypeRef;
-use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
 mod emit;
@@ -44,9 +43,10 @@ fn parse(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Decoded, Deco
         with_snippet: false,
     };
     let mut result = Ok(Decoded::default());
-    let read = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
-        json::decode_with(deserializer).map(|decoded| result = decoded)
-    });
+    let read =
+        serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+            json::decode_with(deserializer).map(|decoded| result = decoded)
+        });
     match read {
         Ok(()) => result,
         Err(error) => Err(DecodeError::Syntax(format!("yaml: {error}"))),
@@ -85,7 +85,7 @@ fn is_separator(line: &str) -> bool {
 mod tests {
     use super::*;
     use crate::schema::builtin;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn check(yaml: &str, expected: Value) {
         assert_eq!(decode_untyped(yaml.as_bytes()).unwrap().value, expected, "{yaml}");

@@ -129,7 +129,12 @@ const fn cluster<T: ListableResource<Scope = ClusterResourceScope>>() -> Resourc
 }
 
 const fn row<T: ListableResource>(scope: Scope) -> Resource {
-    Resource { list_kind: T::LIST_KIND, storage: T::URL_PATH_SEGMENT, verbs: Verbs::ALL, ..question::<T>(scope) }
+    Resource {
+        list_kind: T::LIST_KIND,
+        storage: T::URL_PATH_SEGMENT,
+        verbs: Verbs::ALL,
+        ..question::<T>(scope)
+    }
 }
 
 /// A kind that is a question: created, answered, never stored.

@@ -1,13 +1,25 @@
 //! The rows. What upstream v1.37 serves when nobody asks for more: its GA versions.
 use super::{Foreign, Resource, Scope, Subresource, Verb, Verbs, cluster, namespaced, question};
 use k8s_openapi::api::{
-    admissionregistration::v1 as admissionregistration, apps::v1 as apps,
-    authentication::v1 as authentication, authorization::v1 as authorization,
-    autoscaling::{v1 as autoscaling_v1, v2 as autoscaling_v2}, batch::v1 as batch,
-    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-    discovery::v1 as discovery, events::v1 as events, flowcontrol::v1 as flowcontrol,
-    networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
-    resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
+    admissionregistration::v1 as admissionregistration,
+    apps::v1 as apps,
+    authentication::v1 as authentication,
+    authorization::v1 as authorization,
+    autoscaling::{v1 as autoscaling_v1, v2 as autoscaling_v2},
+    batch::v1 as batch,
+    certificates::v1 as certificates,
+    coordination::v1 as coordination,
+    core::v1 as core,
+    discovery::v1 as discovery,
+    events::v1 as events,
+    flowcontrol::v1 as flowcontrol,
+    networking::v1 as networking,
+    node::v1 as node,
+    policy::v1 as policy,
+    rbac::v1 as rbac,
+    resource::v1 as resource,
+    scheduling::v1 as scheduling,
+    storage::v1 as storage,
     storagemigration::v1 as storagemigration,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
@@ -48,7 +60,15 @@ pub static RESOURCES: &[Resource] = &[
     namespaced::<core::LimitRange>().short(&["limits"]),
     cluster::<core::Namespace>()
         .short(&["ns"])
-        .verbs(&[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch])
+        .verbs(&[
+            Verb::Create,
+            Verb::Delete,
+            Verb::Get,
+            Verb::List,
+            Verb::Patch,
+            Verb::Update,
+            Verb::Watch,
+        ])
         .with(&[own("finalize", &[Verb::Update]), STATUS]),
     cluster::<core::Node>()
         .short(&["no"])
@@ -76,9 +96,13 @@ pub static RESOURCES: &[Resource] = &[
         .with(&[SCALE, STATUS]),
     namespaced::<core::ResourceQuota>().short(&["quota"]).with(&[STATUS]),
     namespaced::<core::Secret>(),
-    namespaced::<core::ServiceAccount>()
-        .short(&["sa"])
-        .with(&[foreign("token", "authentication.k8s.io", "v1", "TokenRequest", &[Verb::Create])]),
+    namespaced::<core::ServiceAccount>().short(&["sa"]).with(&[foreign(
+        "token",
+        "authentication.k8s.io",
+        "v1",
+        "TokenRequest",
+        &[Verb::Create],
+    )]),
     namespaced::<core::Service>()
         .short(&["svc"])
         .category(ALL)
@@ -106,7 +130,10 @@ pub static RESOURCES: &[Resource] = &[
     question::<authorization::SelfSubjectRulesReview>(Scope::Cluster),
     question::<authorization::SubjectAccessReview>(Scope::Cluster),
     //
-    namespaced::<autoscaling_v2::HorizontalPodAutoscaler>().short(&["hpa"]).category(ALL).with(&[STATUS]),
+    namespaced::<autoscaling_v2::HorizontalPodAutoscaler>()
+        .short(&["hpa"])
+        .category(ALL)
+        .with(&[STATUS]),
     namespaced::<autoscaling_v1::HorizontalPodAutoscaler>()
         .short(&["hpa"])
         .category(ALL)
@@ -145,7 +172,9 @@ pub static RESOURCES: &[Resource] = &[
     cluster::<admissionregistration::MutatingAdmissionPolicy>().category(EXTENSIONS),
     cluster::<admissionregistration::MutatingAdmissionPolicyBinding>().category(EXTENSIONS),
     cluster::<admissionregistration::MutatingWebhookConfiguration>().category(EXTENSIONS),
-    cluster::<admissionregistration::ValidatingAdmissionPolicy>().category(EXTENSIONS).with(&[STATUS]),
+    cluster::<admissionregistration::ValidatingAdmissionPolicy>()
+        .category(EXTENSIONS)
+        .with(&[STATUS]),
     cluster::<admissionregistration::ValidatingAdmissionPolicyBinding>().category(EXTENSIONS),
     cluster::<admissionregistration::ValidatingWebhookConfiguration>().category(EXTENSIONS),
     //

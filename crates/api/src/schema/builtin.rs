@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 /// Every type of the published API. Parsed on first use (about a millisecond), then shared.
 pub fn builtin() -> &'static Schema {
     static BUILTIN: LazyLock<Schema> = LazyLock::new(|| {
-        Schema::parse(include_str!("facts.txt")).expect("the generated table parses: a test says so")
+        Schema::parse(include_str!("facts.txt"))
+            .expect("the generated table parses: a test says so")
     });
     &BUILTIN
 }
@@ -20,7 +21,8 @@ mod tests {
         let pod = builtin().kind("", "v1", "Pod").unwrap();
         let containers = pod.child("spec").unwrap().child("containers").unwrap();
         assert_eq!(containers.as_list().unwrap().kind, ListKind::Map(vec!["name".into()]));
-        let types: usize = builtin().packages().iter().map(|p| builtin().types_of(&p.name).len()).sum();
+        let types: usize =
+            builtin().packages().iter().map(|p| builtin().types_of(&p.name).len()).sum();
         assert!(types > 1400, "only {types} types");
     }
 

@@ -95,7 +95,8 @@ impl Parser {
                 [""] | ["#", ..] => {}
                 ["package", name, ..] => self.package = name,
                 ["scalar", name, scalar, ref values @ ..] => {
-                    let scalar = scalar_named(scalar).ok_or_else(|| self.error("no such scalar"))?;
+                    let scalar =
+                        scalar_named(scalar).ok_or_else(|| self.error("no such scalar"))?;
                     let values = values.iter().map(|v| Name::from(v.trim_matches('"'))).collect();
                     let named = Named { scalar, name: Some(self.qualify(name)), values };
                     self.fill(name, Type::Scalar(named));
@@ -114,7 +115,8 @@ impl Parser {
                     let element = ty.strip_prefix("[]").ok_or_else(|| self.error("no list"))?;
                     let element = self.resolve(element)?;
                     let message = flags.contains(&"message").then(|| self.qualify(name));
-                    let list = List { element, kind: ListKind::Atomic, name: message, nullable: false };
+                    let list =
+                        List { element, kind: ListKind::Atomic, name: message, nullable: false };
                     self.fill(name, Type::List(list));
                 }
                 ["map", name, ty] => {
@@ -125,7 +127,10 @@ impl Parser {
                 ["struct", name, ref flags @ ..] => {
                     let id = self.resolve(name)?;
                     let atomic = flags.contains(&"atomic");
-                    open = Some((id, Struct { name: self.qualify(name), atomic, ..Struct::default() }));
+                    open = Some((
+                        id,
+                        Struct { name: self.qualify(name), atomic, ..Struct::default() },
+                    ));
                 }
                 ["+", ty, number] => {
                     let inline = Inline { number: self.number(number)?, ty: self.resolve(ty)? };
@@ -217,7 +222,8 @@ impl Parser {
                 ("list", "atomic") => field.declares_kind = true,
                 ("list", "set") => kind = ListKind::Set,
                 ("list", keys) => {
-                    let keys = keys.strip_prefix("map:").ok_or_else(|| self.error("no list kind"))?;
+                    let keys =
+                        keys.strip_prefix("map:").ok_or_else(|| self.error("no list kind"))?;
                     kind = ListKind::Map(keys.split(',').map(Name::from).collect());
                 }
                 ("patch", strategy) => field.patch = self.patch(strategy)?,
@@ -279,7 +285,12 @@ impl Parser {
         if let Some(element) = ty.strip_prefix("[]") {
             let element = self.resolve(element)?;
             let kind = ListKind::Atomic;
-            return Ok(self.schema.add(Type::List(List { element, kind, name: None, nullable: false })));
+            return Ok(self.schema.add(Type::List(List {
+                element,
+                kind,
+                name: None,
+                nullable: false,
+            })));
         }
         if ty.starts_with('{') {
             let map = self.map(ty)?;

@@ -154,7 +154,9 @@ impl Writer<'_> {
             match &ty.definition {
                 Definition::Alias(_) => {}
                 Definition::Struct(fields) => {
-                    if fields.iter().any(|field| field.tags.contains_key("json")) || fields.is_empty() {
+                    if fields.iter().any(|field| field.tags.contains_key("json"))
+                        || fields.is_empty()
+                    {
                         self.structure(scope, type_name, &ty.markers, fields, out)?;
                     }
                 }
@@ -249,7 +251,8 @@ impl Writer<'_> {
             return Ok(());
         }
         let ty = self.type_word(scope, &field.ty).ok_or(format!("no type {}", field.ty))?;
-        let json_name = if json_name.is_empty() { field.name.as_deref().unwrap_or("") } else { json_name };
+        let json_name =
+            if json_name.is_empty() { field.name.as_deref().unwrap_or("") } else { json_name };
         let _ = write!(out, "  {json_name} {number} {ty}");
         if options.contains(&"omitzero") {
             out.push_str(" omitzero");
@@ -267,7 +270,10 @@ impl Writer<'_> {
 
     fn markers(&self, path: &str, field: &GoField, out: &mut String) {
         let marker = |name: &str| {
-            field.markers.iter().find_map(|m| m.strip_prefix(name).and_then(|m| m.strip_prefix('=')))
+            field
+                .markers
+                .iter()
+                .find_map(|m| m.strip_prefix(name).and_then(|m| m.strip_prefix('=')))
         };
         if field.markers.iter().any(|m| m == "nullable") {
             out.push_str(" nullable");

@@ -3,8 +3,9 @@ use super::super::presence::{complete, is_written};
 use super::super::{DecodeError, MAX_DEPTH, scalar};
 use super::wire::{Payload, Reader, malformed};
 use super::{envelope, is_protobuf};
+use crate::duration::Duration;
 use crate::schema::{Either, Named, Part, Scalar, Struct, Type, TypeRef};
-use crate::{duration, time};
+use crate::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value};
@@ -56,7 +57,8 @@ fn fields(
                     }
                     Type::Map(map) => {
                         let entries = slot(object, &field.name, || Value::Object(Map::new()));
-                        if let (Value::Object(entries), Payload::Bytes(bytes)) = (entries, payload) {
+                        if let (Value::Object(entries), Payload::Bytes(bytes)) = (entries, payload)
+                        {
                             entry(bytes, field_ty.at(map.value), entries, depth)?;
                         }
                     }
@@ -198,7 +200,9 @@ fn either(
             (Either::SchemaOrList, 2, Payload::Bytes(bytes)) => {
                 elements.push(message(bytes, props, depth)?);
             }
-            (Either::SchemaOrStrings, 2, Payload::Bytes(bytes)) => elements.push(text(bytes).into()),
+            (Either::SchemaOrStrings, 2, Payload::Bytes(bytes)) => {
+                elements.push(text(bytes).into())
+            }
             _ => {}
         }
     }
@@ -230,14 +234,14 @@ fn scalar_value(kind: Scalar, payload: Payload<'_>, depth: usize) -> Result<Valu
         // Only whole seconds: what JSON clients could read back.
         (Scalar::Time, Payload::Bytes(bytes)) => {
             let parts = Parts::read(bytes)?;
-            time::format(parts.first as i64, 0).into()
+            time::format(parts.first as i64).into()
         }
         (Scalar::MicroTime, Payload::Bytes(bytes)) => {
             let parts = Parts::read(bytes)?;
             time::format_micro(parts.first as i64, parts.second as i32).into()
         }
         (Scalar::Duration, Payload::Bytes(bytes)) => {
-            duration::format(Parts::read(bytes)?.first as i64).into()
+            Duration { nanos: Parts::read(bytes)?.first as i64 }.to_string().into()
         }
         (Scalar::IntOrString, Payload::Bytes(bytes)) => {
             let parts = Parts::read(bytes)?;
@@ -306,6 +310,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(super) fn message_at(bytes: &[u8], ty: TypeRef<'_>, depth: usize) -> Result<Value, DecodeError> {
+pub(super) fn message_at(
+    bytes: &[u8],
+    ty: TypeRef<'_>,
+    depth: usize,
+) -> Result<Value, DecodeError> {
     message(bytes, ty, depth)
 }

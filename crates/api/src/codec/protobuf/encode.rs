@@ -4,8 +4,9 @@
 //! pointer even when it is zero; map entries are sorted by key.
 use super::super::scalar;
 use super::wire::Writer;
+use crate::duration::Duration;
 use crate::schema::{Either, Field, Named, Part, Scalar, Type, TypeRef};
-use crate::{duration, time};
+use crate::time;
 use serde_json::{Map, Value};
 
 /// Encodes a tree that is in canonical form. A value of the wrong type is treated as absent: a
@@ -143,14 +144,14 @@ fn scalar_message(value: Option<&Value>, text: Option<&str>, kind: Scalar, write
             }
         }
         Scalar::MicroTime => {
-            if let Some((seconds, nanos)) = text.and_then(|text| time::parse(text).ok()) {
+            if let Some((seconds, nanos)) = text.and_then(|text| time::parse_micro(text).ok()) {
                 writer.varint_field(2, nanos as u64);
                 writer.varint_field(1, seconds as u64);
             }
         }
         Scalar::Duration => {
-            let nanos = text.and_then(|text| duration::parse(text).ok()).unwrap_or(0);
-            writer.varint_field(1, nanos as u64);
+            let duration = text.and_then(|text| Duration::parse(text).ok()).unwrap_or_default();
+            writer.varint_field(1, duration.nanos as u64);
         }
         Scalar::IntOrString => {
             writer.bytes_field(3, text.unwrap_or_default().as_bytes());

@@ -1,8 +1,9 @@
 //! The envelope an object travels in: `k8s\0`, then `runtime.Unknown`.
 use super::super::object::TypeMeta;
 use super::super::{DecodeError, MAX_DEPTH};
+use super::decode::message_at;
+use super::encode::message;
 use super::wire::{Payload, Reader, Writer, malformed};
-use super::{decode, encode as message};
 use crate::schema::{TypeRef, builtin};
 use serde_json::Value;
 
@@ -31,7 +32,7 @@ pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Value, DecodeError> {
 
 fn decode_at(bytes: &[u8], ty: TypeRef<'_>, depth: usize) -> Result<Value, DecodeError> {
     let unknown = unknown(bytes)?;
-    let mut value = decode::message_at(unknown.raw, ty, depth)?;
+    let mut value = message_at(unknown.raw, ty, depth)?;
     unknown.type_meta.write_into(&mut value);
     Ok(value)
 }
@@ -48,7 +49,8 @@ pub(super) fn decode_nested(bytes: &[u8], depth: usize) -> Result<Value, DecodeE
     let meta = &unknown.type_meta;
     let (group, version) = meta.group_version();
     let ty = builtin().kind(group, version, &meta.kind).ok_or_else(|| {
-        let known = format!("no kind {:?} is registered for version {:?}", meta.kind, meta.api_version);
+        let known =
+            format!("no kind {:?} is registered for version {:?}", meta.kind, meta.api_version);
         DecodeError::Type(known)
     })?;
     decode_at(bytes, ty, depth)
@@ -89,7 +91,7 @@ pub fn encode(value: &Value, ty: TypeRef<'_>) -> Vec<u8> {
     writer.bytes_field(4, b"");
     writer.bytes_field(3, b"");
     let mark = writer.mark();
-    message::message(value.as_object(), ty, &mut writer);
+    message(value.as_object(), ty, &mut writer);
     writer.message(2, mark);
     let mark = writer.mark();
     writer.bytes_field(2, meta.kind.as_bytes());

@@ -75,7 +75,9 @@ fn scalar(value: &Value, indent: usize, out: &mut String) {
         Value::Object(_) => out.push_str("{}"),
         Value::Array(_) => out.push_str("[]"),
         Value::Number(n) => match n.as_f64() {
-            Some(f) if n.is_f64() && f.fract() == 0.0 && f.abs() < 1e15 => out.push_str(&format!("{f}")),
+            Some(f) if n.is_f64() && f.fract() == 0.0 && f.abs() < 1e15 => {
+                out.push_str(&format!("{f}"))
+            }
             _ => out.push_str(&n.to_string()),
         },
         other => out.push_str(&other.to_string()),
@@ -84,7 +86,8 @@ fn scalar(value: &Value, indent: usize, out: &mut String) {
 
 /// Text, in the style that upstream's library would choose.
 fn text(s: &str, indent: usize, may_span_lines: bool, out: &mut String) {
-    let printable = s.chars().all(|c| c == '\n' || c == '\t' || (!c.is_control() && c != '\u{feff}'));
+    let printable =
+        s.chars().all(|c| c == '\n' || c == '\t' || (!c.is_control() && c != '\u{feff}'));
     let several_lines = s.contains('\n');
     if !printable || (several_lines && !may_span_lines) {
         double_quoted(s, out);
@@ -106,7 +109,9 @@ fn text(s: &str, indent: usize, may_span_lines: bool, out: &mut String) {
 /// `|`, with what it takes to keep the line breaks at the end.
 fn literal(s: &str, indent: usize, out: &mut String) {
     let body = s.trim_end_matches('\n');
-    if body.is_empty() || body.contains('\t') && body.lines().any(|l| l.ends_with(char::is_whitespace)) {
+    if body.is_empty()
+        || body.contains('\t') && body.lines().any(|l| l.ends_with(char::is_whitespace))
+    {
         return double_quoted(s, out);
     }
     out.push('|');
@@ -151,10 +156,10 @@ fn double_quoted(s: &str, out: &mut String) {
 /// Whether plain text would be read back as a boolean, a number, null, a date or a merge key.
 fn reads_as_other_than_text(s: &str) -> bool {
     const WORDS: &[&str] = &[
-        "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", "yes", "Yes",
-        "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF", "y", "Y", "n", "N", "<<", "=",
-        ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF", ".nan", ".NaN",
-        ".NAN",
+        "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", "yes",
+        "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF", "y", "Y", "n", "N",
+        "<<", "=", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF",
+        ".nan", ".NaN", ".NAN",
     ];
     WORDS.contains(&s) || is_number(s) || is_date(s)
 }
@@ -168,7 +173,11 @@ fn is_number(s: &str) -> bool {
     let based = |prefix: &str, radix: u32| {
         digits.strip_prefix(prefix).is_some_and(|d| u128::from_str_radix(d, radix).is_ok())
     };
-    based("0x", 16) || based("0o", 8) || based("0b", 2) || is_sexagesimal(unsigned) || is_decimal(&digits)
+    based("0x", 16)
+        || based("0o", 8)
+        || based("0b", 2)
+        || is_sexagesimal(unsigned)
+        || is_decimal(&digits)
 }
 
 /// YAML 1.1's base 60, as in `12:30`: other readers take it for a number, so it is quoted.
@@ -225,7 +234,23 @@ fn is_plain(s: &str) -> bool {
     let first_ok = !s.starts_with(|c: char| {
         matches!(
             c,
-            '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' | ' ' | '\t'
+            '#' | ','
+                | '['
+                | ']'
+                | '{'
+                | '}'
+                | '&'
+                | '*'
+                | '!'
+                | '|'
+                | '>'
+                | '\''
+                | '"'
+                | '%'
+                | '@'
+                | '`'
+                | ' '
+                | '\t'
         )
     });
     let indicator = s.starts_with("- ") || s.starts_with("? ") || s.starts_with(": ");
@@ -275,7 +300,28 @@ mod tests {
     #[test]
     fn text_that_looks_like_something_else_is_quoted() {
         check(
-            json!(["true", "1", "1.5", "0x10", "12:30:45", "2020-01-01", "", "a: b", "a #b", "- a", "it's", "null", "yes", "1e3", "plain text", ":", "*", "@x", "1.2.3", "10.0.0.0/8"]),
+            json!([
+                "true",
+                "1",
+                "1.5",
+                "0x10",
+                "12:30:45",
+                "2020-01-01",
+                "",
+                "a: b",
+                "a #b",
+                "- a",
+                "it's",
+                "null",
+                "yes",
+                "1e3",
+                "plain text",
+                ":",
+                "*",
+                "@x",
+                "1.2.3",
+                "10.0.0.0/8"
+            ]),
             expect![[r#"
                 - "true"
                 - "1"
