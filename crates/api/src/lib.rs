@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod convert;
 pub mod duration;
 pub mod field;
 pub mod group;
