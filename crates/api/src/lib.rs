@@ -23,8 +23,12 @@ pub mod duration;
 pub mod field;
 pub mod group;
 pub mod kinds;
+pub mod openapi;
 pub mod quantity;
 pub mod quote;
 pub mod schema;
 pub mod status;
 pub mod time;
+
+/// The version of Kubernetes whose API this is.
+pub const VERSION: &str = "v1.37.0";

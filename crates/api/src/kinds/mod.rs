@@ -29,6 +29,8 @@ pub struct Resource {
     pub storage: &'static str,
     /// The `apiVersion` its objects are stored in, when that is another row's.
     pub stored_as: Option<&'static str>,
+    /// A deletion answers with the object instead of a `Status`.
+    pub returns_deleted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -152,6 +154,7 @@ const fn question<T: k8s_openapi::Resource>(scope: Scope) -> Resource {
         subresources: &[],
         storage: "",
         stored_as: None,
+        returns_deleted: false,
     }
 }
 
@@ -182,6 +185,10 @@ impl Resource {
 
     const fn stored_as(self, api_version: &'static str) -> Self {
         Resource { stored_as: Some(api_version), ..self }
+    }
+
+    const fn returns_deleted(self) -> Self {
+        Resource { returns_deleted: true, ..self }
     }
 
     /// `apps/v1`, or `v1` in the core group.

@@ -110,6 +110,8 @@ pub struct Struct {
     pub inline: Vec<Inline>,
     /// `x-kubernetes-map-type: atomic`: owned and replaced as a whole.
     pub atomic: bool,
+    /// At most one of its fields is set (`x-kubernetes-unions`).
+    pub union: bool,
     /// Fields the schema does not name are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
     /// Holds a whole object: has `apiVersion`, `kind`, `metadata` (`x-kubernetes-embedded-resource`).
@@ -139,6 +141,8 @@ pub struct Field {
     /// JSON `null` is a value of its own (CRDs).
     pub nullable: bool,
     pub default: Option<Value>,
+    /// Says which member of a union is set.
+    pub discriminator: bool,
     /// The list is said to be atomic, not just taken for it: OpenAPI repeats what was said.
     pub declares_kind: bool,
     pub patch: Patch,
@@ -353,6 +357,7 @@ impl Field {
             required: false,
             nullable: false,
             default: None,
+            discriminator: false,
             declares_kind: false,
             patch: Patch::default(),
             always: false,

@@ -23,6 +23,7 @@
 //! | `list=atomic`, `list=set`, `list=map:k1,k2` | the list's kind; without it, atomic |
 //! | `atomic` | a map replaced as a whole |
 //! | `patch=merge,retainKeys:key` | strategic merge |
+//! | `discriminator` | says which member of a `union` struct is set |
 use super::{
     Either, Field, Inline, List, ListKind, Map, Name, Named, Omit, Package, Patch, Scalar, Schema,
     Struct, Type, TypeId,
@@ -127,9 +128,10 @@ impl Parser {
                 ["struct", name, ref flags @ ..] => {
                     let id = self.resolve(name)?;
                     let atomic = flags.contains(&"atomic");
+                    let union = flags.contains(&"union");
                     open = Some((
                         id,
-                        Struct { name: self.qualify(name), atomic, ..Struct::default() },
+                        Struct { name: self.qualify(name), atomic, union, ..Struct::default() },
                     ));
                 }
                 ["+", ty, number] => {
@@ -214,6 +216,7 @@ impl Parser {
                 ("omitzero", _) => field.omit = Omit::Zero,
                 ("required", _) => field.required = true,
                 ("nullable", _) => field.nullable = true,
+                ("discriminator", _) => field.discriminator = true,
                 ("atomic", _) => atomic = true,
                 ("default", json) => {
                     let value = serde_json::from_str(json).map_err(|e| self.error(e))?;

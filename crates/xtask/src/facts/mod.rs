@@ -219,8 +219,10 @@ impl Writer<'_> {
         fields: &[GoField],
         out: &mut String,
     ) -> Result<(), String> {
-        let atomic = if markers.iter().any(|m| m == "structType=atomic") { " atomic" } else { "" };
-        let _ = writeln!(out, "struct {name}{atomic}");
+        let marked = |marker: &str| markers.iter().any(|m| m == marker);
+        let atomic = if marked("structType=atomic") { " atomic" } else { "" };
+        let union = if marked("union") { " union" } else { "" };
+        let _ = writeln!(out, "struct {name}{atomic}{union}");
         for field in fields {
             self.field(scope, field, out).map_err(|e| format!("{}.{name}: {e}", scope.table))?;
         }
@@ -277,6 +279,9 @@ impl Writer<'_> {
         };
         if field.markers.iter().any(|m| m == "nullable") {
             out.push_str(" nullable");
+        }
+        if field.markers.iter().any(|m| m == "unionDiscriminator") {
+            out.push_str(" discriminator");
         }
         if let Some(default) = marker("default") {
             let value = match default.strip_prefix("ref(").and_then(|d| d.strip_suffix(')')) {
