@@ -59,6 +59,8 @@ impl<'s> Schemas<'s> {
 
     /// A reference to the type, which will be among the finished schemas.
     pub fn reference(&mut self, ty: TypeRef<'s>) -> Value {
+        // A field may hold a variant of a type; what has the name is the type itself.
+        let ty = ty.as_struct().and_then(|s| self.schema.named(&s.name)).unwrap_or(ty);
         match openapi_name(self.schema, ty) {
             Some(name) => self.named(name, Pending::Type(ty)),
             None => json!({ "type": "string" }),
@@ -211,11 +213,11 @@ fn default_of(field: &Field, ty: TypeRef<'_>) -> Option<Value> {
 
 /// What merging needs to know of a field.
 fn annotate(schema: &mut Value, field: &Field, ty: TypeRef<'_>) {
+    if field.declares_kind {
+        schema["x-kubernetes-list-type"] = "atomic".into();
+    }
     if let Some(list) = ty.as_list() {
         match &list.kind {
-            ListKind::Atomic if field.declares_kind => {
-                schema["x-kubernetes-list-type"] = "atomic".into()
-            }
             ListKind::Atomic => {}
             ListKind::Set => schema["x-kubernetes-list-type"] = "set".into(),
             ListKind::Map(keys) => {
@@ -225,8 +227,8 @@ fn annotate(schema: &mut Value, field: &Field, ty: TypeRef<'_>) {
             }
         }
     }
-    if ty.as_map().is_some_and(|map| map.atomic) {
-        schema["x-kubernetes-map-type"] = "atomic".into();
+    if let Some(atomic) = field.atomic {
+        schema["x-kubernetes-map-type"] = if atomic { "atomic" } else { "granular" }.into();
     }
     if let Some(key) = &field.patch.key {
         schema["x-kubernetes-patch-merge-key"] = (**key).into();

@@ -100,7 +100,7 @@ pub enum Either {
     SchemaOrStrings,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Struct {
     /// `core/v1.PodSpec`; empty for an anonymous object of a CRD.
     pub name: Name,
@@ -145,6 +145,8 @@ pub struct Field {
     pub discriminator: bool,
     /// The list is said to be atomic, not just taken for it: OpenAPI repeats what was said.
     pub declares_kind: bool,
+    /// Whether the field's map or struct is owned as a whole, where the field says so itself.
+    pub atomic: Option<bool>,
     pub patch: Patch,
     /// Written even when nobody set it: derived from the rest.
     pub(crate) always: bool,
@@ -359,6 +361,7 @@ impl Field {
             default: None,
             discriminator: false,
             declares_kind: false,
+            atomic: None,
             patch: Patch::default(),
             always: false,
         }
