@@ -20,6 +20,8 @@
 pub mod duration;
 pub mod field;
 pub mod group;
+pub mod names;
+pub mod owner;
 pub mod quantity;
 pub mod quote;
 pub mod status;
