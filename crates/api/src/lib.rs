@@ -24,5 +24,6 @@ pub mod names;
 pub mod owner;
 pub mod quantity;
 pub mod quote;
+pub mod selector;
 pub mod status;
 pub mod time;
