@@ -17,11 +17,14 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+mod atoi;
 pub mod duration;
 pub mod field;
 pub mod group;
+pub mod int_or_string;
 pub mod names;
 pub mod owner;
+pub mod patch;
 pub mod quantity;
 pub mod quote;
 pub mod selector;
