@@ -22,11 +22,16 @@ pub mod convert;
 pub mod duration;
 pub mod field;
 pub mod group;
+pub mod int_or_string;
 pub mod kinds;
+pub mod names;
 pub mod openapi;
+pub mod owner;
+pub mod patch;
 pub mod quantity;
 pub mod quote;
 pub mod schema;
+pub mod selector;
 pub mod status;
 pub mod time;
 

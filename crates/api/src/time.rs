@@ -111,10 +111,10 @@ impl<'a> Reader<'a> {
     }
 
     fn year(&mut self) -> Result<i64, ParseError> {
-        match self.rest {
-            [digits @ ..] if digits.len() >= 4 && digits[..4].iter().all(u8::is_ascii_digit) => {
-                self.rest = &digits[4..];
-                Ok(decimal(&digits[..4]))
+        match self.rest.split_at_checked(4) {
+            Some((digits, rest)) if digits.iter().all(u8::is_ascii_digit) => {
+                self.rest = rest;
+                Ok(decimal(digits))
             }
             _ => Err(self.mismatch("2006", self.rest)),
         }
