@@ -17,6 +17,7 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+mod atoi;
 pub mod codec;
 pub mod convert;
 pub mod duration;
