@@ -310,10 +310,10 @@ impl<'s> TypeRef<'s> {
         }
     }
 
-    /// Whether this is a kind: an object that names itself with `apiVersion` and `kind`.
+    /// Whether this is a kind: an object that names itself with `apiVersion` and `kind`. They are
+    /// part of its envelope in protobuf, unlike those of a mere reference.
     pub fn is_kind(self) -> bool {
-        self.as_struct()
-            .is_some_and(|s| s.field("kind").is_some() && s.field("apiVersion").is_some())
+        ["kind", "apiVersion"].iter().all(|name| self.field(name).is_some_and(|f| f.number == 0))
     }
 }
 

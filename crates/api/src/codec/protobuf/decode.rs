@@ -171,7 +171,8 @@ fn single(payload: Payload<'_>, ty: TypeRef<'_>, depth: usize) -> Result<Value, 
                     repeated(payload, ty.at(list.element), &mut elements, depth)?;
                 }
             }
-            Ok(Value::Array(elements))
+            // Go leaves the slice nil when there was no element.
+            Ok(if elements.is_empty() { Value::Null } else { Value::Array(elements) })
         }
         (Type::Either(which, props), Payload::Bytes(bytes)) => {
             either(*which, bytes, ty.at(*props), depth + 1)
