@@ -17,4 +17,8 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+mod depth;
+pub mod patch;
 pub mod schema;
+#[cfg(test)]
+mod testing;

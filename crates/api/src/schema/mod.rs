@@ -302,7 +302,8 @@ impl<'s> TypeRef<'s> {
 
     /// Whether this is a kind: an object that names itself with `apiVersion` and `kind`.
     pub fn is_kind(self) -> bool {
-        self.as_struct().is_some_and(|s| s.field("kind").is_some() && s.field("apiVersion").is_some())
+        self.as_struct()
+            .is_some_and(|s| s.field("kind").is_some() && s.field("apiVersion").is_some())
     }
 }
 

@@ -94,7 +94,8 @@ impl Parser {
                 [""] | ["#", ..] => {}
                 ["package", name, ..] => self.package = name,
                 ["scalar", name, scalar, ref values @ ..] => {
-                    let scalar = scalar_named(scalar).ok_or_else(|| self.error("no such scalar"))?;
+                    let scalar =
+                        scalar_named(scalar).ok_or_else(|| self.error("no such scalar"))?;
                     let values = values.iter().map(|v| Name::from(*v)).collect();
                     let named = Named { scalar, name: Some(self.qualify(name)), values };
                     self.fill(name, Type::Scalar(named));
@@ -113,7 +114,8 @@ impl Parser {
                     let element = ty.strip_prefix("[]").ok_or_else(|| self.error("no list"))?;
                     let element = self.resolve(element)?;
                     let qualified = Some(self.qualify(name));
-                    let list = List { element, kind: ListKind::Atomic, name: qualified, nullable: false };
+                    let list =
+                        List { element, kind: ListKind::Atomic, name: qualified, nullable: false };
                     self.fill(name, Type::List(list));
                 }
                 ["map", name, ty] => {
@@ -124,7 +126,10 @@ impl Parser {
                 ["struct", name, ref flags @ ..] => {
                     let id = self.resolve(name)?;
                     let atomic = flags.contains(&"atomic");
-                    open = Some((id, Struct { name: self.qualify(name), atomic, ..Struct::default() }));
+                    open = Some((
+                        id,
+                        Struct { name: self.qualify(name), atomic, ..Struct::default() },
+                    ));
                 }
                 ["+", ty, number] => {
                     let inline = Inline { number: self.number(number)?, ty: self.resolve(ty)? };
@@ -204,7 +209,8 @@ impl Parser {
                 }
                 ("list", "set") => kind = ListKind::Set,
                 ("list", keys) => {
-                    let keys = keys.strip_prefix("map:").ok_or_else(|| self.error("no list kind"))?;
+                    let keys =
+                        keys.strip_prefix("map:").ok_or_else(|| self.error("no list kind"))?;
                     kind = ListKind::Map(keys.split(',').map(Name::from).collect());
                 }
                 ("patch", strategy) => field.patch = self.patch(strategy)?,
@@ -253,7 +259,12 @@ impl Parser {
         if let Some(element) = ty.strip_prefix("[]") {
             let element = self.resolve(element)?;
             let kind = ListKind::Atomic;
-            return Ok(self.schema.add(Type::List(List { element, kind, name: None, nullable: false })));
+            return Ok(self.schema.add(Type::List(List {
+                element,
+                kind,
+                name: None,
+                nullable: false,
+            })));
         }
         if ty.starts_with('{') {
             let map = self.map(ty)?;

@@ -1,0 +1,9 @@
+//! The ways an object is changed by saying only what is to change.
+//!
+//! Each is a pure function of trees: the object as it is, the patch, and (where lists have an
+//! identity) the schema.
+
+// pub mod apply;
+mod golang;
+pub mod merge_diff;
+pub mod strategic;
