@@ -3,7 +3,7 @@
 //! Each is a pure function of trees: the object as it is, the patch, and (where lists have an
 //! identity) the schema.
 
-// pub mod apply;
+pub mod apply;
 mod golang;
 pub mod merge_diff;
 pub mod strategic;

@@ -170,8 +170,8 @@ fn diff_lists(
 }
 
 fn diff_scalars(old: &[Value], new: &[Value], options: Options) -> ListDiff {
-    let old_sorted = sorted_by(old, |item| Some(item));
-    let new_sorted = sorted_by(new, |item| Some(item));
+    let old_sorted = sorted_by(old, Some);
+    let new_sorted = sorted_by(new, Some);
     let (mut added, mut deleted) = (Vec::new(), Vec::new());
     walk_sorted(&old_sorted, &new_sorted, |pair| match pair {
         (Some(_), Some(_)) => {}
