@@ -46,9 +46,10 @@ impl Ord for PathElement {
         match (self, other) {
             (PathElement::Field(a), PathElement::Field(b)) => a.cmp(b),
             (PathElement::Key(a), PathElement::Key(b)) => {
-                let fields = a.iter().zip(b.iter()).map(|(a, b)| {
-                    a.0.cmp(&b.0).then_with(|| compare_values(&a.1, &b.1))
-                });
+                let fields = a
+                    .iter()
+                    .zip(b.iter())
+                    .map(|(a, b)| a.0.cmp(&b.0).then_with(|| compare_values(&a.1, &b.1)));
                 fields.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
             }
             (PathElement::Value(a), PathElement::Value(b)) => compare_values(a, b),
@@ -89,9 +90,10 @@ pub fn compare_values(a: &Value, b: &Value) -> Ordering {
             let (mut left, mut right): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
             left.sort_by_key(|(key, _)| *key);
             right.sort_by_key(|(key, _)| *key);
-            let items = left.iter().zip(&right).map(|(a, b)| {
-                a.0.cmp(b.0).then_with(|| compare_values(a.1, b.1))
-            });
+            let items = left
+                .iter()
+                .zip(&right)
+                .map(|(a, b)| a.0.cmp(b.0).then_with(|| compare_values(a.1, b.1)));
             items.fold(Ordering::Equal, Ordering::then).then(left.len().cmp(&right.len()))
         }
         _ => rank(a).cmp(&rank(b)),

@@ -24,9 +24,11 @@ pub struct Node {
     pub children: Set,
 }
 
-static EMPTY: Set = Set { nodes: Vec::new() };
+static EMPTY: Set = Set::EMPTY;
 
 impl Set {
+    pub const EMPTY: Set = Set { nodes: Vec::new() };
+
     pub fn new() -> Set {
         Set::default()
     }
@@ -241,6 +243,10 @@ impl Set {
         self.nodes.binary_search_by(|node| node.element.cmp(element))
     }
 
+    pub(super) fn into_nodes(self) -> Vec<Node> {
+        self.nodes
+    }
+
     /// Makes a set of nodes in any order; nodes with nothing in them are dropped.
     pub(super) fn from_nodes(mut nodes: Vec<Node>) -> Set {
         nodes.retain(|node| node.member || !node.children.is_empty());
@@ -270,8 +276,7 @@ mod tests {
         Set::from_json(json).unwrap()
     }
 
-    const LEFT: &str =
-        r#"{"f:a":{".":{},"f:b":{},"f:c":{}},"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:v":{}}},"f:z":{}}"#;
+    const LEFT: &str = r#"{"f:a":{".":{},"f:b":{},"f:c":{}},"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:v":{}}},"f:z":{}}"#;
     const RIGHT: &str = r#"{"f:a":{"f:b":{},"f:d":{}},"f:l":{"k:{\"name\":\"x\"}":{}},"f:y":{}}"#;
 
     fn check(operation: impl Fn(Set, Set) -> Set, expected: Expect) {
@@ -280,27 +285,48 @@ mod tests {
 
     #[test]
     fn union_has_what_either_has() {
-        check(Set::union, expect![[r#"{"f:a":{".":{},"f:b":{},"f:c":{},"f:d":{}},"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:v":{}}},"f:y":{},"f:z":{}}"#]]);
+        check(
+            Set::union,
+            expect![[
+                r#"{"f:a":{".":{},"f:b":{},"f:c":{},"f:d":{}},"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:v":{}}},"f:y":{},"f:z":{}}"#
+            ]],
+        );
     }
 
     #[test]
     fn intersection_has_what_both_have() {
-        check(|a, b| a.intersection(&b), expect![[r#"{"f:a":{"f:b":{}},"f:l":{"k:{\"name\":\"x\"}":{}}}"#]]);
+        check(
+            |a, b| a.intersection(&b),
+            expect![[r#"{"f:a":{"f:b":{}},"f:l":{"k:{\"name\":\"x\"}":{}}}"#]],
+        );
     }
 
     #[test]
     fn difference_leaves_what_is_below_a_lost_field() {
-        check(|a, b| a.difference(&b), expect![[r#"{"f:a":{".":{},"f:c":{}},"f:l":{"k:{\"name\":\"x\"}":{"f:v":{}}},"f:z":{}}"#]]);
+        check(
+            |a, b| a.difference(&b),
+            expect![[
+                r#"{"f:a":{".":{},"f:c":{}},"f:l":{"k:{\"name\":\"x\"}":{"f:v":{}}},"f:z":{}}"#
+            ]],
+        );
     }
 
     #[test]
     fn recursive_difference_takes_what_is_below_along() {
-        check(|a, b| a.recursive_difference(&b), expect![[r#"{"f:a":{".":{},"f:c":{}},"f:z":{}}"#]]);
+        check(
+            |a, b| a.recursive_difference(&b),
+            expect![[r#"{"f:a":{".":{},"f:c":{}},"f:z":{}}"#]],
+        );
     }
 
     #[test]
     fn leaves_have_nothing_below_them() {
-        check(|a, _| a.leaves(), expect![[r#"{"f:a":{"f:b":{},"f:c":{}},"f:l":{"k:{\"name\":\"x\"}":{"f:v":{}}},"f:z":{}}"#]]);
+        check(
+            |a, _| a.leaves(),
+            expect![[
+                r#"{"f:a":{"f:b":{},"f:c":{}},"f:l":{"k:{\"name\":\"x\"}":{"f:v":{}}},"f:z":{}}"#
+            ]],
+        );
     }
 
     #[test]
