@@ -17,8 +17,18 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+pub mod codec;
+pub mod convert;
 mod depth;
+pub mod duration;
+pub mod field;
+pub mod group;
+pub mod kinds;
 pub mod patch;
+pub mod quantity;
+pub mod quote;
 pub mod schema;
+pub mod status;
 #[cfg(test)]
 mod testing;
+pub mod time;

@@ -1,6 +1,7 @@
 //! Values as Go prints them: upstream's error messages quote trees with `%v`, and clients see them.
+use crate::quote::Quoted;
 use serde_json::{Map, Value};
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Display, Formatter};
 
 /// `fmt.Sprint(value)`: `map[a:1 b:[x y]]`.
 pub(crate) struct Go<'v>(pub &'v Value);
@@ -52,24 +53,7 @@ impl Display for GoList<'_> {
 
 /// `%q`.
 pub(crate) fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    Quoted(text).to_string()
 }
 
 /// `%T`: the Go type that a decoded JSON value has.

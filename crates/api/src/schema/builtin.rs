@@ -10,3 +10,25 @@ pub fn builtin() -> &'static Schema {
     });
     &BUILTIN
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::ListKind;
+
+    #[test]
+    fn the_table_parses_and_knows_pods() {
+        let pod = builtin().kind("", "v1", "Pod").unwrap();
+        let containers = pod.child("spec").unwrap().child("containers").unwrap();
+        assert_eq!(containers.as_list().unwrap().kind, ListKind::Map(vec!["name".into()]));
+        let types: usize =
+            builtin().packages().iter().map(|p| builtin().types_of(&p.name).len()).sum();
+        assert!(types > 1400, "only {types} types");
+    }
+
+    #[test]
+    fn options_are_kinds_of_every_group() {
+        assert!(builtin().kind("apps", "v1", "DeleteOptions").is_some());
+        assert!(builtin().kind("apps", "v1", "DeploymentSpec").is_none());
+    }
+}

@@ -139,7 +139,11 @@ pub struct Field {
     /// JSON `null` is a value of its own (CRDs).
     pub nullable: bool,
     pub default: Option<Value>,
+    /// The list is said to be atomic, not just taken for it: OpenAPI repeats what was said.
+    pub declares_kind: bool,
     pub patch: Patch,
+    /// Written even when nobody set it: derived from the rest.
+    pub(crate) always: bool,
 }
 
 /// When the encoder leaves a field out.
@@ -175,8 +179,8 @@ pub struct Inline {
 pub struct List {
     pub element: TypeId,
     pub kind: ListKind,
-    /// The Go name of a list that is a type (`authentication/v1.ExtraValue`): a message with one
-    /// repeated field in protobuf.
+    /// Set for a list that is a message of its own in protobuf, with one repeated field
+    /// (`authentication/v1.ExtraValue`).
     pub name: Option<Name>,
     /// Elements may be `null` (CRDs).
     pub nullable: bool,
@@ -349,7 +353,9 @@ impl Field {
             required: false,
             nullable: false,
             default: None,
+            declares_kind: false,
             patch: Patch::default(),
+            always: false,
         }
     }
 }

@@ -3,30 +3,31 @@
 //! ```text
 //! package core/v1 io.k8s.api.core.v1 group=
 //! scalar PullPolicy string Always IfNotPresent Never
-//! list ExtraValue []string
+//! list ExtraValue []string message
 //! map ResourceList {ResourceName:Quantity}
 //! struct Volume
-//! + VolumeSource 2
-//! name 1 string keep required
+//!   + VolumeSource 2
+//!   name 1 string keep required
 //! ```
 //!
 //! A name is looked up in its own package unless qualified (`meta/v1.ObjectMeta`). Types are
 //! written as in Go where Go is short: `*T` pointer, `[]T` list, `{T}` map of strings to T,
-//! `{K:T}` the same with a named key type. A line `+ T 2` embeds T, as message number 2 in
-//! protobuf. A field is `NAME NUMBER TYPE` and then, where they apply:
+//! `{K:T}` the same with a named key type. A named list marked `message` is a message of its own
+//! in protobuf. A line `+ T 2` embeds T, as message number 2 in protobuf. A field is `NAME NUMBER TYPE` and then, where they apply:
 //!
 //! | word | meaning |
 //! | --- | --- |
 //! | `keep`, `omitzero` | how an empty value is written; without either, it is omitted |
 //! | `required`, `nullable` | as in OpenAPI |
 //! | `default=JSON` | its default, when there is more to it than the zero value |
-//! | `list=set`, `list=map:k1,k2` | the list's kind; without it, atomic |
+//! | `list=atomic`, `list=set`, `list=map:k1,k2` | the list's kind; without it, atomic |
 //! | `atomic` | a map replaced as a whole |
 //! | `patch=merge,retainKeys:key` | strategic merge |
 use super::{
     Either, Field, Inline, List, ListKind, Map, Name, Named, Omit, Package, Patch, Scalar, Schema,
     Struct, Type, TypeId,
 };
+use serde_json::Value;
 
 #[derive(Debug, thiserror::Error)]
 #[error("schema facts, line {line}: {problem}")]
@@ -57,7 +58,7 @@ impl Parser {
     fn declare(&mut self, table: &'static str) -> Result<(), ParseError> {
         for (number, line) in table.lines().enumerate() {
             self.line = number + 1;
-            let mut words = line.split(' ');
+            let mut words = line.trim_start().split(' ');
             match (words.next(), words.next()) {
                 (Some("package"), Some(name)) => {
                     self.package = name;
@@ -84,7 +85,7 @@ impl Parser {
         let mut open: Option<(TypeId, Struct)> = None;
         for (number, line) in table.lines().enumerate() {
             self.line = number + 1;
-            let words: Vec<&'static str> = line.split(' ').collect();
+            let words: Vec<&'static str> = line.trim_start().split(' ').collect();
             if let ["package" | "scalar" | "list" | "map" | "struct" | "either", _, ..] = words[..]
                 && let Some((id, done)) = open.take()
             {
@@ -96,7 +97,7 @@ impl Parser {
                 ["scalar", name, scalar, ref values @ ..] => {
                     let scalar =
                         scalar_named(scalar).ok_or_else(|| self.error("no such scalar"))?;
-                    let values = values.iter().map(|v| Name::from(*v)).collect();
+                    let values = values.iter().map(|v| Name::from(v.trim_matches('"'))).collect();
                     let named = Named { scalar, name: Some(self.qualify(name)), values };
                     self.fill(name, Type::Scalar(named));
                 }
@@ -110,12 +111,12 @@ impl Parser {
                     let props = self.resolve("JSONSchemaProps")?;
                     self.fill(name, Type::Either(which, props));
                 }
-                ["list", name, ty] => {
+                ["list", name, ty, ref flags @ ..] => {
                     let element = ty.strip_prefix("[]").ok_or_else(|| self.error("no list"))?;
                     let element = self.resolve(element)?;
-                    let qualified = Some(self.qualify(name));
+                    let message = flags.contains(&"message").then(|| self.qualify(name));
                     let list =
-                        List { element, kind: ListKind::Atomic, name: qualified, nullable: false };
+                        List { element, kind: ListKind::Atomic, name: message, nullable: false };
                     self.fill(name, Type::List(list));
                 }
                 ["map", name, ty] => {
@@ -173,7 +174,18 @@ impl Parser {
                 inherited.extend(s.fields.iter().map(|f| Field { number: 0, ..f.clone() }));
             }
         }
+        let mut own = match &self.schema.types[id.0 as usize] {
+            Type::Struct(s) => s.fields.clone(),
+            _ => return,
+        };
+        for field in &mut own {
+            let by_shape = !field.pointer
+                && field.omit == Omit::Empty
+                && crate::codec::is_struct_in_go(self.schema.at(field.ty));
+            field.always = field.omit == Omit::Never || by_shape;
+        }
         if let Type::Struct(s) = &mut self.schema.types[id.0 as usize] {
+            s.fields = own;
             // The struct's own fields come first: on a shared name they win, as in Go.
             s.fields.extend(inherited);
             s.seal();
@@ -207,6 +219,7 @@ impl Parser {
                     let value = serde_json::from_str(json).map_err(|e| self.error(e))?;
                     field.default = Some(value);
                 }
+                ("list", "atomic") => field.declares_kind = true,
                 ("list", "set") => kind = ListKind::Set,
                 ("list", keys) => {
                     let keys =
@@ -226,7 +239,20 @@ impl Parser {
         } else {
             self.resolve(ty)?
         };
+        if field.default.is_none() && !field.pointer && field.omit == Omit::Never {
+            field.default = self.zero(field.ty);
+        }
         Ok(field)
+    }
+
+    /// A required scalar that is left out means its zero value, which a list's key relies on.
+    fn zero(&self, ty: TypeId) -> Option<Value> {
+        match &self.schema.types[ty.0 as usize] {
+            Type::Scalar(Named { scalar: Scalar::String, .. }) => Some("".into()),
+            Type::Scalar(Named { scalar: Scalar::Bool, .. }) => Some(false.into()),
+            Type::Scalar(Named { scalar: Scalar::Int32 | Scalar::Int64, .. }) => Some(0.into()),
+            _ => None,
+        }
     }
 
     fn patch(&self, strategy: &'static str) -> Result<Patch, ParseError> {
