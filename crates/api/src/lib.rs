@@ -20,6 +20,7 @@
 mod atoi;
 pub mod codec;
 pub mod convert;
+mod depth;
 pub mod duration;
 pub mod field;
 pub mod group;
@@ -34,6 +35,7 @@ pub mod quote;
 pub mod schema;
 pub mod selector;
 pub mod status;
+mod testing;
 pub mod time;
 
 /// The version of Kubernetes whose API this is.
