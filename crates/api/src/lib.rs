@@ -35,6 +35,7 @@ pub mod quote;
 pub mod schema;
 pub mod selector;
 pub mod status;
+#[cfg(test)]
 mod testing;
 pub mod time;
 
