@@ -319,7 +319,12 @@ impl<'s> TypeRef<'s> {
 
 impl Struct {
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok().map(|i| &self.fields[i])
+        self.position(name).map(|i| &self.fields[i])
+    }
+
+    /// Where in `fields` the field of this name is.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()
     }
 
     /// The message's parts in order of their numbers.
