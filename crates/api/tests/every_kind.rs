@@ -90,7 +90,7 @@ fn the_typed_form_loses_nothing() {
 /// Through protobuf, which forgets just what the typed form does not keep apart: a required list
 /// that is absent or empty, and the `kind` of an object inside another.
 fn through_protobuf(value: &Value, ty: TypeRef<'_>) -> Value {
-    protobuf::decode(&protobuf::encode(value, ty), ty).unwrap()
+    protobuf::decode(&protobuf::encode(value, ty), ty).expect("what was encoded decodes")
 }
 
 proptest! {

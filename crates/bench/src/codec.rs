@@ -82,13 +82,11 @@ pub fn run(_: &[String], report: &mut Report) {
     apply(&pod, row, as_json.len(), &mut measure);
 }
 
+/// Takes a name, the bytes that count, and the work.
+type Measure<'a> = dyn FnMut(&str, usize, &mut dyn FnMut()) + 'a;
+
 /// Server-side apply, and the ownership that every update has to work out.
-fn apply(
-    pod: &Value,
-    row: &Resource,
-    bytes: usize,
-    measure: &mut dyn FnMut(&str, usize, &mut dyn FnMut()),
-) {
+fn apply(pod: &Value, row: &Resource, bytes: usize, measure: &mut Measure<'_>) {
     let now = jiff::Timestamp::UNIX_EPOCH;
     let types = |_: &str| Some(row.ty());
     let convert = |value: &Value, _: &str, _: &str| Ok(value.clone());

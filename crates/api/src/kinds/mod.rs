@@ -45,8 +45,11 @@ pub struct Typed {
     /// JSON into the typed form.
     pub decode: fn(&[u8]) -> Result<Shared, serde_json::Error>,
     /// The typed form into JSON; `None` if it is another kind's.
-    pub encode: fn(&(dyn Any + Send + Sync)) -> Option<Result<Vec<u8>, serde_json::Error>>,
+    pub encode: fn(&(dyn Any + Send + Sync)) -> Option<Encoded>,
 }
+
+/// JSON, or why there is none.
+pub type Encoded = Result<Vec<u8>, serde_json::Error>;
 
 /// A typed object whose kind is known from elsewhere.
 pub type Shared = Box<dyn Any + Send + Sync>;
