@@ -814,7 +814,7 @@ proptest! {
             let live = fields.update(&Value::Null, live, "ann", NOW).unwrap();
             let live = fields.apply(&live, &first, "bob", true, NOW).unwrap();
             let live = fields.apply(&live, &second, "bob", true, NOW).unwrap();
-            prop_assert_eq!(typed::merge(&live, &second, ty), live.clone());
+            prop_assert_eq!(&typed::merge(&live, &second, ty), &live);
             let managed = ManagedFields::decode(managed_fields::of(&live)).unwrap();
             let there = typed::with_named_fields(&typed::field_set(&live, ty), ty);
             for entry in managed.entries().iter().filter(|entry| entry.is_applier()) {

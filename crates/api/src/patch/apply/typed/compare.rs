@@ -268,7 +268,7 @@ type Indexed<'a> = &'a [(PathElement, usize)];
 
 fn first_element<'a>(left: Indexed<'a>, right: Indexed<'a>) -> Option<&'a PathElement> {
     match (left.first(), right.first()) {
-        (Some(left), Some(right)) => Some(&left.0.min_ref(&right.0)),
+        (Some(left), Some(right)) => Some(left.0.min_ref(&right.0)),
         (one, other) => one.or(other).map(|(element, _)| element),
     }
 }
