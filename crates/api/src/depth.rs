@@ -2,7 +2,7 @@
 use serde_json::{Map, Value};
 
 /// `serde_json` refuses to parse deeper than 128; trees made in other ways get some room.
-const LIMIT: usize = 192;
+pub(crate) const LIMIT: usize = 192;
 
 pub(crate) fn within_limit(value: &Value) -> bool {
     deep(value, LIMIT)

@@ -14,7 +14,7 @@ mod scalar;
 pub mod yaml;
 
 pub use json::{FieldValidation, Problem};
-pub(crate) use presence::is_struct_in_go;
+pub(crate) use presence::{is_struct_in_go, is_written};
 
 /// Why bytes are not the object they should be; the text is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@ use crate::schema::{Field, Named, Omit, Scalar, Struct, Type, TypeRef};
 use serde_json::{Map, Value};
 
 /// Whether a decoded value is written at all. An optional zero value is not.
-pub(super) fn is_written(value: &Value, field: &Field, ty: TypeRef<'_>) -> bool {
+pub(crate) fn is_written(value: &Value, field: &Field, ty: TypeRef<'_>) -> bool {
     if field.omit == Omit::Never {
         return true;
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Schema`] is an arena of [`Type`]s. Built-in types are parsed once from a generated table
 //! of facts ([`builtin`]); a CustomResourceDefinition's OpenAPI schema is compiled into the same
-//! form ([`openapi`](mod@crd)). Decoding, pruning, protobuf, strategic merge, server-side apply
+//! form ([`CustomSchema`]). Decoding, pruning, protobuf, strategic merge, server-side apply
 //! and the OpenAPI documents walk it with a [`TypeRef`] and never ask which of the two it was.
 //!
 //! The facts are upstream's Go types seen from outside: what a field is called in JSON, its
@@ -12,9 +12,16 @@
 //! travel in.
 
 mod builtin;
+mod crd;
+mod default;
+mod import;
+mod prune;
 mod text;
 
 pub use builtin::builtin;
+pub use crd::{CrdError, CustomSchema};
+pub use default::set_defaults;
+pub use prune::prune;
 pub use text::ParseError;
 
 use serde_json::Value;
@@ -55,7 +62,7 @@ pub enum Type {
     Map(Map),
     /// One of two shapes, told apart by looking: only CRD schemas have these.
     Either(Either, TypeId),
-    /// Any JSON at all, opaque to merging.
+    /// Any JSON at all; what its parts are is seen from the value.
     Any,
 }
 

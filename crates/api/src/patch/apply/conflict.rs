@@ -15,16 +15,6 @@ pub struct Conflict {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conflicts(pub Vec<Conflict>);
 
-/// The type of a conflict's cause in a `Status`.
-pub const CAUSE_TYPE: &str = "FieldManagerConflict";
-
-impl Conflict {
-    /// The message of the conflict's cause in a `Status`; its field is the path.
-    pub fn cause(&self) -> String {
-        format!("conflict with {}", self.manager)
-    }
-}
-
 impl Conflicts {
     pub(super) fn new(mut sets: Vec<(Manager, Set)>) -> Conflicts {
         sets.sort_by_cached_key(|(manager, _)| manager.identifier());

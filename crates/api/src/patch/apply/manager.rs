@@ -9,6 +9,7 @@ use super::typed::{self, ValidationErrors, View};
 use super::updater::{ConvertError, Failure, Updater};
 use crate::depth;
 use crate::schema::TypeRef;
+use crate::status::{Cause, Status};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,13 +17,13 @@ use std::sync::LazyLock;
 
 /// What must be known of an endpoint to track who owns the fields of its objects. Objects passed
 /// to it are trees in `api_version`.
-pub struct FieldManager<'a> {
+pub struct FieldManager<'a, 's> {
     pub api_version: &'a str,
     pub kind: &'a str,
     /// `status`, `scale`; empty for the object itself.
     pub subresource: &'a str,
     /// The kind's schema in a version that is served.
-    pub types: &'a dyn Fn(&str) -> Option<TypeRef<'a>>,
+    pub types: &'a dyn Fn(&str) -> Option<TypeRef<'s>>,
     /// An object from one version to another.
     pub convert: &'a dyn Fn(&Value, &str, &str) -> Result<Value, ConvertError>,
     /// By version, the fields that this endpoint ignores.
@@ -48,13 +49,23 @@ pub enum Error {
     TooDeep,
 }
 
-impl Error {
-    /// The HTTP status upstream's server answers with.
-    pub fn code(&self) -> u16 {
-        match self {
-            Error::Conflicts(_) => 409,
-            Error::WrongKind(_) | Error::ManagedFieldsGiven | Error::TooDeep => 400,
-            _ => 500,
+/// What upstream's server answers.
+impl From<Error> for Status {
+    fn from(error: Error) -> Status {
+        let message = error.to_string();
+        match error {
+            Error::Conflicts(conflicts) => {
+                let causes = conflicts.0.iter().map(|conflict| Cause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: format!("conflict with {}", conflict.manager),
+                    field: conflict.path.to_string(),
+                });
+                Status::apply_conflict(causes.collect(), message)
+            }
+            Error::WrongKind(_) | Error::ManagedFieldsGiven | Error::TooDeep => {
+                Status::bad_request(message)
+            }
+            _ => Status { code: 500, message, ..Status::default() },
         }
     }
 }
@@ -80,7 +91,7 @@ static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
-impl<'a> FieldManager<'a> {
+impl<'a, 's> FieldManager<'a, 's> {
     /// `new`, about to replace `live`, with the managed fields it gets from that. For an object
     /// being created, `live` is empty.
     pub fn update(
@@ -169,7 +180,7 @@ impl<'a> FieldManager<'a> {
         manager: &Manager,
         force: bool,
     ) -> Result<(Value, ManagedFields<'t>), Failure> {
-        let object = self.updater().apply(live, config, &mut managed, manager, force)?;
+        let object = self.updater().apply(live, config, &mut managed, manager, force, self.view)?;
         Ok((object, managed))
     }
 
@@ -210,7 +221,7 @@ impl<'a> FieldManager<'a> {
         ManagedFields::decode(managed_fields::of(live)).unwrap_or_default()
     }
 
-    fn check_config(&self, config: &Value) -> Result<TypeRef<'a>, Error> {
+    fn check_config(&self, config: &Value) -> Result<TypeRef<'s>, Error> {
         let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -262,7 +273,7 @@ impl<'a> FieldManager<'a> {
         }
     }
 
-    fn updater(&self) -> Updater<'a> {
+    fn updater(&self) -> Updater<'a, 's> {
         let FieldManager { api_version, types, convert, reset, .. } = *self;
         Updater { api_version, types, convert, reset }
     }

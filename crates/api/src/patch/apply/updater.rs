@@ -10,10 +10,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// An object of one kind in several versions; a manager's fields are named in the version it used.
-pub(super) struct Updater<'a> {
+pub(super) struct Updater<'a, 's> {
     /// The version of the objects passed in.
     pub api_version: &'a str,
-    pub types: &'a dyn Fn(&str) -> Option<TypeRef<'a>>,
+    pub types: &'a dyn Fn(&str) -> Option<TypeRef<'s>>,
     pub convert: &'a dyn Fn(&Value, &str, &str) -> Result<Value, ConvertError>,
     pub reset: &'a BTreeMap<String, Filter>,
 }
@@ -39,7 +39,7 @@ impl From<String> for Failure {
     }
 }
 
-impl<'a> Updater<'a> {
+impl<'s> Updater<'_, 's> {
     /// Takes what changed between `live` and `new` from its owners, and returns it.
     pub(super) fn update(
         &self,
@@ -62,7 +62,9 @@ impl<'a> Updater<'a> {
         managed: &mut ManagedFields<'_>,
         manager: &Manager,
         force: bool,
+        view: View,
     ) -> Result<Value, Failure> {
+        let view = if view == View::Typed { View::Merged } else { view };
         self.reconcile(managed)?;
         let ty = self.type_of(self.api_version)?;
         let merged = typed::merge(live, config, ty);
@@ -76,15 +78,15 @@ impl<'a> Updater<'a> {
             !last.is_empty() && (version != self.api_version || !last.is_subset(&set))
         });
         managed.set(manager, set, time);
-        let pruned = match &last {
+        let object = match &last {
             Some((version, last)) => self.prune(merged, managed, version, last)?,
             None => merged,
         };
-        self.take_over(live, &pruned, managed, Some(manager), force, View::Tree)?;
-        Ok(pruned)
+        self.take_over(live, &object, managed, Some(manager), force, view)?;
+        Ok(object)
     }
 
-    fn type_of(&self, version: &str) -> Result<TypeRef<'a>, Failure> {
+    fn type_of(&self, version: &str) -> Result<TypeRef<'s>, Failure> {
         let missing = || format!("no corresponding type for version {version}");
         (self.types)(version).ok_or_else(|| missing().into())
     }
@@ -102,7 +104,7 @@ impl<'a> Updater<'a> {
         object: &'o Value,
         from: &str,
         to: &str,
-    ) -> Result<Option<(Cow<'o, Value>, TypeRef<'a>)>, Failure> {
+    ) -> Result<Option<(Cow<'o, Value>, TypeRef<'s>)>, Failure> {
         let Some(ty) = (self.types)(to) else { return Ok(None) };
         if from == to {
             return Ok(Some((Cow::Borrowed(object), ty)));
@@ -225,7 +227,8 @@ impl<'a> Updater<'a> {
         if lost.is_empty() {
             return Ok(merged);
         }
-        let kept = typed::remove_items(&converted, &lost, ty, Emptied::Dropped);
+        // A map that lost its last entry but is somebody's as such stays, empty.
+        let kept = typed::remove_items(&converted, &lost, ty, Emptied::Empty);
         match self.at(&kept, version, self.api_version)? {
             Some((back, _)) => Ok(back.into_owned()),
             None => Err(Failure::Convert(format!("no such version {}", self.api_version))),

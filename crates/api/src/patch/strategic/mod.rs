@@ -26,6 +26,7 @@ mod tests;
 use super::golang::{Go, GoList, GoMap, type_name};
 use crate::depth;
 use crate::schema::TypeRef;
+use crate::status::{ServerResponse, Status};
 use serde_json::{Map, Value};
 
 pub(crate) type Object = Map<String, Value>;
@@ -153,19 +154,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// The HTTP status upstream's server answers with.
-    pub fn code(&self) -> u16 {
-        match self {
-            Error::BadDocument
-            | Error::BadPrimitiveList
-            | Error::BadRetainKeys
-            | Error::BadSetElementOrder
-            | Error::Unsupported => 400,
-            Error::ListOfLists => 422,
-            _ => 500,
-        }
-    }
-
     fn no_merge_key(map: &Object, key: &str) -> Error {
         Error::NoMergeKey { map: GoMap(map).to_string(), key: key.to_owned() }
     }
@@ -183,6 +171,22 @@ impl Error {
     fn mixed(lists: &[&[Value]]) -> Error {
         let lists: Vec<String> = lists.iter().map(|list| GoList(list).to_string()).collect();
         Error::MixedList(format!("[{}]", lists.join(" ")))
+    }
+}
+
+/// What upstream's server answers.
+impl From<Error> for Status {
+    fn from(error: Error) -> Status {
+        let message = error.to_string();
+        match error {
+            Error::BadDocument
+            | Error::BadPrimitiveList
+            | Error::BadRetainKeys
+            | Error::BadSetElementOrder
+            | Error::Unsupported => Status::bad_request(message),
+            Error::ListOfLists => ServerResponse { code: 422, ..Default::default() }.into(),
+            _ => Status { code: 500, message, ..Status::default() },
+        }
     }
 }
 

@@ -32,7 +32,10 @@ fn with_type<T>(run: impl FnOnce(TypeRef<'_>) -> T) -> T {
 }
 
 fn show(result: Result<Value, Error>) -> String {
-    result.map_or_else(|error| format!("{}: {error}", error.code()), |value| value.to_string())
+    result.map_or_else(
+        |error| format!("{}: {error}", Status::from(error.clone()).code),
+        |value| value.to_string(),
+    )
 }
 
 /// `original` with `patch` merged in.

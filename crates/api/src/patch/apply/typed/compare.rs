@@ -1,6 +1,7 @@
 //! What differs between two objects.
 use super::super::fieldset::{Node, PathElement, Set, compare_values};
 use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
+use crate::codec::is_written;
 use crate::schema::{Field, Omit, Scalar, Type, TypeRef};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -22,6 +23,9 @@ pub enum View {
     /// no pointer exists whether written or not, and an empty value that would not be written is
     /// no value. Ownership must not depend on which of the two forms a client sent.
     Typed,
+    /// The old one stands for a typed object; the new one is that with a tree merged into it,
+    /// where even what would not be written is meant.
+    Merged,
 }
 
 impl Comparison {
@@ -39,6 +43,13 @@ impl Comparison {
 }
 
 pub(super) fn compare(old: &Value, new: &Value, ty: Ty<'_>, view: View) -> Comparison {
+    let typed = |value| match view {
+        View::Tree => value,
+        _ if Value::is_object(value) => value,
+        // The empty object that a created one is compared with.
+        _ => &*EMPTY_OBJECT,
+    };
+    let (old, new) = (typed(old), typed(new));
     let Delta { removed, modified, added } = Walker { view }.compare(Some(old), Some(new), ty);
     Comparison { removed: removed.children, modified: modified.children, added: added.children }
 }
@@ -148,7 +159,7 @@ impl Walker {
 
     /// Typed structs have no empty and no null form that could differ.
     fn sees_struct(&self, map: &MapAtom<'_>) -> bool {
-        self.view == View::Typed && is_typed(map)
+        self.view != View::Tree && is_typed(map)
     }
 
     fn compare_maps(
@@ -161,8 +172,13 @@ impl Walker {
         let typed = self.sees_struct(map);
         for (key, mut old, mut new) in zip(left, right) {
             if typed && let (Some(field), Some((_, ty))) = (map.field(key), map.fields) {
-                old = go_value(old, left.is_some(), field, ty.at(field.ty));
-                new = go_value(new, right.is_some(), field, ty.at(field.ty));
+                let ty = ty.at(field.ty);
+                if self.view == View::Typed {
+                    old = old.filter(|value| is_written(value, field, ty));
+                    new = new.filter(|value| is_written(value, field, ty));
+                    new = new.or_else(|| zero(field, ty).filter(|_| right.is_some()));
+                }
+                old = old.or_else(|| zero(field, ty).filter(|_| left.is_some()));
             }
             if old.is_none() && new.is_none() {
                 continue;
@@ -252,7 +268,7 @@ type Indexed<'a> = &'a [(PathElement, usize)];
 
 fn first_element<'a>(left: Indexed<'a>, right: Indexed<'a>) -> Option<&'a PathElement> {
     match (left.first(), right.first()) {
-        (Some(left), Some(right)) => Some(&left.0.min_ref(&right.0)),
+        (Some(left), Some(right)) => Some(left.0.min_ref(&right.0)),
         (one, other) => one.or(other).map(|(element, _)| element),
     }
 }
@@ -275,39 +291,6 @@ fn is_typed(map: &MapAtom<'_>) -> bool {
     map.fields.is_some_and(|(s, _)| !s.name.is_empty())
 }
 
-/// The field's value as a Go struct would hold it, if the struct is there.
-fn go_value<'v>(
-    value: Option<&'v Value>,
-    parent: bool,
-    field: &Field,
-    ty: TypeRef<'_>,
-) -> Option<&'v Value> {
-    if !parent {
-        return None;
-    }
-    let is_struct = ty.as_struct().is_some();
-    match value {
-        Some(value) if field.omit != Omit::Never && is_omitted(value, field, ty, is_struct) => None,
-        Some(value) => Some(value),
-        None if is_struct && !field.pointer && field.omit != Omit::Zero => Some(&EMPTY_OBJECT),
-        None if field.omit == Omit::Never => zero(field, ty),
-        None => None,
-    }
-}
-
-/// Whether Go's encoder would leave this value out.
-fn is_omitted(value: &Value, field: &Field, ty: TypeRef<'_>, is_struct: bool) -> bool {
-    match value {
-        Value::Null => !is_struct || field.pointer,
-        _ if field.pointer => false,
-        Value::Bool(value) => !value,
-        Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty() && matches!(ty.get(), Type::Scalar(_)),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty() && !is_struct,
-    }
-}
-
 static NULL: Value = Value::Null;
 static FALSE: Value = Value::Bool(false);
 static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
@@ -315,7 +298,14 @@ static EMPTY_STRING: LazyLock<Value> = LazyLock::new(|| Value::from(""));
 static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
 static ZERO_QUANTITY: LazyLock<Value> = LazyLock::new(|| Value::from("0"));
 
+/// What a Go struct holds in a field that nobody set, if its encoder would write that.
 fn zero<'v>(field: &Field, ty: TypeRef<'_>) -> Option<&'v Value> {
+    if ty.as_struct().is_some() && !field.pointer && field.omit != Omit::Zero {
+        return Some(&EMPTY_OBJECT);
+    }
+    if field.omit != Omit::Never {
+        return None;
+    }
     let Type::Scalar(named) = ty.get() else { return Some(&NULL) };
     if field.pointer {
         return Some(&NULL);

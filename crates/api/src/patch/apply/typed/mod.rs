@@ -56,8 +56,8 @@ pub fn remove_items(value: &Value, set: &Set, ty: TypeRef<'_>, emptied: Emptied)
 pub enum Emptied {
     /// It stays as `null`, which counts as being there: upstream's way between two steps.
     Null,
-    /// It is gone.
-    Dropped,
+    /// It stays, empty.
+    Empty,
 }
 
 /// Of `value` only the fields of `set`. With `keys`, list elements keep the fields that identify

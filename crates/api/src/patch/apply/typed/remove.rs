@@ -20,9 +20,8 @@ pub(super) fn remove(value: &Value, set: &Set, ty: Ty<'_>, emptied: Emptied) -> 
                     None => kept.push(item.clone()),
                     Some(node) if node.member => {}
                     Some(node) => {
-                        keep(remove(item, &node.children, list.element, emptied), emptied, |item| {
-                            kept.push(item)
-                        })
+                        let left = remove(item, &node.children, list.element, emptied);
+                        keep(left, item, emptied, |left| kept.push(left));
                     }
                 }
             }
@@ -39,7 +38,7 @@ pub(super) fn remove(value: &Value, set: &Set, ty: Ty<'_>, emptied: Emptied) -> 
                     Some(node) if node.member => {}
                     Some(node) => {
                         let left = remove(value, &node.children, map.child(key), emptied);
-                        keep(left, emptied, |value| _ = kept.insert(key.clone(), value));
+                        keep(left, value, emptied, |left| _ = kept.insert(key.clone(), left));
                     }
                 }
             }
@@ -49,12 +48,14 @@ pub(super) fn remove(value: &Value, set: &Set, ty: Ty<'_>, emptied: Emptied) -> 
     }
 }
 
-fn keep(left: Option<Value>, emptied: Emptied, put: impl FnOnce(Value)) {
-    match (left, emptied) {
-        (Some(value), _) => put(value),
-        (None, Emptied::Null) => put(Value::Null),
-        (None, Emptied::Dropped) => {}
-    }
+/// Puts in what is left of `value`.
+fn keep(left: Option<Value>, value: &Value, emptied: Emptied, put: impl FnOnce(Value)) {
+    put(match (left, emptied, value) {
+        (Some(left), _, _) => left,
+        (None, Emptied::Empty, Value::Object(_)) => Value::Object(Map::new()),
+        (None, Emptied::Empty, Value::Array(_)) => Value::Array(Vec::new()),
+        (None, ..) => Value::Null,
+    });
 }
 
 /// Only the fields of `set`.
