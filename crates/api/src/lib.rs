@@ -18,10 +18,12 @@
 #![forbid(unsafe_code)]
 
 mod atoi;
+pub mod content;
 pub mod duration;
 pub mod field;
 pub mod group;
 pub mod int_or_string;
+pub mod meta;
 pub mod names;
 pub mod owner;
 pub mod patch;
