@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 
 use super::Path;
@@ -270,6 +271,12 @@ impl From<&serde_json::Value> for BadValue {
             },
             other => BadValue::json(other),
         }
+    }
+}
+
+impl From<&IntOrString> for BadValue {
+    fn from(value: &IntOrString) -> Self {
+        BadValue::json(value)
     }
 }
 

@@ -5,6 +5,7 @@
 //! error of its own. A good name costs no allocation.
 
 mod dns;
+pub mod ip;
 mod keys;
 mod shape;
 
