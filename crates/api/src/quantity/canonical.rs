@@ -52,10 +52,14 @@ fn decimal(
     exponent: i64,
     exponential: bool,
 ) -> fmt::Result {
-    let zeros = exponent.rem_euclid(3);
-    let exponent = exponent - zeros;
+    // An exponent is read back into 32 bits.
+    let written = exponent.min(i64::from(i32::MAX));
+    let written = written - written.rem_euclid(3);
     f.write_fmt(number)?;
-    f.write_str(&"00"[..zeros as usize])?;
+    for _ in written..exponent {
+        f.write_str("0")?;
+    }
+    let exponent = written;
     match DECIMAL.iter().find(|(_, power)| i64::from(*power) == exponent) {
         _ if exponent == 0 => Ok(()),
         Some((suffix, _)) if !exponential => f.write_str(suffix),

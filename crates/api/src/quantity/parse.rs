@@ -144,9 +144,12 @@ fn large(parts: &Parts<'_>, factor: Factor, mut format: Format) -> Result<Parsed
     if negative {
         amount.negate();
     }
-    // Whoever asks for a little gets a little: up, never down to zero.
-    if !amount.is_zero() {
-        amount = amount.rounded(-NANO).ok_or(ParseError::Numeric)?;
+    // Whoever asks for a little gets a little: up, never down to zero. A number with too many
+    // zeros to write out has nothing to round.
+    if !amount.is_zero()
+        && let Some(rounded) = amount.clone().rounded(-NANO)
+    {
+        amount = rounded;
     }
     if format == Format::BinarySI {
         let max = Decimal::new(i64::MAX, 0);

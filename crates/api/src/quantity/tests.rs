@@ -112,7 +112,6 @@ fn what_is_no_quantity_is_refused() {
         ("1 ", format),
         ("1é", format),
         (".e-10", ParseError::Numeric),
-        ("12345678901234567890e99999", ParseError::Numeric),
     ] {
         assert_eq!(Quantity::parse(text).map(|q| q.to_string()), Err(want), "{text}");
     }
@@ -189,6 +188,9 @@ fn absurd_exponents_cost_nothing() {
     assert_eq!(huge.value(), 0);
     assert_eq!(quantity("1e-2147483647"), quantity("1n"));
     assert_eq!(quantity("0e-2147483648").to_string(), "0");
+    for text in ["12345678901234567890e99999", "1000e2147483647", "1e-2147483648"] {
+        assert_eq!(quantity(&quantity(text).to_string()), quantity(text), "{text}");
+    }
 }
 
 fn any_quantity() -> impl Strategy<Value = Quantity> {
