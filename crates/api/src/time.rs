@@ -32,8 +32,11 @@ pub fn format_micro(secs: i64, nanos: i32) -> String {
     let secs = secs.saturating_add(i64::from(nanos.div_euclid(1_000_000_000)));
     let micros = nanos.rem_euclid(1_000_000_000) / 1000;
     let mut out = date_and_time(secs);
-    // Writing to a String cannot fail.
-    let _ = write!(out, ".{micros:06}Z");
+    out.push('.');
+    for part in [micros / 10_000, micros / 100 % 100, micros % 100] {
+        push_two(&mut out, part.into());
+    }
+    out.push('Z');
     out
 }
 
@@ -218,16 +221,32 @@ fn nanos(digits: &[u8]) -> i32 {
     (0..9).fold(0, |sum, i| sum * 10 + digits.get(i).map_or(0, |digit| i32::from(digit - b'0')))
 }
 
+/// Digit by digit: the codecs write a time for every object, and `write!` takes five times as
+/// long.
 fn date_and_time(secs: i64) -> String {
     let (year, month, day) = civil_from_days(secs.div_euclid(86400));
     let second = secs.rem_euclid(86400);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     let mut out = String::with_capacity(27);
-    let sign = if year < 0 { "-" } else { "" };
-    let year = year.unsigned_abs();
-    // Writing to a String cannot fail.
-    let _ = write!(out, "{sign}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+    if (0..10_000).contains(&year) {
+        push_two(&mut out, year / 100);
+        push_two(&mut out, year % 100);
+    } else {
+        let sign = if year < 0 { "-" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = write!(out, "{sign}{:04}", year.unsigned_abs());
+    }
+    let fields = [month, day, second / 3600, second / 60 % 60, second % 60];
+    for (separator, value) in ['-', '-', 'T', ':', ':'].into_iter().zip(fields) {
+        out.push(separator);
+        push_two(&mut out, value);
+    }
     out
+}
+
+/// A number below 100 with two digits.
+fn push_two(out: &mut String, value: i64) {
+    out.push(char::from(b'0' + (value / 10) as u8));
+    out.push(char::from(b'0' + (value % 10) as u8));
 }
 
 fn days_in_month(year: i64, month: i64) -> i64 {
