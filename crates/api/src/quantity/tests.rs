@@ -78,7 +78,7 @@ fn the_canonical_form_has_no_fraction_and_the_largest_suffix() {
 
 #[test]
 fn canonical_text_is_not_copied() {
-    for text in ["500m", "1Gi", "3", "100k", "1.123"] {
+    for text in ["0", "500m", "1Gi", "512Mi", "1000Mi", "3", "100k", "-5", "1.123"] {
         assert!(matches!(canonicalize(text), Ok(std::borrow::Cow::Borrowed(_))), "{text}");
     }
     assert!(quantity("500m").text.is_none());
