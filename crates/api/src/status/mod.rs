@@ -6,6 +6,8 @@
 
 mod errors;
 mod reason;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
