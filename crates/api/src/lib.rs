@@ -19,6 +19,7 @@
 
 mod atoi;
 pub mod codec;
+pub mod content;
 pub mod convert;
 mod depth;
 pub mod duration;
@@ -26,6 +27,7 @@ pub mod field;
 pub mod group;
 pub mod int_or_string;
 pub mod kinds;
+pub mod meta;
 pub mod names;
 pub mod openapi;
 pub mod owner;

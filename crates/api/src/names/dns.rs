@@ -1,11 +1,13 @@
 //! Names that must be good for DNS.
 
 use super::Faults;
-use super::shape::{bounded, lower, max_length, regex_fault};
+use super::shape::{alnum, bounded, lower, max_bytes, max_length, regex_fault};
 use crate::field::{Error, ErrorList, Path};
 
 pub const DNS1123_LABEL_MAX: usize = 63;
 pub const DNS1123_SUBDOMAIN_MAX: usize = 253;
+/// Leaves room in a label for what the CronJob controller adds to a Job's name.
+pub const CRON_JOB_NAME_MAX: usize = DNS1123_LABEL_MAX - 11;
 
 /// `web-0`: lower-case letters, digits and inner dashes, at most 63.
 pub fn dns1123_label(value: &str) -> Faults {
@@ -47,6 +49,19 @@ pub fn dns1123_subdomain_with_underscore(value: &str) -> Faults {
     };
     if !value.split('.').all(is_label) {
         faults.push(regex_fault(UNDERSCORE_MESSAGE, UNDERSCORE, &["example.com"]));
+    }
+    faults
+}
+
+/// A subdomain in upper or lower case.
+pub fn dns1123_subdomain_caseless(value: &str) -> Faults {
+    let mut faults = Faults::new();
+    if value.len() > DNS1123_SUBDOMAIN_MAX {
+        faults.push(max_bytes(DNS1123_SUBDOMAIN_MAX));
+    }
+    let is_label = |label: &str| bounded(label.as_bytes(), alnum, |b| alnum(b) || b == b'-', alnum);
+    if !value.split('.').all(is_label) {
+        faults.push(regex_fault(CASELESS_MESSAGE, SUBDOMAIN, &["Example.com"]));
     }
     faults
 }
@@ -159,6 +174,8 @@ const LABEL_MESSAGE: &str = "a lowercase RFC 1123 label must consist of lower ca
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case \
     alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
+const CASELESS_MESSAGE: &str = "an RFC 1123 subdomain must consist of alphanumeric characters, '-' \
+    or '.', and must start and end with an alphanumeric character";
 const UNDERSCORE: &str = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
 const UNDERSCORE_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case \
     alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric \

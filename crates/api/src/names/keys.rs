@@ -42,6 +42,15 @@ pub fn qualified_name(value: &str) -> Faults {
     faults
 }
 
+/// A qualified name that must have its prefix: `example.com/name`.
+pub fn prefixed_label_key(value: &str) -> Faults {
+    let faults = qualified_name(value);
+    if faults.is_empty() && !value.contains('/') {
+        return vec!["must include a prefix (e.g. 'example.com/key')".to_owned()];
+    }
+    faults
+}
+
 /// A label's value: empty, or like the name part of its key.
 pub fn label_value(value: &str) -> Faults {
     let mut faults = Faults::new();
@@ -150,6 +159,31 @@ pub fn port_number(port: i64) -> Faults {
     if (1..=65535).contains(&port) { vec![] } else { vec![inclusive_range(1, 65535)] }
 }
 
+/// A user's number.
+pub fn user_id(id: i64) -> Faults {
+    if (0..=i64::from(i32::MAX)).contains(&id) {
+        return Faults::new();
+    }
+    vec![inclusive_range(0, i32::MAX.into())]
+}
+
+/// A group's number.
+pub fn group_id(id: i64) -> Faults {
+    user_id(id)
+}
+
+/// A whole number as its shortest text: no plus, no leading zeros, no `-0`.
+pub fn decimal_integer(value: &str) -> Faults {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let canonical =
+        value == "0" || (all(digits, |b| b.is_ascii_digit()) && !digits.starts_with('0'));
+    match value {
+        "" => vec!["must be non-empty".to_owned()],
+        _ if canonical => vec![],
+        _ => vec!["must be a valid decimal integer in canonical form".to_owned()],
+    }
+}
+
 pub fn percent(value: &str) -> Faults {
     if value.strip_suffix('%').is_some_and(|digits| all(digits, |b| b.is_ascii_digit())) {
         return Faults::new();
@@ -200,6 +234,19 @@ pub fn domain_prefixed_path(path: &Path<'_>, value: &str) -> ErrorList {
         errors.push(Error::invalid(path, rest, regex_fault("Invalid path", expression, &[])));
     }
     errors
+}
+
+/// `example.com/key`: a qualified name whose prefix may not be missing.
+pub fn domain_prefixed_key(path: &Path<'_>, key: &str) -> ErrorList {
+    if key.is_empty() {
+        return vec![Error::required(path, "")];
+    }
+    let faults = qualified_name(key);
+    if faults.is_empty() && !key.contains('/') {
+        let detail = "must be a domain-prefixed key (such as \"acme.io/foo\")";
+        return vec![Error::invalid(path, key, detail)];
+    }
+    faults.into_iter().map(|fault| Error::invalid(path, key, fault)).collect()
 }
 
 const KEY_MAX: usize = 63;

@@ -5,20 +5,23 @@
 //! error of its own. A good name costs no allocation.
 
 mod dns;
+pub mod ip;
 mod keys;
 mod shape;
 
 use std::fmt;
 
 pub use dns::{
-    DNS1123_LABEL_MAX, DNS1123_SUBDOMAIN_MAX, dns1035_label, dns1123_label, dns1123_subdomain,
-    dns1123_subdomain_with_underscore, fully_qualified_domain_name, fully_qualified_name,
-    name_is_dns_label, name_is_dns_subdomain, name_is_dns1035_label, wildcard_dns1123_subdomain,
+    CRON_JOB_NAME_MAX, DNS1123_LABEL_MAX, DNS1123_SUBDOMAIN_MAX, dns1035_label, dns1123_label,
+    dns1123_subdomain, dns1123_subdomain_caseless, dns1123_subdomain_with_underscore,
+    fully_qualified_domain_name, fully_qualified_name, name_is_dns_label, name_is_dns_subdomain,
+    name_is_dns1035_label, wildcard_dns1123_subdomain,
 };
 pub use keys::{
-    c_identifier, config_map_key, domain_prefixed_path, env_var_name, http_header_name,
-    label_value, path_segment_name, path_segment_prefix, percent, port_name, port_number,
-    qualified_name, relaxed_env_var_name,
+    c_identifier, config_map_key, decimal_integer, domain_prefixed_key, domain_prefixed_path,
+    env_var_name, group_id, http_header_name, label_value, path_segment_name, path_segment_prefix,
+    percent, port_name, port_number, prefixed_label_key, qualified_name, relaxed_env_var_name,
+    user_id,
 };
 pub use shape::{inclusive_range, max_length, regex_fault};
 

@@ -15,7 +15,7 @@ pub struct Selector {
 }
 
 /// One field and the value it must have, or must not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term {
     pub field: String,
     pub value: String,

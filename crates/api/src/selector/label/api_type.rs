@@ -25,6 +25,42 @@ impl Selector {
     }
 }
 
+impl Selector {
+    /// The `LabelSelector` that says the same; `>` and `<` cannot be said in one.
+    pub fn to_label_selector(&self) -> Result<Option<LabelSelector>, Error> {
+        let Some(requirements) = self.requirements() else {
+            return Ok(None);
+        };
+        let mut labels = BTreeMap::new();
+        let mut expressions = Vec::new();
+        for requirement in requirements {
+            let operator = match (requirement.operator(), requirement.values()) {
+                (Operator::Equals | Operator::DoubleEquals, [value]) => {
+                    labels.insert(requirement.key().to_owned(), value.clone());
+                    continue;
+                }
+                (Operator::In, _) => "In",
+                // Upstream refuses `!=` here; it is a set of one.
+                (Operator::NotIn | Operator::NotEquals, _) => "NotIn",
+                (Operator::Exists, _) => "Exists",
+                (Operator::DoesNotExist, _) => "DoesNotExist",
+                (Operator::GreaterThan, _) => return Err(Error::Unsupported("gt")),
+                _ => return Err(Error::Unsupported("lt")),
+            };
+            let values = requirement.values();
+            expressions.push(LabelSelectorRequirement {
+                key: requirement.key().to_owned(),
+                operator: operator.to_owned(),
+                values: (!values.is_empty()).then(|| values.to_vec()),
+            });
+        }
+        Ok(Some(LabelSelector {
+            match_labels: (!labels.is_empty()).then_some(labels),
+            match_expressions: (!expressions.is_empty()).then_some(expressions),
+        }))
+    }
+}
+
 fn convert(expression: &LabelSelectorRequirement) -> Result<Requirement, Error> {
     let operator = match expression.operator.as_str() {
         "In" => Operator::In,

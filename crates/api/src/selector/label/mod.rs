@@ -47,6 +47,8 @@ pub enum Error {
     Invalid(Vec<field::Error>),
     #[error("{} is not a valid label selector operator", Quoted(.0))]
     Operator(String),
+    #[error("{} isn't supported in label selectors", Quoted(.0))]
+    Unsupported(&'static str),
 }
 
 impl Selector {

@@ -141,6 +141,18 @@ fn the_label_selector_of_an_object_compiles() {
 }
 
 #[test]
+fn a_selector_becomes_a_label_selector_again() {
+    let selector = Selector::parse("a=1,b in (x,y),!c,d,e!=2").unwrap();
+    let label_selector = selector.to_label_selector().unwrap();
+    expect![[r#"{"matchExpressions":[{"key":"b","operator":"In","values":["x","y"]},{"key":"c","operator":"DoesNotExist"},{"key":"d","operator":"Exists"},{"key":"e","operator":"NotIn","values":["2"]}],"matchLabels":{"a":"1"}}"#]]
+        .assert_eq(&serde_json::to_string(&label_selector).unwrap());
+    let again = Selector::from_label_selector(label_selector.as_ref()).unwrap();
+    assert_eq!(again.to_string(), "a=1,b in (x,y),!c,d,e notin (2)");
+    let error = Selector::parse("a>1").unwrap().to_label_selector().unwrap_err();
+    assert_eq!(error.to_string(), "\"gt\" isn't supported in label selectors");
+}
+
+#[test]
 fn validation_names_the_place_of_each_fault() {
     let selector = label_selector(json!({"matchLabels": {"-": "_"}, "matchExpressions": [
         {"key": "a", "operator": "In"},
