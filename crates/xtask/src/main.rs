@@ -1,2 +1,69 @@
 //! Chores of the repository: `cargo xtask` lists them.
-fn main() {}
+mod facts;
+mod openapi;
+mod roundtrip;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+struct Chore {
+    name: &'static str,
+    arguments: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Result<(), String>,
+}
+
+const CHORES: &[Chore] = &[
+    Chore {
+        name: "openapi",
+        arguments: "PATH",
+        about: "compare our OpenAPI v3 documents with the published ones in the folder at PATH",
+        run: |arguments| {
+            let [path] = arguments else {
+                return Err("give the path of a folder of documents".into());
+            };
+            openapi::run(Path::new(path))
+        },
+    },
+    Chore {
+        name: "facts",
+        arguments: "PATH",
+        about: "regenerate the schema facts from the API types of the Kubernetes source at PATH",
+        run: |arguments| {
+            let [path] = arguments else { return Err("give the path of a source tree".into()) };
+            let table = facts::generate(Path::new(path))?;
+            let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src/schema/facts.txt");
+            std::fs::write(target, table).map_err(|e| format!("{target}: {e}"))
+        },
+    },
+    Chore {
+        name: "roundtrip",
+        arguments: "PATH",
+        about: "decode and re-encode every sample object (json, yaml, pb) in the folder at PATH",
+        run: |arguments| {
+            let [path] = arguments else {
+                return Err("give the path of a folder of samples".into());
+            };
+            roundtrip::run(Path::new(path))
+        },
+    },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let chore = arguments.first().and_then(|name| CHORES.iter().find(|c| c.name == name));
+    let Some(chore) = chore else {
+        eprintln!("usage: cargo xtask CHORE\n");
+        for chore in CHORES {
+            eprintln!("  {:<28} {}", format!("{} {}", chore.name, chore.arguments), chore.about);
+        }
+        return ExitCode::from(2);
+    };
+    match (chore.run)(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{}: {problem}", chore.name);
+            ExitCode::FAILURE
+        }
+    }
+}

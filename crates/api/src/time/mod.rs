@@ -29,7 +29,7 @@ pub fn parse_micro(text: &str) -> Result<(i64, i32), ParseError> {
 }
 
 /// Writes a `metav1.Time`, which has no fraction: `2006-01-02T15:04:05Z`.
-pub fn format(secs: i64, _nanos: i32) -> String {
+pub fn format(secs: i64) -> String {
     let mut out = date_and_time(secs);
     out.push('Z');
     out
@@ -56,8 +56,7 @@ pub fn timestamp(secs: i64, nanos: i32) -> Option<Timestamp> {
 
 /// Writes a [`Timestamp`] as a `metav1.Time`.
 pub fn format_timestamp(time: Timestamp) -> String {
-    let (secs, nanos) = parts(time);
-    format(secs, nanos)
+    format(parts(time).0)
 }
 
 /// Seconds since 1970, rounded down, and the nanoseconds that follow.

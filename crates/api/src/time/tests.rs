@@ -74,17 +74,17 @@ fn micro_times_need_six_digits() {
 
 #[test]
 fn seconds_are_cut_and_years_of_any_length_printed() {
-    assert_eq!(format(-1, 999_999_999), "1969-12-31T23:59:59Z");
-    assert_eq!(format(253_402_300_800, 0), "10000-01-01T00:00:00Z");
+    assert_eq!(format(-1), "1969-12-31T23:59:59Z");
+    assert_eq!(format(253_402_300_800), "10000-01-01T00:00:00Z");
     assert_eq!(format_micro(0, -1), "1969-12-31T23:59:59.999999Z");
-    let _ = (format(i64::MAX, 0), format(i64::MIN, 0), format_micro(i64::MIN, i32::MIN));
+    let _ = (format(i64::MAX), format(i64::MIN), format_micro(i64::MIN, i32::MIN));
 }
 
 proptest! {
     #[test]
     fn writing_and_reading_agree(secs in ZERO_SECS..253_402_300_800, micros in 0..1_000_000) {
         let nanos = micros * 1000;
-        prop_assert_eq!(parse(&format(secs, nanos)), Ok((secs, 0)));
+        prop_assert_eq!(parse(&format(secs)), Ok((secs, 0)));
         prop_assert_eq!(parse_micro(&format_micro(secs, nanos)), Ok((secs, nanos)));
     }
 

@@ -1,0 +1,332 @@
+//! What differs between two objects.
+use super::super::fieldset::{Node, PathElement, Set, compare_values};
+use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
+use crate::schema::{Field, Omit, Scalar, Type, TypeRef};
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
+
+/// No field is in more than one of the sets.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Comparison {
+    pub removed: Set,
+    pub modified: Set,
+    pub added: Set,
+}
+
+/// How the objects compared were obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Trees as they are.
+    Tree,
+    /// Trees that stand for typed objects, as built-in kinds are upstream: there a struct that is
+    /// no pointer exists whether written or not, and an empty value that would not be written is
+    /// no value. Ownership must not depend on which of the two forms a client sent.
+    Typed,
+}
+
+impl Comparison {
+    pub fn is_same(&self) -> bool {
+        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
+    pub(crate) fn map(self, mut change: impl FnMut(Set) -> Set) -> Comparison {
+        Comparison {
+            removed: change(self.removed),
+            modified: change(self.modified),
+            added: change(self.added),
+        }
+    }
+}
+
+pub(super) fn compare(old: &Value, new: &Value, ty: Ty<'_>, view: View) -> Comparison {
+    let Delta { removed, modified, added } = Walker { view }.compare(Some(old), Some(new), ty);
+    Comparison { removed: removed.children, modified: modified.children, added: added.children }
+}
+
+#[derive(Default)]
+struct Part {
+    member: bool,
+    children: Set,
+}
+
+impl Part {
+    const MEMBER: Part = Part { member: true, children: Set::EMPTY };
+
+    fn absorb(&mut self, other: Part) {
+        self.member |= other.member;
+        self.children = std::mem::take(&mut self.children).union(other.children);
+    }
+}
+
+/// What a comparison says of one field and of all below it.
+#[derive(Default)]
+struct Delta {
+    removed: Part,
+    modified: Part,
+    added: Part,
+}
+
+#[derive(Default)]
+struct Nodes {
+    removed: Vec<Node>,
+    modified: Vec<Node>,
+    added: Vec<Node>,
+}
+
+impl Nodes {
+    fn push(&mut self, delta: Delta, element: impl Fn() -> PathElement) {
+        for (nodes, Part { member, children }) in [
+            (&mut self.removed, delta.removed),
+            (&mut self.modified, delta.modified),
+            (&mut self.added, delta.added),
+        ] {
+            if member || !children.is_empty() {
+                nodes.push(Node { element: element(), member, children });
+            }
+        }
+    }
+
+    fn finish(self) -> Delta {
+        let part = |nodes| Part { member: false, children: Set::from_nodes(nodes) };
+        Delta {
+            removed: part(self.removed),
+            modified: part(self.modified),
+            added: part(self.added),
+        }
+    }
+}
+
+struct Walker {
+    view: View,
+}
+
+impl Walker {
+    fn compare(&self, old: Option<&Value>, new: Option<&Value>, ty: Ty<'_>) -> Delta {
+        let (left, right) = (ty.atom(old), ty.atom(new));
+        match (old, new) {
+            (_, None) => self.compare_as(&left, old, new),
+            (None, _) => self.compare_as(&right, old, new),
+            _ if left.same_kind(&right) => self.compare_as(&right, old, new),
+            _ => {
+                // The value has become another kind of thing: its old parts go, new ones come.
+                let mut delta = self.compare_as(&left, old, new);
+                let other = self.compare_as(&right, old, new);
+                delta.removed.absorb(other.removed);
+                delta.modified.absorb(other.modified);
+                delta.added.absorb(other.added);
+                delta
+            }
+        }
+    }
+
+    fn compare_as(&self, atom: &Atom<'_>, old: Option<&Value>, new: Option<&Value>) -> Delta {
+        let mut delta = match atom {
+            Atom::Scalar(_) => return leaf(old, new),
+            Atom::List(list) => {
+                let (left, right) = (as_list(old), as_list(new));
+                let (left, right) = (left.unwrap_or(&[]), right.unwrap_or(&[]));
+                match list.identity {
+                    Some(identity) if !(left.is_empty() && right.is_empty()) => {
+                        self.compare_lists(left, right, identity, list)
+                    }
+                    _ => return leaf(old, new),
+                }
+            }
+            Atom::Map(map) => {
+                let (left, right) = (as_map(old), as_map(new));
+                let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
+                if map.atomic || (empty(left) && empty(right) && !self.sees_struct(map)) {
+                    return leaf(old, new);
+                }
+                self.compare_maps(left, right, map)
+            }
+        };
+        delta.added.member |= old.is_none();
+        delta.removed.member |= new.is_none() && old.is_some();
+        delta
+    }
+
+    /// Typed structs have no empty and no null form that could differ.
+    fn sees_struct(&self, map: &MapAtom<'_>) -> bool {
+        self.view == View::Typed && is_typed(map)
+    }
+
+    fn compare_maps(
+        &self,
+        left: Option<&Map<String, Value>>,
+        right: Option<&Map<String, Value>>,
+        map: &MapAtom<'_>,
+    ) -> Delta {
+        let mut nodes = Nodes::default();
+        let typed = self.sees_struct(map);
+        for (key, mut old, mut new) in zip(left, right) {
+            if typed && let (Some(field), Some((_, ty))) = (map.field(key), map.fields) {
+                old = go_value(old, left.is_some(), field, ty.at(field.ty));
+                new = go_value(new, right.is_some(), field, ty.at(field.ty));
+            }
+            if old.is_none() && new.is_none() {
+                continue;
+            }
+            let delta = self.compare(old, new, map.child(key));
+            nodes.push(delta, || PathElement::field(key));
+        }
+        nodes.finish()
+    }
+
+    fn compare_lists(
+        &self,
+        left: &[Value],
+        right: &[Value],
+        identity: Identity<'_>,
+        list: &ListAtom<'_>,
+    ) -> Delta {
+        if left == right {
+            return Delta::default();
+        }
+        let index = |items: &'_ [Value]| {
+            let mut found: Vec<(PathElement, usize)> = items
+                .iter()
+                .enumerate()
+                .filter_map(|(i, item)| Some((list.element(identity, item).ok()?, i)))
+                .collect();
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            found
+        };
+        let (lefts, rights) = (index(left), index(right));
+        let (mut l, mut r) = (&lefts[..], &rights[..]);
+        let mut nodes = Nodes::default();
+        while let Some(element) = first_element(l, r) {
+            let old: Vec<&Value> =
+                take_group(&mut l, element).iter().map(|(_, i)| &left[*i]).collect();
+            let new: Vec<&Value> =
+                take_group(&mut r, element).iter().map(|(_, i)| &right[*i]).collect();
+            nodes.push(self.compare_groups(&old, &new, list), || element.clone());
+        }
+        nodes.finish()
+    }
+
+    /// Elements that share an identity are compared as one value without parts.
+    fn compare_groups(&self, old: &[&Value], new: &[&Value], list: &ListAtom<'_>) -> Delta {
+        match (old, new) {
+            ([] | [_], [] | [_]) => {
+                self.compare(old.first().copied(), new.first().copied(), list.element)
+            }
+            ([_, _, ..], [_, _, ..]) => match old == new {
+                true => Delta::default(),
+                false => Delta { modified: Part::MEMBER, ..Delta::default() },
+            },
+            ([_, _, ..], _) => {
+                let mut delta = match new.first() {
+                    Some(new) => self.compare(None, Some(new), list.element),
+                    None => Delta::default(),
+                };
+                delta.removed.member = true;
+                delta
+            }
+            _ => {
+                let mut delta = match old.first() {
+                    Some(old) => self.compare(Some(old), None, list.element),
+                    None => Delta::default(),
+                };
+                delta.added.member = true;
+                delta
+            }
+        }
+    }
+}
+
+fn leaf(old: Option<&Value>, new: Option<&Value>) -> Delta {
+    match (old, new) {
+        (None, _) => Delta { added: Part::MEMBER, ..Delta::default() },
+        (_, None) => Delta { removed: Part::MEMBER, ..Delta::default() },
+        (Some(old), Some(new)) if same(old, new) => Delta::default(),
+        _ => Delta { modified: Part::MEMBER, ..Delta::default() },
+    }
+}
+
+fn same(old: &Value, new: &Value) -> bool {
+    old == new || compare_values(old, new).is_eq()
+}
+
+type Indexed<'a> = &'a [(PathElement, usize)];
+
+fn first_element<'a>(left: Indexed<'a>, right: Indexed<'a>) -> Option<&'a PathElement> {
+    match (left.first(), right.first()) {
+        (Some(left), Some(right)) => Some(&left.0.min_ref(&right.0)),
+        (one, other) => one.or(other).map(|(element, _)| element),
+    }
+}
+
+fn take_group<'a>(list: &mut Indexed<'a>, element: &PathElement) -> Indexed<'a> {
+    let end = list.iter().take_while(|(other, _)| other == element).count();
+    let (group, rest) = list.split_at(end);
+    *list = rest;
+    group
+}
+
+impl PathElement {
+    fn min_ref<'e>(&'e self, other: &'e PathElement) -> &'e PathElement {
+        if other < self { other } else { self }
+    }
+}
+
+fn is_typed(map: &MapAtom<'_>) -> bool {
+    // Structs of a CRD have no name: their objects are trees upstream too.
+    map.fields.is_some_and(|(s, _)| !s.name.is_empty())
+}
+
+/// The field's value as a Go struct would hold it, if the struct is there.
+fn go_value<'v>(
+    value: Option<&'v Value>,
+    parent: bool,
+    field: &Field,
+    ty: TypeRef<'_>,
+) -> Option<&'v Value> {
+    if !parent {
+        return None;
+    }
+    let is_struct = ty.as_struct().is_some();
+    match value {
+        Some(value) if field.omit != Omit::Never && is_omitted(value, field, ty, is_struct) => None,
+        Some(value) => Some(value),
+        None if is_struct && !field.pointer && field.omit != Omit::Zero => Some(&EMPTY_OBJECT),
+        None if field.omit == Omit::Never => zero(field, ty),
+        None => None,
+    }
+}
+
+/// Whether Go's encoder would leave this value out.
+fn is_omitted(value: &Value, field: &Field, ty: TypeRef<'_>, is_struct: bool) -> bool {
+    match value {
+        Value::Null => !is_struct || field.pointer,
+        _ if field.pointer => false,
+        Value::Bool(value) => !value,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() && matches!(ty.get(), Type::Scalar(_)),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty() && !is_struct,
+    }
+}
+
+static NULL: Value = Value::Null;
+static FALSE: Value = Value::Bool(false);
+static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+static EMPTY_STRING: LazyLock<Value> = LazyLock::new(|| Value::from(""));
+static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
+static ZERO_QUANTITY: LazyLock<Value> = LazyLock::new(|| Value::from("0"));
+
+fn zero<'v>(field: &Field, ty: TypeRef<'_>) -> Option<&'v Value> {
+    let Type::Scalar(named) = ty.get() else { return Some(&NULL) };
+    if field.pointer {
+        return Some(&NULL);
+    }
+    Some(match named.scalar {
+        Scalar::String => &EMPTY_STRING,
+        Scalar::Bool => &FALSE,
+        Scalar::Int32 | Scalar::Int64 | Scalar::Double | Scalar::Number | Scalar::IntOrString => {
+            &ZERO
+        }
+        Scalar::Quantity => &ZERO_QUANTITY,
+        _ => &NULL,
+    })
+}

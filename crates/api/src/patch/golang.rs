@@ -1,0 +1,99 @@
+//! Values as Go prints them: upstream's error messages quote trees with `%v`, and clients see them.
+use crate::quote::Quoted;
+use serde_json::{Map, Value};
+use std::fmt::{self, Display, Formatter};
+
+/// `fmt.Sprint(value)`: `map[a:1 b:[x y]]`.
+pub(crate) struct Go<'v>(pub &'v Value);
+
+/// The same for a bare object.
+pub(crate) struct GoMap<'v>(pub &'v Map<String, Value>);
+
+/// The same for a bare list.
+pub(crate) struct GoList<'v>(pub &'v [Value]);
+
+impl Display for Go<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("<nil>"),
+            Value::String(s) => f.write_str(s),
+            Value::Array(items) => GoList(items).fmt(f),
+            Value::Object(map) => GoMap(map).fmt(f),
+            Value::Bool(_) => write!(f, "{}", self.0),
+            Value::Number(n) if n.is_f64() => {
+                write!(f, "{}", float(n.as_f64().unwrap_or_default()))
+            }
+            Value::Number(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+impl Display for GoMap<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // Go prints maps in order of their keys.
+        let mut entries: Vec<_> = self.0.iter().collect();
+        entries.sort_by_key(|(key, _)| *key);
+        f.write_str("map[")?;
+        for (i, (key, value)) in entries.into_iter().enumerate() {
+            write!(f, "{}{key}:{}", if i > 0 { " " } else { "" }, Go(value))?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl Display for GoList<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, item) in self.0.iter().enumerate() {
+            write!(f, "{}{}", if i > 0 { " " } else { "" }, Go(item))?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// `%q`.
+pub(crate) fn quote(text: &str) -> String {
+    Quoted(text).to_string()
+}
+
+/// `%T`: the Go type that a decoded JSON value has.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// `%v` of a float64: the shortest form, with an exponent outside of 1e-4..1e21.
+pub(crate) fn float(x: f64) -> String {
+    let magnitude = x.abs();
+    if x == 0.0 || (1e-4..1e21).contains(&magnitude) {
+        return format!("{x}");
+    }
+    let text = format!("{x:e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |e| ('-', e));
+            format!("{digits}e{sign}{exponent:0>2}")
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn trees_print_as_in_go() {
+        let value = json!({"b": [1, "x", null], "a": {"c": true}, "d": 1.5, "e": 1e22});
+        assert_eq!(Go(&value).to_string(), "map[a:map[c:true] b:[1 x <nil>] d:1.5 e:1e+22]");
+        assert_eq!(quote("a\"b\u{1}"), "\"a\\\"b\\x01\"");
+    }
+}
