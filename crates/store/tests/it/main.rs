@@ -1,0 +1,4 @@
+//! The store from outside: one contract for every engine, then what each engine owes beyond it.
+mod contract;
+mod embedded;
+mod sim_disk;
