@@ -124,6 +124,8 @@ pub struct Committer {
     samples: VecDeque<(Duration, Revision)>,
     next_expiry: Option<Duration>,
     sweeping: bool,
+    /// Requests without space, while the janitor is making some.
+    parked: Vec<Request>,
 }
 
 /// Nobody may wait for a committer that is gone, even if a panic took it.
@@ -158,6 +160,7 @@ impl Committer {
             samples: VecDeque::from([(now, published)]),
             next_expiry: Some(now),
             sweeping: true,
+            parked: Vec::new(),
         }
     }
 
@@ -186,6 +189,8 @@ impl Committer {
     }
 
     fn close(mut self) {
+        // Who is still waiting for space hears that the store is gone.
+        self.parked.clear();
         let mut payload = Vec::new();
         record::encode(&Record::Closed, &mut payload);
         let facts = || facts(&self.shared.state.read());
@@ -205,6 +210,7 @@ impl Committer {
         } else {
             self.log.append(&self.payload, sync, claim, facts)
         };
+        let made_space = batch.iter().any(|request| matches!(request, Request::Drop { .. }));
         match appended {
             Ok(()) => {
                 self.publish(&batch, &answers, &events);
@@ -219,6 +225,16 @@ impl Committer {
             }
         }
         self.shared.janitor.report(self.log.closed());
+        if made_space {
+            self.retry_parked();
+        }
+    }
+
+    fn retry_parked(&mut self) {
+        if !self.parked.is_empty() {
+            let parked = std::mem::take(&mut self.parked);
+            self.commit(parked);
+        }
     }
 
     /// Runs the requests on the state, unpublished, and writes down what the log must say.
@@ -335,13 +351,17 @@ impl Committer {
         }
     }
 
-    /// A full disk refuses only what needs space: the others get another try.
+    /// A full disk refuses only what needs space: the others get another try. While the janitor
+    /// is making space, all but itself wait for what it finds.
     fn refuse(&mut self, batch: Vec<Request>, tried: Claim, error: &io::Error) {
         let full = is_disk_full(error);
         let mut again = Vec::new();
         for request in batch {
             if full && claim(&request) > tried {
                 again.push(request);
+            } else if full && claim(&request) < Claim::Cleaning && self.shared.janitor.is_cleaning()
+            {
+                self.parked.push(request);
             } else if full {
                 answer_to(request, Err(Error::NoSpace(error.to_string())));
             } else {
@@ -367,6 +387,9 @@ impl Committer {
                     self.unsynced_since = Some(now);
                 }
             }
+        }
+        if !self.shared.janitor.is_cleaning() {
+            self.retry_parked();
         }
         self.expire_leases(now);
         self.forget_history(now);

@@ -34,6 +34,7 @@ struct DeskInner {
     segments: Vec<Closed>,
     told: bool,
     full: bool,
+    cleaning: bool,
     closing: bool,
 }
 
@@ -81,6 +82,15 @@ impl Desk {
         self.inner.lock().closing
     }
 
+    /// Whether space may be about to come.
+    pub fn is_cleaning(&self) -> bool {
+        self.inner.lock().cleaning
+    }
+
+    fn set_cleaning(&self, cleaning: bool) {
+        self.inner.lock().cleaning = cleaning;
+    }
+
     fn set_full(&self, full: bool) {
         self.inner.lock().full = full;
     }
@@ -90,11 +100,13 @@ pub struct Janitor {
     shared: Arc<Shared>,
     /// Segments up to this one have been cut to their length.
     cut: u64,
+    /// The disk was full: every segment that can be given back is, not only when it pays.
+    tight: bool,
 }
 
 impl Janitor {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Janitor { shared, cut: 0 }
+        Janitor { shared, cut: 0, tight: false }
     }
 
     pub fn run(mut self) {
@@ -103,6 +115,7 @@ impl Janitor {
             while !self.shared.janitor.is_closing()
                 && let Some(oldest) = self.to_clean()
             {
+                self.shared.janitor.set_cleaning(true);
                 if let Err(error) = self.clean(oldest) {
                     tracing::warn!(segment = oldest.id, %error, "cleaning a log segment");
                     break;
@@ -111,9 +124,14 @@ impl Janitor {
             let filled = self.shared.spares.fill();
             if let Err(error) = &filled {
                 tracing::warn!(%error, "no space for the store's next log segment");
-                // The committer drops history, which lets more segments be cleaned.
+            }
+            if filled.is_err() || self.shared.janitor.is_cleaning() {
+                // The committer drops history, which lets more segments be cleaned, and looks
+                // again at what waits for space.
+                self.shared.janitor.set_cleaning(false);
                 self.shared.queue.wake();
             }
+            self.tight |= filled.is_err();
             self.shared.janitor.set_full(filled.is_err());
         }
     }
@@ -128,7 +146,7 @@ impl Janitor {
     }
 
     /// The oldest segment, if the log is worth shortening and no history lies in it.
-    fn to_clean(&self) -> Option<Closed> {
+    fn to_clean(&mut self) -> Option<Closed> {
         let segments = self.shared.janitor.segments();
         let oldest = *segments.first()?;
         let state = self.shared.state.read();
@@ -139,9 +157,10 @@ impl Janitor {
         }
         let (live, size) = (state.live_bytes(), self.shared.options.segment_size);
         let logged: u64 = segments.iter().map(|segment| segment.end).sum();
-        let wanted = if self.shared.spares.is_full() {
+        let wanted = if self.tight || self.shared.spares.is_full() {
             // Every byte counts, but moving data that is all alive gains nothing.
-            logged > live + size / 2
+            self.tight = logged > live + size / 2;
+            self.tight
         } else {
             logged > 2 * live + 2 * size || segments.len() as u64 > 16 + 4 * live / size
         };

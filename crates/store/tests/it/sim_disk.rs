@@ -204,6 +204,7 @@ impl Disk for SimDisk {
         let file = sim.files.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
         file.cached.truncate(size as usize);
         file.durable.truncate(size as usize);
+        file.dirty.retain(|sector| sector * SECTOR < size as usize);
         Ok(())
     }
 
