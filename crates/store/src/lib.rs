@@ -10,9 +10,11 @@
 //! Only the API server may know this crate.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod embedded;
 pub mod error;
 pub mod model;
+mod signal;
 mod store;
 
 pub use error::{Error, Result};

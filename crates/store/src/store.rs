@@ -154,6 +154,14 @@ impl Store {
         }
     }
 
+    /// The oldest revision that can be read, where the engine knows it: what a cache begins with
+    /// to offer as much history as there is.
+    pub fn oldest_revision(&self) -> Option<Revision> {
+        match self {
+            Store::Embedded(engine) => Some(engine.stats().compacted),
+        }
+    }
+
     /// Whether a watch can be asked how far it is ([`Watch::progress`]) and be believed.
     pub fn answers_progress(&self) -> bool {
         match self {

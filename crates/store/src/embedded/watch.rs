@@ -4,27 +4,17 @@
 //! something in its range was published; then it reads the shared history at its own pace. So a
 //! watcher that does not read costs nothing, and one that has fallen behind the compaction is told
 //! so instead of being given a history with a hole.
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use super::Shared;
 use crate::error::{Error, Result};
 use crate::model::{Event, KeyRange, Revision, WatchBatch};
+use crate::signal::Signal;
 
 /// How many events one call of `next` returns, give or take the last revision's.
 const BATCH: usize = 1000;
-
-/// The lowest revision not yet read that concerns the watch.
-pub struct Signal {
-    unread: AtomicU64,
-    progress: AtomicBool,
-    wake: Notify,
-}
-
-const NOTHING: u64 = u64::MAX;
 
 #[derive(Default)]
 pub struct Watchers(Mutex<WatchersInner>);
@@ -48,10 +38,7 @@ impl Watchers {
         inner.signals.retain(|(range, signal)| {
             let Some(signal) = signal.upgrade() else { return false };
             if let Some(event) = events.iter().find(|event| range.contains(&event.kv.key)) {
-                let before = signal.unread.fetch_min(event.revision(), Ordering::AcqRel);
-                if before == NOTHING {
-                    signal.wake.notify_one();
-                }
+                signal.mark(event.revision());
             }
             true
         });
@@ -62,7 +49,7 @@ impl Watchers {
         inner.closed = true;
         for (_, signal) in &inner.signals {
             if let Some(signal) = signal.upgrade() {
-                signal.wake.notify_one();
+                signal.wake();
             }
         }
     }
@@ -86,18 +73,13 @@ pub struct Progress(Arc<Signal>);
 
 impl Progress {
     pub fn request(&self) {
-        self.0.progress.store(true, Ordering::Release);
-        self.0.wake.notify_one();
+        self.0.ask();
     }
 }
 
 impl EmbeddedWatch {
     pub(super) fn new(shared: Arc<Shared>, range: KeyRange, from: Revision) -> Result<Self> {
-        let signal = Arc::new(Signal {
-            unread: AtomicU64::new(NOTHING),
-            progress: AtomicBool::new(false),
-            wake: Notify::new(),
-        });
+        let signal = Arc::new(Signal::default());
         let cursor = {
             let state = shared.state.read();
             shared.watchers.add(range.clone(), &signal);
@@ -106,7 +88,7 @@ impl EmbeddedWatch {
             }
             let cursor = if from == 0 { state.published() + 1 } else { from };
             if cursor <= state.published() {
-                signal.unread.store(cursor, Ordering::Release);
+                signal.mark(cursor);
             }
             cursor
         };
@@ -125,21 +107,20 @@ impl EmbeddedWatch {
             if self.shared.watchers.is_closed() {
                 return Err(Error::Unavailable("the store was closed".into()));
             }
-            self.signal.wake.notified().await;
+            self.signal.woken().await;
         }
     }
 
     fn read(&mut self) -> Result<Option<WatchBatch>> {
         let state = self.shared.state.read();
-        let asked = self.signal.progress.swap(false, Ordering::AcqRel);
-        let unread = self.signal.unread.swap(NOTHING, Ordering::AcqRel);
+        let asked = self.signal.was_asked();
         let published = state.published();
-        let from = unread.max(self.cursor);
         let mut batch = WatchBatch { events: Vec::new(), revision: published };
-        if unread != NOTHING && from <= published {
+        let unread = self.signal.take().map(|unread| unread.max(self.cursor));
+        if let Some(from) = unread.filter(|from| *from <= published) {
             if from <= state.compacted() {
                 // The next call says the same.
-                self.signal.unread.store(unread, Ordering::Release);
+                self.signal.mark(from);
                 return Err(Error::Compacted { requested: from, compacted: state.compacted() });
             }
             let history = state.history();
@@ -148,7 +129,7 @@ impl EmbeddedWatch {
                 let full = batch.events.len() >= BATCH;
                 if full && batch.events.last().is_some_and(|e| e.revision() < event.revision()) {
                     batch.revision = event.revision() - 1;
-                    self.signal.unread.store(event.revision(), Ordering::Release);
+                    self.signal.mark(event.revision());
                     break;
                 }
                 if self.range.contains(&event.kv.key) {

@@ -1,4 +1,5 @@
 //! The store from outside: one contract for every engine, then what each engine owes beyond it.
+mod cache;
 mod contract;
 mod embedded;
 mod sim_disk;
