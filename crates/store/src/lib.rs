@@ -13,7 +13,9 @@
 pub mod cache;
 pub mod embedded;
 pub mod error;
+pub mod etcd;
 pub mod model;
+mod proto;
 mod signal;
 mod store;
 

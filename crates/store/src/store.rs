@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use crate::embedded::{self, Embedded, EmbeddedWatch};
 use crate::error::{Error, Result};
+use crate::etcd::{self, Etcd, EtcdWatch};
 use crate::model::*;
 
 /// A handle on the store; clones share it.
@@ -13,17 +14,20 @@ use crate::model::*;
 #[derive(Clone)]
 pub enum Store {
     Embedded(Embedded),
+    Etcd(Etcd),
 }
 
 /// A watch of one range: see [`Store::watch`].
 pub enum Watch {
     Embedded(EmbeddedWatch),
+    Etcd(EtcdWatch),
 }
 
 /// Asks a watch to report how far it is, from another task than the one that reads it.
 #[derive(Clone)]
 pub enum Progress {
     Embedded(embedded::Progress),
+    Etcd(etcd::Progress),
 }
 
 impl From<Embedded> for Store {
@@ -32,17 +36,25 @@ impl From<Embedded> for Store {
     }
 }
 
+impl From<Etcd> for Store {
+    fn from(engine: Etcd) -> Self {
+        Store::Etcd(engine)
+    }
+}
+
 impl Store {
     /// The newest revision.
     pub async fn revision(&self) -> Result<Revision> {
         match self {
             Store::Embedded(engine) => Ok(engine.revision()),
+            Store::Etcd(engine) => engine.revision().await,
         }
     }
 
     pub async fn get(&self, key: &[u8]) -> Result<Option<Arc<KeyValue>>> {
         match self {
             Store::Embedded(engine) => Ok(engine.get(key)),
+            Store::Etcd(engine) => engine.get(key).await,
         }
     }
 
@@ -51,6 +63,7 @@ impl Store {
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
         match self {
             Store::Embedded(engine) => engine.range(&request),
+            Store::Etcd(engine) => engine.range(request).await,
         }
     }
 
@@ -114,6 +127,7 @@ impl Store {
     pub async fn txn(&self, txn: Txn) -> Result<TxnResponse> {
         match self {
             Store::Embedded(engine) => engine.txn(txn).await,
+            Store::Etcd(engine) => engine.txn(txn).await,
         }
     }
 
@@ -122,6 +136,7 @@ impl Store {
     pub async fn watch(&self, range: KeyRange, from: Revision) -> Result<Watch> {
         match self {
             Store::Embedded(engine) => engine.watch(range, from).map(Watch::Embedded),
+            Store::Etcd(engine) => engine.watch(range, from).await.map(Watch::Etcd),
         }
     }
 
@@ -130,6 +145,7 @@ impl Store {
     pub async fn compact(&self, revision: Revision) -> Result<()> {
         match self {
             Store::Embedded(engine) => engine.compact(revision).await,
+            Store::Etcd(engine) => engine.compact(revision).await,
         }
     }
 
@@ -137,6 +153,7 @@ impl Store {
     pub async fn grant(&self, ttl: u64) -> Result<LeaseId> {
         match self {
             Store::Embedded(engine) => engine.grant(0, ttl).await,
+            Store::Etcd(engine) => engine.grant(ttl).await,
         }
     }
 
@@ -144,6 +161,7 @@ impl Store {
     pub async fn keep_alive(&self, lease: LeaseId) -> Result<u64> {
         match self {
             Store::Embedded(engine) => engine.keep_alive(lease),
+            Store::Etcd(engine) => engine.keep_alive(lease).await,
         }
     }
 
@@ -151,6 +169,7 @@ impl Store {
     pub async fn revoke(&self, lease: LeaseId) -> Result<()> {
         match self {
             Store::Embedded(engine) => engine.revoke(lease).await.map(drop),
+            Store::Etcd(engine) => engine.revoke(lease).await,
         }
     }
 
@@ -159,6 +178,7 @@ impl Store {
     pub fn oldest_revision(&self) -> Option<Revision> {
         match self {
             Store::Embedded(engine) => Some(engine.stats().compacted),
+            Store::Etcd(_) => None,
         }
     }
 
@@ -166,6 +186,7 @@ impl Store {
     pub fn answers_progress(&self) -> bool {
         match self {
             Store::Embedded(_) => true,
+            Store::Etcd(engine) => engine.answers_progress(),
         }
     }
 }
@@ -178,12 +199,14 @@ impl Watch {
     pub async fn next(&mut self) -> Result<WatchBatch> {
         match self {
             Watch::Embedded(watch) => watch.next().await,
+            Watch::Etcd(watch) => watch.next().await,
         }
     }
 
     pub fn progress(&self) -> Progress {
         match self {
             Watch::Embedded(watch) => Progress::Embedded(watch.progress()),
+            Watch::Etcd(watch) => Progress::Etcd(watch.progress()),
         }
     }
 }
@@ -192,6 +215,7 @@ impl Progress {
     pub fn request(&self) {
         match self {
             Progress::Embedded(progress) => progress.request(),
+            Progress::Etcd(progress) => progress.request(),
         }
     }
 }

@@ -47,6 +47,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
+pub(crate) use record::tombstone;
 pub use replay::{MAX_UNSYNCED, OpenError};
 pub use watch::{EmbeddedWatch, Progress};
 

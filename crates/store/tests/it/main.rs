@@ -2,4 +2,7 @@
 mod cache;
 mod contract;
 mod embedded;
+mod etcd;
+mod etcd_server;
+mod linearizability;
 mod sim_disk;
