@@ -1,0 +1,140 @@
+//! Keeps a cache up to date: lists once, then follows the engine's watch; begins anew when the
+//! engine says that history is gone.
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinHandle;
+
+use super::state::{Indexed, State};
+use super::{CacheOptions, Shared, Term};
+use crate::error::{Error, Result};
+use crate::model::*;
+use crate::store::{Store, Watch};
+
+/// Between attempts to reach an engine that is away.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Objects read from the engine at a time.
+const PAGE: usize = 10_000;
+
+/// Stops following when it is dropped.
+pub struct Feed(JoinHandle<()>);
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, Feed)> {
+    let shared = Arc::new(Shared {
+        store,
+        options,
+        state: RwLock::new(State::default()),
+        reached: tokio::sync::watch::channel(0).0,
+        progress: Mutex::new(None),
+    });
+    // From the oldest revision there is, so that clients may resume what they watched before
+    // this process began.
+    let watch = begin(&shared, shared.store.oldest_revision()).await?;
+    let target = shared.store.revision().await?;
+    let feed = Feed(tokio::spawn(follow(shared.clone(), watch)));
+    // A fresh cache that has not caught up would answer with the past.
+    if shared.store.answers_progress() {
+        let mut reached = shared.reached.subscribe();
+        while *reached.borrow_and_update() < target {
+            if let Some(progress) = &*shared.progress.lock() {
+                progress.request();
+            }
+            if reached.changed().await.is_err() {
+                break;
+            }
+        }
+    }
+    Ok((shared, feed))
+}
+
+async fn follow(shared: Arc<Shared>, mut watch: Watch) {
+    loop {
+        let error = match watch.next().await {
+            Ok(batch) => {
+                take(&shared, batch);
+                continue;
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(prefix = %shared.options.prefix, %error, "watch cache begins anew");
+        watch = loop {
+            match begin(&shared, None).await {
+                Ok(watch) => break watch,
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        };
+    }
+}
+
+/// Lists the prefix and opens the watch that continues the list.
+async fn begin(shared: &Shared, at: Option<Revision>) -> Result<Watch> {
+    let prefix = KeyRange::prefix(&shared.options.prefix);
+    let (objects, revision) = match list(shared, &prefix, at).await {
+        // History was compacted under the list.
+        Err(Error::Compacted { .. }) => list(shared, &prefix, None).await?,
+        listed => listed?,
+    };
+    let watch = shared.store.watch(prefix, revision + 1).await?;
+    *shared.progress.lock() = Some(watch.progress());
+    shared.state.write().reset(objects, revision);
+    shared.reached.send_replace(revision);
+    Ok(watch)
+}
+
+type Objects = Vec<(Arc<KeyValue>, Vec<Term>)>;
+
+async fn list(
+    shared: &Shared,
+    prefix: &KeyRange,
+    at: Option<Revision>,
+) -> Result<(Objects, Revision)> {
+    let mut objects = Vec::new();
+    // Before the first revision there was nothing.
+    if at == Some(0) {
+        return Ok((objects, 0));
+    }
+    let mut revision = at.unwrap_or(0);
+    let mut range = prefix.clone();
+    loop {
+        let request = RangeRequest::new(range).limit(PAGE).at(revision);
+        let page = shared.store.range(request).await?;
+        if revision == 0 {
+            revision = page.revision;
+        }
+        let next = page.continue_key();
+        objects.extend(page.kvs.into_iter().map(|kv| {
+            let terms = (shared.options.indexer)(&kv);
+            (kv, terms)
+        }));
+        match next {
+            Some(next) => range = prefix.starting_at(next),
+            None => return Ok((objects, revision)),
+        }
+    }
+}
+
+fn take(shared: &Shared, batch: WatchBatch) {
+    // The caller's function may decode the object: not under the lock.
+    let index = |event: Event| {
+        let deleted = event.is_delete();
+        let terms = if deleted { Vec::new() } else { (shared.options.indexer)(&event.kv) };
+        Indexed { event, terms }
+    };
+    let changes: Vec<Indexed> = batch.events.into_iter().map(index).collect();
+    let (events, bytes) = (shared.options.window_events, shared.options.window_bytes);
+    let revision = {
+        let mut state = shared.state.write();
+        state.apply(changes, batch.revision, events, bytes);
+        state.revision()
+    };
+    // Only news wakes those who wait: a report of no progress must not make them ask again.
+    shared.reached.send_if_modified(|reached| std::mem::replace(reached, revision) != revision);
+}

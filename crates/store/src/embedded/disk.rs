@@ -1,0 +1,136 @@
+//! The few things the engine asks of a disk, behind a trait, so that tests can hand it a disk
+//! that writes short, fails to sync, fills up or loses power.
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A directory of flat files.
+pub trait Disk: Send + Sync + 'static {
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// A new file of zeros whose space is taken already, and whose name survives a power cut.
+    fn create(&self, name: &str, size: u64) -> io::Result<Box<dyn DiskFile>>;
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Cuts a file that is no longer written to the bytes that matter.
+    fn truncate(&self, name: &str, size: u64) -> io::Result<()>;
+    /// Returns when everything written to a file, by whichever process, is durable.
+    fn sync(&self, name: &str) -> io::Result<()>;
+    /// Changes whenever what was not synced may have been lost.
+    fn boot_id(&self) -> u128;
+}
+
+pub trait DiskFile: Send {
+    /// May write less than asked, as `pwrite` may.
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Returns when everything written is durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A directory of the real file system, held exclusively.
+pub struct Directory {
+    path: PathBuf,
+    /// Unlocked by the kernel when the process ends, however it ends.
+    _lock: File,
+}
+
+const LOCK: &str = "LOCK";
+
+impl Directory {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK))?;
+        lock.try_lock().map_err(|e| {
+            let e: io::Error = e.into();
+            io::Error::new(
+                e.kind(),
+                format!("{} is in use by another process: {e}", path.display()),
+            )
+        })?;
+        Ok(Directory { path: path.to_owned(), _lock: lock })
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Disk for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            if let Ok(name) = entry?.file_name().into_string()
+                && name != LOCK
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str, size: u64) -> io::Result<Box<dyn DiskFile>> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+        let allocated = allocate(&file, size).and_then(|()| file.sync_all());
+        if let Err(e) = allocated.and_then(|()| self.sync_names()) {
+            // A half allocated file would only hold the space that is missing.
+            let _ = fs::remove_file(&path);
+            return Err(e);
+        }
+        Ok(Box::new(file))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path.join(name))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn truncate(&self, name: &str, size: u64) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.path.join(name))?.set_len(size)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.path.join(name))?.sync_data()
+    }
+
+    fn boot_id(&self) -> u128 {
+        // Zero is never taken for the same boot: every start after a crash then counts as one
+        // after a power cut, the safe answer.
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .ok()
+            .and_then(|id| u128::from_str_radix(&id.trim().replace('-', ""), 16).ok())
+            .unwrap_or(0)
+    }
+}
+
+/// Takes the space now, so that a full disk shows here and not in the middle of a write.
+fn allocate(file: &File, size: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let zeros = vec![0; 1 << 20];
+            let mut offset = 0;
+            while offset < size {
+                let n = (size - offset).min(zeros.len() as u64);
+                file.write_all_at(&zeros[..n as usize], offset)?;
+                offset += n;
+            }
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+impl DiskFile for File {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

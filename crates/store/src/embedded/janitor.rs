@@ -1,0 +1,219 @@
+//! The janitor: the thread that keeps segments ready and gives old ones back.
+//!
+//! It takes the oldest segment, has the committer write again, a little at a time, what of it is
+//! still needed, and removes the file. Always the oldest: so a tombstone leaves the log no earlier
+//! than the versions it buried, and a full disk needs room for one segment to make room, not for a
+//! copy of everything as a snapshot would.
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::commit::Request;
+use super::log::{Closed, segment_name};
+use super::record::{self, FRAME_HEADER, Record};
+use crate::error::Result;
+use crate::model::{Key, Revision};
+
+/// Bytes written again in one go: small beside a batch of writes, so that none is held up.
+const STEP_BYTES: usize = 64 << 10;
+
+/// How soon a full disk is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct Desk {
+    inner: Mutex<DeskInner>,
+    called: Condvar,
+}
+
+#[derive(Default)]
+struct DeskInner {
+    segments: Vec<Closed>,
+    told: bool,
+    full: bool,
+    cleaning: bool,
+    closing: bool,
+}
+
+impl Desk {
+    /// The committer's report after a batch: cheap when nothing changed.
+    pub fn report(&self, segments: &[Closed]) {
+        let mut inner = self.inner.lock();
+        if inner.segments != segments {
+            inner.segments.clear();
+            inner.segments.extend_from_slice(segments);
+            inner.told = true;
+            self.called.notify_one();
+        }
+    }
+
+    /// Has the janitor look at the state again.
+    pub fn call(&self) {
+        self.inner.lock().told = true;
+        self.called.notify_one();
+    }
+
+    pub fn close(&self) {
+        self.inner.lock().closing = true;
+        self.called.notify_one();
+    }
+
+    /// Waits for news; nothing means that the store closes.
+    fn wait(&self) -> Option<Vec<Closed>> {
+        let mut inner = self.inner.lock();
+        let idle = |i: &DeskInner| !i.told && !i.closing;
+        if inner.full {
+            self.called.wait_while_for(&mut inner, |i| idle(i), RETRY);
+        } else {
+            self.called.wait_while(&mut inner, |i| idle(i));
+        }
+        inner.told = false;
+        (!inner.closing).then(|| inner.segments.clone())
+    }
+
+    fn segments(&self) -> Vec<Closed> {
+        self.inner.lock().segments.clone()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.inner.lock().closing
+    }
+
+    /// Whether space may be about to come.
+    pub fn is_cleaning(&self) -> bool {
+        self.inner.lock().cleaning
+    }
+
+    fn set_cleaning(&self, cleaning: bool) {
+        self.inner.lock().cleaning = cleaning;
+    }
+
+    fn set_full(&self, full: bool) {
+        self.inner.lock().full = full;
+    }
+}
+
+pub struct Janitor {
+    shared: Arc<Shared>,
+    /// Segments up to this one have been cut to their length.
+    cut: u64,
+    /// The disk was full: every segment that can be given back is, not only when it pays.
+    tight: bool,
+}
+
+impl Janitor {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Janitor { shared, cut: 0, tight: false }
+    }
+
+    pub fn run(mut self) {
+        while let Some(segments) = self.shared.janitor.wait() {
+            self.give_back_tails(&segments);
+            while !self.shared.janitor.is_closing()
+                && let Some(oldest) = self.to_clean()
+            {
+                self.shared.janitor.set_cleaning(true);
+                if let Err(error) = self.clean(oldest) {
+                    tracing::warn!(segment = oldest.id, %error, "cleaning a log segment");
+                    break;
+                }
+            }
+            let filled = self.shared.spares.fill();
+            if let Err(error) = &filled {
+                tracing::warn!(%error, "no space for the store's next log segment");
+            }
+            if filled.is_err() || self.shared.janitor.is_cleaning() {
+                // The committer drops history, which lets more segments be cleaned, and looks
+                // again at what waits for space.
+                self.shared.janitor.set_cleaning(false);
+                self.shared.queue.wake();
+            }
+            self.tight |= filled.is_err();
+            self.shared.janitor.set_full(filled.is_err());
+        }
+    }
+
+    /// A closed segment's space was allocated to the full size.
+    fn give_back_tails(&mut self, segments: &[Closed]) {
+        for segment in segments.iter().filter(|segment| segment.id > self.cut) {
+            // Failing costs only space.
+            let _ = self.shared.disk.truncate(&segment_name(segment.id), segment.end);
+        }
+        self.cut = segments.last().map_or(self.cut, |segment| segment.id.max(self.cut));
+    }
+
+    /// The oldest segment, if the log is worth shortening and no history lies in it.
+    fn to_clean(&mut self) -> Option<Closed> {
+        let segments = self.shared.janitor.segments();
+        let oldest = *segments.first()?;
+        let state = self.shared.state.read();
+        let swept = state.compacted() >= oldest.last_revision
+            && state.history().front().is_none_or(|e| e.revision() > oldest.last_revision);
+        if !swept {
+            return None;
+        }
+        let (live, size) = (state.live_bytes(), self.shared.options.segment_size);
+        let logged: u64 = segments.iter().map(|segment| segment.end).sum();
+        let wanted = if self.tight || self.shared.spares.is_full() {
+            // Every byte counts, but moving data that is all alive gains nothing.
+            self.tight = logged > live + size / 2;
+            self.tight
+        } else {
+            logged > 2 * live + 2 * size || segments.len() as u64 > 16 + 4 * live / size
+        };
+        wanted.then_some(oldest)
+    }
+
+    fn clean(&self, segment: Closed) -> Result<()> {
+        let name = segment_name(segment.id);
+        let unreadable = |e: std::io::Error| {
+            crate::error::Error::Unavailable(format!("reading log segment {name}: {e}"))
+        };
+        let bytes = self.shared.disk.read(&name).map_err(unreadable)?;
+        let mut step: Vec<(Key, Revision)> = Vec::new();
+        let mut step_bytes = 0;
+        let mut offset = 0;
+        while offset < segment.end as usize {
+            let Ok((payload, _)) = record::read_frame(&bytes[offset..], segment.id) else {
+                // Damaged since it was written: left alone, for the next start to report.
+                return Err(unreadable(std::io::ErrorKind::InvalidData.into()));
+            };
+            for record in record::decode(payload).unwrap_or_default() {
+                let Record::Put(put) = record else { continue };
+                step.push((put.key.into(), put.mod_revision));
+                step_bytes += put.value.len();
+                if step_bytes > STEP_BYTES || step.len() >= 256 {
+                    self.relocate(std::mem::take(&mut step))?;
+                    step_bytes = 0;
+                }
+            }
+            offset += FRAME_HEADER + payload.len();
+        }
+        self.relocate(step)?;
+        let (reply, dropped) = oneshot::channel();
+        self.ask(Request::Drop { segment: segment.id, reply }, dropped)?;
+        if let Err(error) = self.shared.disk.remove(&name) {
+            // The next start removes it.
+            tracing::warn!(segment = name, %error, "removing a log segment");
+        }
+        Ok(())
+    }
+
+    fn relocate(&self, versions: Vec<(Key, Revision)>) -> Result<()> {
+        if versions.is_empty() {
+            return Ok(());
+        }
+        let (reply, relocated) = oneshot::channel();
+        self.ask(Request::Relocate { versions, reply }, relocated)
+    }
+
+    fn ask(&self, request: Request, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
+        self.shared.queue.send(request)?;
+        answer.blocking_recv().unwrap_or_else(|_| {
+            Err(crate::error::Error::Unavailable("the store was closed".into()))
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! etcd's v3 protocol, generated from `proto/`, and its translation to and from [`crate::model`].
+//! The etcd engine and the etcd face are its two ends.
+#![allow(clippy::doc_markdown, clippy::large_enum_variant)]
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::model::{self, Key, KeyRange, RangeEnd};
+
+pub mod mvccpb {
+    tonic::include_proto!("mvccpb");
+}
+pub mod etcdserverpb {
+    tonic::include_proto!("etcdserverpb");
+}
+
+pub use etcdserverpb::*;
+
+/// How etcd writes "from the key on" as a range's end.
+const UNBOUNDED: &[u8] = &[0];
+
+pub fn range_of(key: &[u8], range_end: &[u8]) -> KeyRange {
+    let end = match range_end {
+        [] => RangeEnd::Single,
+        end if end == UNBOUNDED => RangeEnd::Unbounded,
+        end => RangeEnd::Before(end.into()),
+    };
+    KeyRange { start: key.into(), end }
+}
+
+pub fn range_end(range: &KeyRange) -> Bytes {
+    match &range.end {
+        RangeEnd::Single => Bytes::new(),
+        RangeEnd::Before(end) => Bytes::copy_from_slice(end),
+        RangeEnd::Unbounded => Bytes::from_static(UNBOUNDED),
+    }
+}
+
+impl From<mvccpb::KeyValue> for model::KeyValue {
+    fn from(kv: mvccpb::KeyValue) -> Self {
+        model::KeyValue {
+            key: Key::from(&kv.key[..]),
+            value: kv.value,
+            create_revision: kv.create_revision as u64,
+            mod_revision: kv.mod_revision as u64,
+            version: kv.version as u64,
+            lease: kv.lease,
+        }
+    }
+}
+
+impl From<&Arc<model::KeyValue>> for mvccpb::KeyValue {
+    fn from(kv: &Arc<model::KeyValue>) -> Self {
+        mvccpb::KeyValue {
+            key: Bytes::copy_from_slice(&kv.key),
+            value: kv.value.clone(),
+            create_revision: kv.create_revision as i64,
+            mod_revision: kv.mod_revision as i64,
+            version: kv.version as i64,
+            lease: kv.lease,
+        }
+    }
+}

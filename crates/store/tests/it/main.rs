@@ -1,0 +1,8 @@
+//! The store from outside: one contract for every engine, then what each engine owes beyond it.
+mod cache;
+mod contract;
+mod embedded;
+mod etcd;
+mod etcd_server;
+mod linearizability;
+mod sim_disk;
