@@ -22,6 +22,7 @@ pub mod codec;
 pub mod content;
 pub mod convert;
 mod depth;
+pub mod discovery;
 pub mod duration;
 pub mod field;
 pub mod group;

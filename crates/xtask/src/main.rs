@@ -1,4 +1,5 @@
 //! Chores of the repository: `cargo xtask` lists them.
+mod discovery;
 mod facts;
 mod openapi;
 mod roundtrip;
@@ -14,6 +15,17 @@ struct Chore {
 }
 
 const CHORES: &[Chore] = &[
+    Chore {
+        name: "discovery",
+        arguments: "PATH",
+        about: "compare our discovery documents with the published ones in the folder at PATH",
+        run: |arguments| {
+            let [path] = arguments else {
+                return Err("give the path of a folder of documents".into());
+            };
+            discovery::run(Path::new(path))
+        },
+    },
     Chore {
         name: "openapi",
         arguments: "PATH",

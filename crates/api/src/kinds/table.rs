@@ -193,14 +193,14 @@ pub static RESOURCES: &[Resource] = &[
     //
     namespaced::<discovery::EndpointSlice>(),
     //
-    cluster::<flowcontrol::FlowSchema>().with(&[STATUS]),
-    cluster::<flowcontrol::PriorityLevelConfiguration>().with(&[STATUS]),
-    //
     cluster::<resource::DeviceClass>().returns_deleted(),
     cluster::<resource::DeviceTaintRule>().with(&[STATUS]),
     namespaced::<resource::ResourceClaim>().returns_deleted().with(&[STATUS]),
     namespaced::<resource::ResourceClaimTemplate>().returns_deleted(),
     cluster::<resource::ResourceSlice>().returns_deleted(),
+    //
+    cluster::<flowcontrol::FlowSchema>().with(&[STATUS]),
+    cluster::<flowcontrol::PriorityLevelConfiguration>().with(&[STATUS]),
     //
     cluster::<storagemigration::StorageVersionMigration>().with(&[STATUS]),
 ];
