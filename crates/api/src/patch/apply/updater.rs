@@ -2,7 +2,7 @@
 use super::conflict::Conflicts;
 use super::fieldset::Set;
 use super::filter::Filter;
-use super::managed_fields::{ManagedFields, Manager};
+use super::managed_fields::{Entry, ManagedFields, Manager};
 use super::typed::{self, Comparison, Emptied, View};
 use crate::schema::TypeRef;
 use serde_json::Value;
@@ -40,50 +40,66 @@ impl From<String> for Failure {
 }
 
 impl<'s> Updater<'_, 's> {
-    /// Takes what changed between `live` and `new` from its owners, and returns it.
+    /// What differs between the objects, of what this endpoint does not ignore.
+    pub(super) fn compare(
+        &self,
+        live: &Value,
+        new: &Value,
+        view: View,
+    ) -> Result<Comparison, Failure> {
+        let comparison = typed::compare(live, new, self.type_of(self.api_version)?, view);
+        Ok(comparison.map(|set| self.filtered(self.api_version, set)))
+    }
+
+    /// Takes what changed between `live` and `new` (and only that is `own`) from its owners.
     pub(super) fn update(
         &self,
         live: &Value,
         new: &Value,
+        own: &Comparison,
         managed: &mut ManagedFields<'_>,
         view: View,
-    ) -> Result<Set, Failure> {
-        self.reconcile(managed)?;
-        let comparison = self.take_over(live, new, managed, None, true, view)?;
-        Ok(self.filtered(self.api_version, comparison.modified.union(comparison.added)))
+    ) -> Result<(), Failure> {
+        self.forget_missing_versions(managed);
+        self.take_over(live, new, own, managed, None, true, view)
     }
 
     /// `config` merged into `live` by `manager`, less what that manager owned before and does not
-    /// mention any more.
-    pub(super) fn apply(
+    /// mention any more; and the manager's former entry.
+    pub(super) fn apply<'t>(
         &self,
         live: &Value,
         config: &Value,
-        managed: &mut ManagedFields<'_>,
+        managed: &mut ManagedFields<'t>,
         manager: &Manager,
         force: bool,
         view: View,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Option<Entry<'t>>), Failure> {
         let view = if view == View::Typed { View::Merged } else { view };
-        self.reconcile(managed)?;
+        self.forget_missing_versions(managed);
         let ty = self.type_of(self.api_version)?;
         let merged = typed::merge(live, config, ty);
         let set = self.filtered(self.api_version, typed::field_set(config, ty));
-        let (last, time) = match managed.remove(manager) {
-            Some(entry) => (Some((entry.manager.api_version, entry.fields)), entry.time),
-            None => (None, None),
-        };
-        // Who mentions all that it owned gives up nothing.
-        let last = last.filter(|(version, last)| {
-            !last.is_empty() && (version != self.api_version || !last.is_subset(&set))
+        let last = managed.remove(manager).map(|mut entry| {
+            self.reconcile(&mut entry);
+            entry
         });
-        managed.set(manager, set, time);
-        let object = match &last {
-            Some((version, last)) => self.prune(merged, managed, version, last)?,
+        managed.set(manager, set.clone(), last.as_ref().and_then(|last| last.time));
+        // Who mentions all that it owned gives up nothing.
+        let gives_up = |last: &&Entry<'_>| {
+            let same_version = last.manager.api_version == self.api_version;
+            !last.fields().is_empty() && !(same_version && last.fields().is_subset(&set))
+        };
+        let object = match last.as_ref().filter(gives_up) {
+            Some(last) => {
+                let version = &last.manager.api_version;
+                self.prune(merged, managed, version, last.fields())?
+            }
             None => merged,
         };
-        self.take_over(live, &object, managed, Some(manager), force, view)?;
-        Ok(object)
+        let own = self.compare(live, &object, view)?;
+        self.take_over(live, &object, &own, managed, Some(manager), force, view)?;
+        Ok((object, last))
     }
 
     fn type_of(&self, version: &str) -> Result<TypeRef<'s>, Failure> {
@@ -116,46 +132,48 @@ impl<'s> Updater<'_, 's> {
         }
     }
 
-    /// Brings sets written under an older schema up to date, and forgets managers whose version
-    /// is gone.
-    fn reconcile(&self, managed: &mut ManagedFields<'_>) -> Result<(), Failure> {
-        managed.entries.retain_mut(|entry| {
-            let Some(ty) = (self.types)(&entry.manager.api_version) else { return false };
-            if let Some(fields) = typed::reconcile(&entry.fields, ty) {
-                entry.set_fields(fields);
-            }
-            true
-        });
-        Ok(())
+    fn forget_missing_versions(&self, managed: &mut ManagedFields<'_>) {
+        managed.entries.retain(|entry| (self.types)(&entry.manager.api_version).is_some());
     }
 
-    /// Takes what differs between the objects from every manager but `acting`; unless `force`, what
-    /// they own and would see changed is a conflict.
+    /// Brings a set that was written under an older schema up to date.
+    fn reconcile(&self, entry: &mut Entry<'_>) {
+        if let Some(ty) = (self.types)(&entry.manager.api_version)
+            && let Some(fields) = typed::reconcile(entry.fields(), ty)
+        {
+            entry.set_fields(fields);
+        }
+    }
+
+    /// Takes what differs between the objects (`own`, in their version) from every manager but
+    /// `acting`; unless `force`, what they own and would see changed is a conflict.
+    #[expect(clippy::too_many_arguments, reason = "one algorithm, called from two places")]
     fn take_over(
         &self,
         live: &Value,
         new: &Value,
+        own: &Comparison,
         managed: &mut ManagedFields<'_>,
         acting: Option<&Manager>,
         force: bool,
         view: View,
-    ) -> Result<Comparison, Failure> {
-        let ty = self.type_of(self.api_version)?;
-        let own = typed::compare(live, new, ty, view);
-        let own = own.map(|set| self.filtered(self.api_version, set));
+    ) -> Result<(), Failure> {
         let mut versions: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
         let mut changed: Vec<(Manager, Set)> = Vec::new();
-        for entry in &managed.entries {
+        let is_acting = |entry: &Entry<'_>| acting.is_some_and(|acting| entry.manager.is(acting));
+        for entry in managed.entries.iter_mut().filter(|entry| !is_acting(entry)) {
             let version = &entry.manager.api_version;
-            if acting.is_some_and(|acting| entry.manager.is(acting)) {
-                continue;
-            }
             if version != self.api_version && !versions.contains_key(version) {
                 versions.insert(version.clone(), self.compare_at(live, new, version, view)?);
             }
-            let Some(comparison) = self.comparison(&versions, version, &own) else { continue };
-            let conflict = (entry.fields.intersection(&comparison.modified))
-                .union(entry.fields.intersection(&comparison.added));
+            let Some(comparison) = self.comparison(&versions, version, own) else { continue };
+            let Comparison { removed, modified, added } = comparison;
+            if ![removed, modified, added].into_iter().any(|set| entry.may_touch(set)) {
+                continue;
+            }
+            self.reconcile(entry);
+            let conflict =
+                entry.fields().intersection(modified).union(entry.fields().intersection(added));
             if !conflict.is_empty() {
                 changed.push((entry.manager.clone(), conflict));
             }
@@ -169,15 +187,18 @@ impl<'s> Updater<'_, 's> {
             }
         }
         managed.entries.retain_mut(|entry| {
-            if !acting.is_some_and(|acting| entry.manager.is(acting)) {
-                match self.comparison(&versions, &entry.manager.api_version, &own) {
-                    Some(comparison) => entry.subtract(&comparison.removed),
+            if !is_acting(entry) {
+                match self.comparison(&versions, &entry.manager.api_version, own) {
+                    Some(comparison) if entry.may_touch(&comparison.removed) => {
+                        entry.subtract(&comparison.removed);
+                    }
+                    Some(_) => return true,
                     None => return false,
                 }
             }
-            !entry.fields.is_empty()
+            !entry.fields().is_empty()
         });
-        Ok(own)
+        Ok(())
     }
 
     fn comparison<'c>(
@@ -246,7 +267,10 @@ impl<'s> Updater<'_, 's> {
         let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
         for entry in &managed.entries {
             let set = owned.entry(&entry.manager.api_version).or_default();
-            *set = std::mem::take(set).union(entry.fields.clone());
+            let fields = (self.types)(&entry.manager.api_version)
+                .and_then(|ty| typed::reconcile(entry.fields(), ty))
+                .unwrap_or_else(|| entry.fields().clone());
+            *set = std::mem::take(set).union(fields);
         }
         // Its own version first: what is missing might be needed to convert to the others.
         let own = owned.remove(version).map(|set| (version, set));

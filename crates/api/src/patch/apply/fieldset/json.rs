@@ -59,6 +59,15 @@ impl Set {
         Value::Object(map)
     }
 
+    /// Whether some field of this set is in the written one, or above fields that are.
+    pub(in crate::patch::apply) fn overlaps(&self, written: &Value) -> bool {
+        let Value::Object(map) = written else { return false };
+        self.nodes().iter().any(|node| {
+            map.get(&text(&node.element))
+                .is_some_and(|below| node.member || node.children.overlaps(below))
+        })
+    }
+
     pub fn from_json(json: &str) -> Result<Set, Error> {
         let value = serde_json::from_str(json).map_err(|_| Error::NotAnObject)?;
         Set::from_value(&value)

@@ -1,6 +1,7 @@
 //! What differs between two objects.
-use super::super::fieldset::{Node, PathElement, Set, compare_values};
+use super::super::fieldset::{Node, PathElement, Set};
 use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
+use super::same;
 use crate::codec::is_written;
 use crate::schema::{Field, Omit, Scalar, Type, TypeRef};
 use serde_json::{Map, Value};
@@ -258,10 +259,6 @@ fn leaf(old: Option<&Value>, new: Option<&Value>) -> Delta {
         (Some(old), Some(new)) if same(old, new) => Delta::default(),
         _ => Delta { modified: Part::MEMBER, ..Delta::default() },
     }
-}
-
-fn same(old: &Value, new: &Value) -> bool {
-    old == new || compare_values(old, new).is_eq()
 }
 
 type Indexed<'a> = &'a [(PathElement, usize)];

@@ -42,8 +42,17 @@ pub fn compare(old: &Value, new: &Value, ty: TypeRef<'_>, view: View) -> Compari
 }
 
 /// Whether two trees are the same, with numbers compared as numbers.
-pub(super) fn compare_equal(a: &Value, b: &Value) -> bool {
-    a == b || super::fieldset::compare_values(a, b).is_eq()
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y))
+        }
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().all(|(key, x)| y.get(key).is_some_and(|y| same(x, y)))
+        }
+        _ => a == b,
+    }
 }
 
 /// `value` without the fields of `set`.
