@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::time::GoQuoted;
+use crate::quote::TimeQuoted;
 
 /// A span in nanoseconds, at most some 292 years either way: Go's `time.Duration`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,11 +23,11 @@ const HOUR: u64 = 60 * MINUTE;
 /// Why a text is no duration; the words are Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    #[error("time: invalid duration {}", GoQuoted(.0))]
+    #[error("time: invalid duration {}", TimeQuoted(.0.as_bytes()))]
     Invalid(String),
-    #[error("time: missing unit in duration {}", GoQuoted(.0))]
+    #[error("time: missing unit in duration {}", TimeQuoted(.0.as_bytes()))]
     MissingUnit(String),
-    #[error("time: unknown unit {} in duration {}", GoQuoted(.1), GoQuoted(.0))]
+    #[error("time: unknown unit {} in duration {}", TimeQuoted(.1.as_bytes()), TimeQuoted(.0.as_bytes()))]
     UnknownUnit(String, String),
 }
 

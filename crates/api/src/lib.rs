@@ -17,18 +17,29 @@
 //! and a CustomResourceDefinition's schema are both compiled into it.
 #![forbid(unsafe_code)]
 
+mod atoi;
 pub mod codec;
+pub mod content;
 pub mod convert;
 mod depth;
 pub mod duration;
 pub mod field;
 pub mod group;
+pub mod int_or_string;
 pub mod kinds;
+pub mod meta;
+pub mod names;
+pub mod openapi;
+pub mod owner;
 pub mod patch;
 pub mod quantity;
 pub mod quote;
 pub mod schema;
+pub mod selector;
 pub mod status;
 #[cfg(test)]
 mod testing;
 pub mod time;
+
+/// The version of Kubernetes whose API this is.
+pub const VERSION: &str = "v1.37.0";

@@ -49,6 +49,25 @@ pub fn quoted_list<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> String 
     out
 }
 
+/// Prints text as the errors of Go's package `time` do, which is not as the rest of Go does. The
+/// text may begin in the middle of a character.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeQuoted<'a>(pub &'a [u8]);
+
+impl fmt::Display for TimeQuoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for byte in self.0 {
+            match byte {
+                b'"' | b'\\' => write!(f, "\\{}", *byte as char)?,
+                b' '..=0x7f => f.write_char(*byte as char)?,
+                _ => write!(f, "\\x{byte:02x}")?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
 /// A value as Go's `json.Marshal` prints it: like `serde_json`, but safe inside HTML.
 pub fn go_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     let json = serde_json::to_string(value)?;

@@ -2,6 +2,8 @@
 //!
 //! A benchmark is a row of [`BENCHES`]; it measures and fills a [`Report`], which is printed as a
 //! table for people or as JSON for machines. Shipped code never depends on this crate.
+mod allocations;
+mod codec;
 mod report;
 
 use report::Report;
@@ -13,7 +15,8 @@ struct Bench {
     run: fn(&[String], &mut Report),
 }
 
-const BENCHES: &[Bench] = &[];
+const BENCHES: &[Bench] =
+    &[Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run }];
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

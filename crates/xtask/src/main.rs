@@ -1,5 +1,6 @@
 //! Chores of the repository: `cargo xtask` lists them.
 mod facts;
+mod openapi;
 mod roundtrip;
 
 use std::path::Path;
@@ -13,6 +14,17 @@ struct Chore {
 }
 
 const CHORES: &[Chore] = &[
+    Chore {
+        name: "openapi",
+        arguments: "PATH",
+        about: "compare our OpenAPI v3 documents with the published ones in the folder at PATH",
+        run: |arguments| {
+            let [path] = arguments else {
+                return Err("give the path of a folder of documents".into());
+            };
+            openapi::run(Path::new(path))
+        },
+    },
     Chore {
         name: "facts",
         arguments: "PATH",

@@ -75,7 +75,7 @@ fn same(what: &str, found: &Value, wanted: &Value) -> Result<(), String> {
 }
 
 /// The first place where two trees differ.
-fn difference(found: &Value, wanted: &Value, path: String) -> Option<String> {
+pub fn difference(found: &Value, wanted: &Value, path: String) -> Option<String> {
     match (found, wanted) {
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));

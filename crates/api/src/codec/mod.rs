@@ -7,6 +7,7 @@
 //! to what upstream stores, and protobuf and JSON clients see the same object.
 pub mod json;
 pub mod object;
+mod path;
 mod presence;
 pub mod protobuf;
 mod scalar;

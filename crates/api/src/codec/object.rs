@@ -75,8 +75,9 @@ pub fn decode(bytes: &[u8], encoding: Encoding, ty: TypeRef<'_>) -> Result<Decod
 /// Encodes a canonical tree.
 pub fn encode(value: &Value, encoding: Encoding, ty: TypeRef<'_>) -> Vec<u8> {
     match encoding {
-        // A tree always serialises: its keys are strings and its numbers are finite.
-        Encoding::Json => value.to_string().into_bytes(),
+        Encoding::Json => {
+            serde_json::to_vec(value).expect("a tree's keys are strings and its numbers finite")
+        }
         Encoding::Yaml => yaml::encode(value).into_bytes(),
         Encoding::Protobuf => protobuf::encode(value, ty),
     }

@@ -4,10 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
-use serde::Serialize;
-
-use super::Path;
-use crate::quote::{Quoted, go_json, quoted_list};
+use super::{BadValue, Path};
+use crate::quote::quoted_list;
 
 /// One fault of one field. Its text is `path: type[: value][: detail]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +34,6 @@ pub enum ErrorType {
     TypeInvalid,
     Internal,
 }
-
-/// A value as it appears in a message: a string in Go's quotes, anything else as JSON.
-///
-/// It is rendered when the error is made, as nothing but the message ever needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadValue(Option<String>);
 
 impl Error {
     fn new(
@@ -153,7 +145,7 @@ impl Error {
 
     fn write_body(&self, out: &mut impl Write) -> fmt::Result {
         out.write_str(self.error_type.text())?;
-        if let Some(value) = self.bad_value.0.as_deref() {
+        if let Some(value) = self.bad_value.text() {
             write!(out, ": {value}")?;
         }
         if !self.detail.is_empty() {
@@ -219,186 +211,5 @@ impl ErrorType {
             ErrorType::TypeInvalid => ("Invalid value", "FieldValueTypeInvalid"),
             ErrorType::Internal => ("Internal error", "InternalError"),
         }
-    }
-}
-
-impl BadValue {
-    /// The message shows no value.
-    pub const OMITTED: BadValue = BadValue(None);
-
-    /// Go's nil: an optional value that is not there.
-    pub fn null() -> Self {
-        BadValue(Some("null".to_owned()))
-    }
-
-    /// Any structured value, as JSON.
-    pub fn json<T: Serialize + ?Sized>(value: &T) -> Self {
-        BadValue(Some(go_json(value).unwrap_or_else(|error| format!("<{error}>"))))
-    }
-
-    /// Text shown as it is, for a value whose Go form is neither a string nor JSON.
-    pub fn verbatim(text: impl Into<String>) -> Self {
-        BadValue(Some(text.into()))
-    }
-}
-
-impl From<&str> for BadValue {
-    fn from(value: &str) -> Self {
-        BadValue(Some(Quoted(value).to_string()))
-    }
-}
-
-impl From<&String> for BadValue {
-    fn from(value: &String) -> Self {
-        value.as_str().into()
-    }
-}
-
-impl From<String> for BadValue {
-    fn from(value: String) -> Self {
-        value.as_str().into()
-    }
-}
-
-impl From<&serde_json::Value> for BadValue {
-    fn from(value: &serde_json::Value) -> Self {
-        match value {
-            serde_json::Value::String(text) => text.as_str().into(),
-            serde_json::Value::Number(number) => match number.as_f64() {
-                Some(float) if number.is_f64() => float.into(),
-                _ => BadValue(Some(number.to_string())),
-            },
-            other => BadValue::json(other),
-        }
-    }
-}
-
-impl<T: Into<BadValue>> From<Option<T>> for BadValue {
-    fn from(value: Option<T>) -> Self {
-        value.map_or_else(BadValue::null, Into::into)
-    }
-}
-
-impl From<f64> for BadValue {
-    /// Go's `%v`: the shortest digits that read back the same, with an exponent when it is below
-    /// -4 or from 6 on.
-    fn from(value: f64) -> Self {
-        let scientific = format!("{value:e}");
-        let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-        let text = match exponent.parse::<i32>() {
-            Ok(exponent) if value.is_finite() && !(-4..6).contains(&exponent) => {
-                let sign = if exponent < 0 { '-' } else { '+' };
-                format!("{digits}e{sign}{:02}", exponent.abs())
-            }
-            _ if value.is_infinite() => if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned(),
-            _ => value.to_string(),
-        };
-        BadValue(Some(text))
-    }
-}
-
-macro_rules! printed_plainly {
-    ($($type:ty)*) => {$(
-        impl From<$type> for BadValue {
-            fn from(value: $type) -> Self {
-                BadValue(Some(value.to_string()))
-            }
-        }
-    )*};
-}
-
-printed_plainly!(bool i32 i64 u16 u32 u64 usize);
-
-#[cfg(test)]
-mod tests {
-    use expect_test::{Expect, expect};
-    use serde_json::json;
-
-    use super::*;
-
-    fn check(error: Error, want: Expect) {
-        want.assert_eq(&error.to_string());
-    }
-
-    #[test]
-    fn messages_name_the_path_the_fault_the_value_and_the_detail() {
-        let spec = Path::new("spec");
-        let p = spec.child("x");
-        check(Error::required(&p, ""), expect!["spec.x: Required value"]);
-        check(
-            Error::required(&p, "name or generateName is required"),
-            expect!["spec.x: Required value: name or generateName is required"],
-        );
-        check(
-            Error::invalid(&p, "a\"b", "must be nice"),
-            expect![[r#"spec.x: Invalid value: "a\"b": must be nice"#]],
-        );
-        check(
-            Error::invalid(&p, -1, "must be positive"),
-            expect!["spec.x: Invalid value: -1: must be positive"],
-        );
-        check(Error::invalid(&p, true, ""), expect!["spec.x: Invalid value: true"]);
-        check(Error::invalid(&p, None::<i32>, "x"), expect!["spec.x: Invalid value: null: x"]);
-        check(
-            Error::invalid(&p, BadValue::json(&json!({"a": "<b>"})), "x"),
-            expect![[r#"spec.x: Invalid value: {"a":"\u003cb\u003e"}: x"#]],
-        );
-        check(
-            Error::type_invalid(&p, &json!([1]), "must be a string"),
-            expect!["spec.x: Invalid value: [1]: must be a string"],
-        );
-        check(
-            Error::not_supported(&p, "C", ["A", "B"]),
-            expect![[r#"spec.x: Unsupported value: "C": supported values: "A", "B""#]],
-        );
-        check(
-            Error::not_supported(&p, "C", [""; 0]),
-            expect![[r#"spec.x: Unsupported value: "C""#]],
-        );
-        check(Error::duplicate(&p, "d"), expect![[r#"spec.x: Duplicate value: "d""#]]);
-        check(
-            Error::forbidden(&p, "may not be changed"),
-            expect!["spec.x: Forbidden: may not be changed"],
-        );
-        check(Error::not_found(&p, "n"), expect![[r#"spec.x: Not found: "n""#]]);
-        check(Error::too_long(&p, 63), expect!["spec.x: Too long: may not be more than 63 bytes"]);
-        check(Error::too_long(&p, 1), expect!["spec.x: Too long: may not be more than 1 byte"]);
-        check(Error::too_short(&p, 1), expect!["spec.x: Too short: must be at least 1 character"]);
-        check(
-            Error::too_many(&p, Some(9), 8),
-            expect!["spec.x: Too many: 9: must have at most 8 items"],
-        );
-        check(Error::too_many(&p, None, 1), expect!["spec.x: Too many: must have at most 1 item"]);
-        check(Error::too_few(&p, 0, 1), expect!["spec.x: Too few: 0: must have at least 1 item"]);
-        check(Error::internal(&p, "boom"), expect!["spec.x: Internal error: boom"]);
-    }
-
-    #[test]
-    fn floats_print_as_go_prints_them() {
-        for (value, want) in [
-            (1.0, "1"),
-            (0.5, "0.5"),
-            (123456.5, "123456.5"),
-            (1e6, "1e+06"),
-            (1.5e-7, "1.5e-07"),
-            (0.0001, "0.0001"),
-            (f64::NEG_INFINITY, "-Inf"),
-            (f64::NAN, "NaN"),
-        ] {
-            assert_eq!(BadValue::from(value), BadValue(Some(want.to_owned())));
-        }
-    }
-
-    #[test]
-    fn one_error_stands_alone_and_repetitions_are_dropped() {
-        let p = Path::new("a");
-        let first = Error::required(&p, "");
-        let second = Error::duplicate(&p, "x");
-        assert_eq!(aggregate(&[]), None);
-        assert_eq!(aggregate(&[first.clone(), first.clone()]).unwrap(), "a: Required value");
-        assert_eq!(
-            aggregate(&[first.clone(), second, first]).unwrap(),
-            r#"[a: Required value, a: Duplicate value: "x"]"#
-        );
     }
 }

@@ -4,8 +4,12 @@
 //! the list into the answer a client sees. Texts, types and the printing of values are those of
 //! upstream's `k8s.io/apimachinery/pkg/util/validation/field`.
 
+mod bad_value;
 mod error;
 mod path;
+#[cfg(test)]
+mod tests;
 
-pub use error::{BadValue, Error, ErrorList, ErrorType, aggregate};
+pub use bad_value::BadValue;
+pub use error::{Error, ErrorList, ErrorType, aggregate};
 pub use path::Path;

@@ -10,6 +10,9 @@ pub use table::RESOURCES;
 use crate::group::{GroupKind, GroupResource};
 use crate::schema::{TypeRef, builtin};
 use k8s_openapi::{ClusterResourceScope, ListableResource, NamespaceResourceScope};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
 
 /// A resource as it is served in one version.
 #[derive(Debug)]
@@ -29,6 +32,38 @@ pub struct Resource {
     pub storage: &'static str,
     /// The `apiVersion` its objects are stored in, when that is another row's.
     pub stored_as: Option<&'static str>,
+    /// A deletion answers with the object instead of a `Status`.
+    pub returns_deleted: bool,
+    /// To and from its typed form.
+    pub typed: Typed,
+}
+
+/// A kind's typed form behind one signature, so that a cache can hold objects of every kind and
+/// decode each at most once.
+#[derive(Debug, Clone, Copy)]
+pub struct Typed {
+    /// JSON into the typed form.
+    pub decode: fn(&[u8]) -> Result<Shared, serde_json::Error>,
+    /// The typed form into JSON; `None` if it is another kind's.
+    pub encode: fn(&(dyn Any + Send + Sync)) -> Option<Encoded>,
+}
+
+/// JSON, or why there is none.
+pub type Encoded = Result<Vec<u8>, serde_json::Error>;
+
+/// A typed object whose kind is known from elsewhere.
+pub type Shared = Box<dyn Any + Send + Sync>;
+
+/// What a typed form has to be able to do.
+trait Form: k8s_openapi::Resource + Serialize + DeserializeOwned + Any + Send + Sync {}
+
+impl<T: k8s_openapi::Resource + Serialize + DeserializeOwned + Any + Send + Sync> Form for T {}
+
+const fn typed<T: Form>() -> Typed {
+    Typed {
+        decode: |json| Ok(Box::new(serde_json::from_slice::<T>(json)?)),
+        encode: |object| Some(serde_json::to_vec(object.downcast_ref::<T>()?)),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,16 +154,16 @@ impl Verbs {
 }
 
 /// A row of a namespaced kind, with every verb, stored below its plural.
-const fn namespaced<T: ListableResource<Scope = NamespaceResourceScope>>() -> Resource {
+const fn namespaced<T: Form + ListableResource<Scope = NamespaceResourceScope>>() -> Resource {
     row::<T>(Scope::Namespaced)
 }
 
 /// A row of a kind that belongs to no namespace.
-const fn cluster<T: ListableResource<Scope = ClusterResourceScope>>() -> Resource {
+const fn cluster<T: Form + ListableResource<Scope = ClusterResourceScope>>() -> Resource {
     row::<T>(Scope::Cluster)
 }
 
-const fn row<T: ListableResource>(scope: Scope) -> Resource {
+const fn row<T: Form + ListableResource>(scope: Scope) -> Resource {
     Resource {
         list_kind: T::LIST_KIND,
         storage: T::URL_PATH_SEGMENT,
@@ -138,7 +173,7 @@ const fn row<T: ListableResource>(scope: Scope) -> Resource {
 }
 
 /// A kind that is a question: created, answered, never stored.
-const fn question<T: k8s_openapi::Resource>(scope: Scope) -> Resource {
+const fn question<T: Form>(scope: Scope) -> Resource {
     Resource {
         group: T::GROUP,
         version: T::VERSION,
@@ -152,6 +187,8 @@ const fn question<T: k8s_openapi::Resource>(scope: Scope) -> Resource {
         subresources: &[],
         storage: "",
         stored_as: None,
+        returns_deleted: false,
+        typed: typed::<T>(),
     }
 }
 
@@ -182,6 +219,10 @@ impl Resource {
 
     const fn stored_as(self, api_version: &'static str) -> Self {
         Resource { stored_as: Some(api_version), ..self }
+    }
+
+    const fn returns_deleted(self) -> Self {
+        Resource { returns_deleted: true, ..self }
     }
 
     /// `apps/v1`, or `v1` in the core group.

@@ -74,9 +74,9 @@ pub static RESOURCES: &[Resource] = &[
         .short(&["no"])
         .stored_at("minions")
         .with(&[foreign("proxy", "", "v1", "NodeProxyOptions", PROXIED), STATUS]),
-    namespaced::<core::PersistentVolumeClaim>().short(&["pvc"]).with(&[STATUS]),
-    cluster::<core::PersistentVolume>().short(&["pv"]).with(&[STATUS]),
-    namespaced::<core::Pod>().short(&["po"]).category(ALL).with(&[
+    namespaced::<core::PersistentVolumeClaim>().returns_deleted().short(&["pvc"]).with(&[STATUS]),
+    cluster::<core::PersistentVolume>().returns_deleted().short(&["pv"]).with(&[STATUS]),
+    namespaced::<core::Pod>().returns_deleted().short(&["po"]).category(ALL).with(&[
         foreign("attach", "", "v1", "PodAttachOptions", CONNECT),
         foreign("binding", "", "v1", "Binding", &[Verb::Create]),
         own("ephemeralcontainers", READ_WRITE),
@@ -88,15 +88,15 @@ pub static RESOURCES: &[Resource] = &[
         own("resize", READ_WRITE),
         STATUS,
     ]),
-    namespaced::<core::PodTemplate>(),
+    namespaced::<core::PodTemplate>().returns_deleted(),
     namespaced::<core::ReplicationController>()
         .short(&["rc"])
         .category(ALL)
         .stored_at("controllers")
         .with(&[SCALE, STATUS]),
-    namespaced::<core::ResourceQuota>().short(&["quota"]).with(&[STATUS]),
+    namespaced::<core::ResourceQuota>().returns_deleted().short(&["quota"]).with(&[STATUS]),
     namespaced::<core::Secret>(),
-    namespaced::<core::ServiceAccount>().short(&["sa"]).with(&[foreign(
+    namespaced::<core::ServiceAccount>().returns_deleted().short(&["sa"]).with(&[foreign(
         "token",
         "authentication.k8s.io",
         "v1",
@@ -104,6 +104,7 @@ pub static RESOURCES: &[Resource] = &[
         &[Verb::Create],
     )]),
     namespaced::<core::Service>()
+        .returns_deleted()
         .short(&["svc"])
         .category(ALL)
         .stored_at("services/specs")
@@ -162,12 +163,12 @@ pub static RESOURCES: &[Resource] = &[
     namespaced::<rbac::RoleBinding>(),
     namespaced::<rbac::Role>(),
     //
-    cluster::<storage::CSIDriver>(),
-    cluster::<storage::CSINode>().with(&[STATUS]),
+    cluster::<storage::CSIDriver>().returns_deleted(),
+    cluster::<storage::CSINode>().returns_deleted().with(&[STATUS]),
     namespaced::<storage::CSIStorageCapacity>(),
-    cluster::<storage::StorageClass>().short(&["sc"]),
-    cluster::<storage::VolumeAttachment>().with(&[STATUS]),
-    cluster::<storage::VolumeAttributesClass>().short(&["vac"]),
+    cluster::<storage::StorageClass>().returns_deleted().short(&["sc"]),
+    cluster::<storage::VolumeAttachment>().returns_deleted().with(&[STATUS]),
+    cluster::<storage::VolumeAttributesClass>().returns_deleted().short(&["vac"]),
     //
     cluster::<admissionregistration::MutatingAdmissionPolicy>().category(EXTENSIONS),
     cluster::<admissionregistration::MutatingAdmissionPolicyBinding>().category(EXTENSIONS),
@@ -195,11 +196,11 @@ pub static RESOURCES: &[Resource] = &[
     cluster::<flowcontrol::FlowSchema>().with(&[STATUS]),
     cluster::<flowcontrol::PriorityLevelConfiguration>().with(&[STATUS]),
     //
-    cluster::<resource::DeviceClass>(),
+    cluster::<resource::DeviceClass>().returns_deleted(),
     cluster::<resource::DeviceTaintRule>().with(&[STATUS]),
-    namespaced::<resource::ResourceClaim>().with(&[STATUS]),
-    namespaced::<resource::ResourceClaimTemplate>(),
-    cluster::<resource::ResourceSlice>(),
+    namespaced::<resource::ResourceClaim>().returns_deleted().with(&[STATUS]),
+    namespaced::<resource::ResourceClaimTemplate>().returns_deleted(),
+    cluster::<resource::ResourceSlice>().returns_deleted(),
     //
     cluster::<storagemigration::StorageVersionMigration>().with(&[STATUS]),
 ];

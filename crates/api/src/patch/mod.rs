@@ -5,5 +5,7 @@
 
 pub mod apply;
 mod golang;
+pub mod json_patch;
+pub mod merge;
 pub mod merge_diff;
 pub mod strategic;

@@ -17,10 +17,12 @@ impl fmt::Display for Canonical<'_> {
         if quantity.is_zero() {
             return f.write_str("0");
         }
-        if quantity.format == Format::BinarySI
-            && let Some((number, times)) = binary(quantity)
-        {
-            return write!(f, "{number}{}", BINARY[times]);
+        if quantity.format == Format::BinarySI {
+            match binary(quantity) {
+                Binary::Small(number, times) => return write!(f, "{number}{}", BINARY[times]),
+                Binary::Large(number, times) => return write!(f, "{number}{}", BINARY[times]),
+                Binary::Unfit => {}
+            }
         }
         let exponential = quantity.format == Format::DecimalExponent;
         match &quantity.amount {
@@ -50,10 +52,14 @@ fn decimal(
     exponent: i64,
     exponential: bool,
 ) -> fmt::Result {
-    let zeros = exponent.rem_euclid(3);
-    let exponent = exponent - zeros;
+    // An exponent is read back into 32 bits.
+    let written = exponent.min(i64::from(i32::MAX));
+    let written = written - written.rem_euclid(3);
     f.write_fmt(number)?;
-    f.write_str(&"00"[..zeros as usize])?;
+    for _ in written..exponent {
+        f.write_str("0")?;
+    }
+    let exponent = written;
     match DECIMAL.iter().find(|(_, power)| i64::from(*power) == exponent) {
         _ if exponent == 0 => Ok(()),
         Some((suffix, _)) if !exponential => f.write_str(suffix),
@@ -61,31 +67,36 @@ fn decimal(
     }
 }
 
-/// The number and how many factors of 1024 belong beside it; `None` if the binary style would
-/// lose something or gain nothing.
-fn binary(quantity: &Quantity) -> Option<(String, usize)> {
+/// A number and how many factors of 1024 belong beside it.
+enum Binary {
+    Small(i64, usize),
+    Large(String, usize),
+    /// The binary style would lose something or gain nothing.
+    Unfit,
+}
+
+fn binary(quantity: &Quantity) -> Binary {
     match &quantity.amount {
+        Amount::Int { value: -1023..=1023, scale: 0 } => Binary::Unfit,
         Amount::Int { value, scale: 0 } => {
-            if (-1023..=1023).contains(value) {
-                return None;
-            }
-            let mut times = 0;
-            let mut number = *value;
+            let (mut number, mut times) = (*value, 0);
             while number % 1024 == 0 && times + 1 < BINARY.len() {
                 number /= 1024;
                 times += 1;
             }
-            Some((number.to_string(), times))
+            Binary::Small(number, times)
         }
-        Amount::Int { value, scale } => big_binary(Decimal::new(*value, -scale)),
-        Amount::Dec(value) => big_binary((**value).clone()),
+        Amount::Int { value, scale } => large_binary(Decimal::new(*value, scale.saturating_neg())),
+        Amount::Dec(value) => large_binary((**value).clone()),
     }
 }
 
-fn big_binary(value: Decimal) -> Option<(String, usize)> {
-    let mut number = value.clone().rounded(0)?;
-    if number != value || matches!(number.exact_i64(), Some(-1023..=1023)) {
-        return None;
+fn large_binary(value: Decimal) -> Binary {
+    let Some(mut number) = value.clone().rounded(0).filter(|rounded| *rounded == value) else {
+        return Binary::Unfit;
+    };
+    if matches!(number.exact_i64(), Some(-1023..=1023)) {
+        return Binary::Unfit;
     }
     let mut times = 0;
     while times + 1 < BINARY.len() {
@@ -97,5 +108,5 @@ fn big_binary(value: Decimal) -> Option<(String, usize)> {
         times += 1;
     }
     let sign = if number.is_negative() { "-" } else { "" };
-    Some((format!("{sign}{}", number.digits()), times))
+    Binary::Large(format!("{sign}{}", number.digits()), times)
 }

@@ -57,9 +57,9 @@ impl Decimal {
         self.scale
     }
 
-    /// Moves the decimal point; wraps around as upstream's 32-bit scale does.
+    /// Multiplies by a power of ten.
     pub fn move_point(&mut self, exponent: i32) {
-        self.scale = self.scale.wrapping_sub(exponent);
+        self.scale = self.scale.saturating_sub(exponent);
     }
 
     pub fn is_zero(&self) -> bool {

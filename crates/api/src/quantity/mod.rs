@@ -1,7 +1,7 @@
 //! Amounts of CPU, memory and everything else: `500m`, `1.5Gi`, `12e6`.
 //!
 //! A [`Quantity`] is an exact decimal number and the style in which its owner wrote it. Nearly all
-//! are a 64-bit integer and a power of ten, and never allocate; the rest are a [`decimal`] of any
+//! are a 64-bit integer and a power of ten, and never allocate; the rest are a decimal of any
 //! length. Parsing, the canonical form, rounding and the behaviour at the limits are those of
 //! upstream's `k8s.io/apimachinery/pkg/api/resource`, with three deliberate differences at its
 //! far end: a value beyond every suffix (`1000E`) is printed with an exponent, where upstream

@@ -37,8 +37,14 @@ pub enum Spelling {
 }
 
 pub fn parse(text: &str) -> Result<Parsed, ParseError> {
-    if text.is_empty() {
-        return Err(ParseError::Format);
+    match text {
+        "" => return Err(ParseError::Format),
+        "0" => {
+            let amount = Amount::Int { value: 0, scale: 0 };
+            let spelling = Spelling::Canonical;
+            return Ok(Parsed { amount, format: Format::DecimalSI, spelling });
+        }
+        _ => {}
     }
     let parts = split(text)?;
     let (factor, format) = interpret(parts.suffix).ok_or(ParseError::Suffix)?;
@@ -118,6 +124,15 @@ fn small(parts: &Parts<'_>, factor: Factor) -> Option<(Amount, i64)> {
 }
 
 fn spelling(parts: &Parts<'_>, amount: &Amount, digits: i64, format: Format) -> Spelling {
+    let plain = !parts.plus && !parts.leading_zeros && !parts.point;
+    let canonical = match format {
+        Format::BinarySI => digits % 1024 != 0,
+        Format::DecimalSI => digits % 1000 != 0,
+        Format::DecimalExponent => false,
+    };
+    if plain && canonical {
+        return Spelling::Canonical;
+    }
     let kept = match (format, amount) {
         (Format::BinarySI, _) => digits & 7 != 0,
         (_, Amount::Int { scale, .. }) => {
@@ -126,12 +141,7 @@ fn spelling(parts: &Parts<'_>, amount: &Amount, digits: i64, format: Format) -> 
         }
         (_, Amount::Dec(_)) => false,
     };
-    let plain = !parts.plus && !parts.leading_zeros && !parts.point;
-    match (kept, plain && format != Format::DecimalExponent) {
-        (false, _) => Spelling::Recompute,
-        (true, false) => Spelling::Keep,
-        (true, true) => Spelling::Canonical,
-    }
+    if kept { Spelling::Keep } else { Spelling::Recompute }
 }
 
 fn large(parts: &Parts<'_>, factor: Factor, mut format: Format) -> Result<Parsed, ParseError> {
@@ -144,9 +154,12 @@ fn large(parts: &Parts<'_>, factor: Factor, mut format: Format) -> Result<Parsed
     if negative {
         amount.negate();
     }
-    // Whoever asks for a little gets a little: up, never down to zero.
-    if !amount.is_zero() {
-        amount = amount.rounded(-NANO).ok_or(ParseError::Numeric)?;
+    // Whoever asks for a little gets a little: up, never down to zero. A number with too many
+    // zeros to write out has nothing to round.
+    if !amount.is_zero()
+        && let Some(rounded) = amount.clone().rounded(-NANO)
+    {
+        amount = rounded;
     }
     if format == Format::BinarySI {
         let max = Decimal::new(i64::MAX, 0);

@@ -78,7 +78,7 @@ fn the_canonical_form_has_no_fraction_and_the_largest_suffix() {
 
 #[test]
 fn canonical_text_is_not_copied() {
-    for text in ["500m", "1Gi", "3", "100k", "1.123"] {
+    for text in ["0", "500m", "1Gi", "512Mi", "1000Mi", "3", "100k", "-5", "1.123"] {
         assert!(matches!(canonicalize(text), Ok(std::borrow::Cow::Borrowed(_))), "{text}");
     }
     assert!(quantity("500m").text.is_none());
@@ -112,7 +112,6 @@ fn what_is_no_quantity_is_refused() {
         ("1 ", format),
         ("1é", format),
         (".e-10", ParseError::Numeric),
-        ("12345678901234567890e99999", ParseError::Numeric),
     ] {
         assert_eq!(Quantity::parse(text).map(|q| q.to_string()), Err(want), "{text}");
     }
@@ -189,6 +188,9 @@ fn absurd_exponents_cost_nothing() {
     assert_eq!(huge.value(), 0);
     assert_eq!(quantity("1e-2147483647"), quantity("1n"));
     assert_eq!(quantity("0e-2147483648").to_string(), "0");
+    for text in ["12345678901234567890e99999", "1000e2147483647", "1e-2147483648"] {
+        assert_eq!(quantity(&quantity(text).to_string()), quantity(text), "{text}");
+    }
 }
 
 fn any_quantity() -> impl Strategy<Value = Quantity> {

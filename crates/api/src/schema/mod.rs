@@ -107,7 +107,7 @@ pub enum Either {
     SchemaOrStrings,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Struct {
     /// `core/v1.PodSpec`; empty for an anonymous object of a CRD.
     pub name: Name,
@@ -117,6 +117,8 @@ pub struct Struct {
     pub inline: Vec<Inline>,
     /// `x-kubernetes-map-type: atomic`: owned and replaced as a whole.
     pub atomic: bool,
+    /// At most one of its fields is set (`x-kubernetes-unions`).
+    pub union: bool,
     /// Fields the schema does not name are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
     /// Holds a whole object: has `apiVersion`, `kind`, `metadata` (`x-kubernetes-embedded-resource`).
@@ -146,8 +148,12 @@ pub struct Field {
     /// JSON `null` is a value of its own (CRDs).
     pub nullable: bool,
     pub default: Option<Value>,
+    /// Says which member of a union is set.
+    pub discriminator: bool,
     /// The list is said to be atomic, not just taken for it: OpenAPI repeats what was said.
     pub declares_kind: bool,
+    /// Whether the field's map or struct is owned as a whole, where the field says so itself.
+    pub atomic: Option<bool>,
     pub patch: Patch,
     /// Written even when nobody set it: derived from the rest.
     pub(crate) always: bool,
@@ -311,16 +317,21 @@ impl<'s> TypeRef<'s> {
         }
     }
 
-    /// Whether this is a kind: an object that names itself with `apiVersion` and `kind`.
+    /// Whether this is a kind: an object that names itself with `apiVersion` and `kind`. They are
+    /// part of its envelope in protobuf, unlike those of a mere reference.
     pub fn is_kind(self) -> bool {
-        self.as_struct()
-            .is_some_and(|s| s.field("kind").is_some() && s.field("apiVersion").is_some())
+        ["kind", "apiVersion"].iter().all(|name| self.field(name).is_some_and(|f| f.number == 0))
     }
 }
 
 impl Struct {
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok().map(|i| &self.fields[i])
+        self.position(name).map(|i| &self.fields[i])
+    }
+
+    /// Where in `fields` the field of this name is.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()
     }
 
     /// The message's parts in order of their numbers.
@@ -360,7 +371,9 @@ impl Field {
             required: false,
             nullable: false,
             default: None,
+            discriminator: false,
             declares_kind: false,
+            atomic: None,
             patch: Patch::default(),
             always: false,
         }

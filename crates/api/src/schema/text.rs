@@ -3,7 +3,7 @@
 //! ```text
 //! package core/v1 io.k8s.api.core.v1 group=
 //! scalar PullPolicy string Always IfNotPresent Never
-//! list ExtraValue []string message
+//! list ExtraValue []string
 //! map ResourceList {ResourceName:Quantity}
 //! struct Volume
 //!   + VolumeSource 2
@@ -12,8 +12,9 @@
 //!
 //! A name is looked up in its own package unless qualified (`meta/v1.ObjectMeta`). Types are
 //! written as in Go where Go is short: `*T` pointer, `[]T` list, `{T}` map of strings to T,
-//! `{K:T}` the same with a named key type. A named list marked `message` is a message of its own
-//! in protobuf. A line `+ T 2` embeds T, as message number 2 in protobuf. A field is `NAME NUMBER TYPE` and then, where they apply:
+//! `{K:T}` the same with a named key type. A list with a name is a message of its own in protobuf.
+//! A line `+ T 2` embeds T, as message number 2 in protobuf. A field is `NAME NUMBER TYPE` and
+//! then, where they apply:
 //!
 //! | word | meaning |
 //! | --- | --- |
@@ -21,8 +22,9 @@
 //! | `required`, `nullable` | as in OpenAPI |
 //! | `default=JSON` | its default, when there is more to it than the zero value |
 //! | `list=atomic`, `list=set`, `list=map:k1,k2` | the list's kind; without it, atomic |
-//! | `atomic` | a map replaced as a whole |
+//! | `atomic`, `granular` | a map or struct that is, or is not, replaced as a whole |
 //! | `patch=merge,retainKeys:key` | strategic merge |
+//! | `discriminator` | says which member of a `union` struct is set |
 use super::{
     Either, Field, Inline, List, ListKind, Map, Name, Named, Omit, Package, Patch, Scalar, Schema,
     Struct, Type, TypeId,
@@ -111,10 +113,10 @@ impl Parser {
                     let props = self.resolve("JSONSchemaProps")?;
                     self.fill(name, Type::Either(which, props));
                 }
-                ["list", name, ty, ref flags @ ..] => {
+                ["list", name, ty] => {
                     let element = ty.strip_prefix("[]").ok_or_else(|| self.error("no list"))?;
                     let element = self.resolve(element)?;
-                    let message = flags.contains(&"message").then(|| self.qualify(name));
+                    let message = Some(self.qualify(name));
                     let list =
                         List { element, kind: ListKind::Atomic, name: message, nullable: false };
                     self.fill(name, Type::List(list));
@@ -127,9 +129,10 @@ impl Parser {
                 ["struct", name, ref flags @ ..] => {
                     let id = self.resolve(name)?;
                     let atomic = flags.contains(&"atomic");
+                    let union = flags.contains(&"union");
                     open = Some((
                         id,
-                        Struct { name: self.qualify(name), atomic, ..Struct::default() },
+                        Struct { name: self.qualify(name), atomic, union, ..Struct::default() },
                     ));
                 }
                 ["+", ty, number] => {
@@ -154,8 +157,30 @@ impl Parser {
     /// Third pass: the fields of embedded structs become fields of the struct's JSON object.
     fn flatten(&mut self) {
         let mut done = vec![false; self.schema.types.len()];
-        for id in std::mem::take(&mut self.structs) {
+        for &id in &std::mem::take(&mut self.structs) {
             self.flatten_one(id, &mut done);
+            self.override_atomic(id);
+        }
+    }
+
+    /// A field may own its struct otherwise than the struct says: it gets a copy that agrees.
+    fn override_atomic(&mut self, id: TypeId) {
+        let Type::Struct(owner) = &self.schema.types[id.0 as usize] else { return };
+        let overridden: Vec<(usize, bool, TypeId)> = owner
+            .fields
+            .iter()
+            .enumerate()
+            .filter_map(|(i, field)| Some((i, field.atomic?, field.ty)))
+            .collect();
+        for (i, atomic, ty) in overridden {
+            let copy = match &self.schema.types[ty.0 as usize] {
+                Type::Struct(s) if s.atomic != atomic => Struct { atomic, ..s.clone() },
+                _ => continue,
+            };
+            let ty = self.schema.add(Type::Struct(copy));
+            if let Type::Struct(owner) = &mut self.schema.types[id.0 as usize] {
+                owner.fields[i].ty = ty;
+            }
         }
     }
 
@@ -183,6 +208,9 @@ impl Parser {
                 && field.omit == Omit::Empty
                 && crate::codec::is_struct_in_go(self.schema.at(field.ty));
             field.always = field.omit == Omit::Never || by_shape;
+            if field.default.is_none() && !field.pointer && field.omit == Omit::Never {
+                field.default = self.zero(field.ty);
+            }
         }
         if let Type::Struct(s) = &mut self.schema.types[id.0 as usize] {
             s.fields = own;
@@ -207,14 +235,15 @@ impl Parser {
             ..Field::new(name, TypeId(0))
         };
         let mut kind = ListKind::Atomic;
-        let mut atomic = false;
         for flag in flags {
             match flag.split_once('=').unwrap_or((flag, "")) {
                 ("keep", _) => field.omit = Omit::Never,
                 ("omitzero", _) => field.omit = Omit::Zero,
                 ("required", _) => field.required = true,
                 ("nullable", _) => field.nullable = true,
-                ("atomic", _) => atomic = true,
+                ("discriminator", _) => field.discriminator = true,
+                ("atomic", _) => field.atomic = Some(true),
+                ("granular", _) => field.atomic = Some(false),
                 ("default", json) => {
                     let value = serde_json::from_str(json).map_err(|e| self.error(e))?;
                     field.default = Some(value);
@@ -235,13 +264,10 @@ impl Parser {
             self.schema.add(Type::List(List { element, kind, name: None, nullable: false }))
         } else if ty.starts_with('{') {
             let map = self.map(ty)?;
-            self.schema.add(Type::Map(Map { atomic, ..map }))
+            self.schema.add(Type::Map(Map { atomic: field.atomic == Some(true), ..map }))
         } else {
             self.resolve(ty)?
         };
-        if field.default.is_none() && !field.pointer && field.omit == Omit::Never {
-            field.default = self.zero(field.ty);
-        }
         Ok(field)
     }
 

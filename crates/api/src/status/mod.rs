@@ -1,11 +1,13 @@
 //! `metav1.Status`: how the API says that something failed, or that a deletion was done.
 //!
 //! A [`Status`] is both the error type at the API's edge and the object sent to the client. The
-//! constructors in [`errors`] give upstream's reasons, codes and texts, because clients match on
+//! constructors in `errors` give upstream's reasons, codes and texts, because clients match on
 //! all three (`k8s.io/apimachinery/pkg/api/errors`).
 
 mod errors;
 mod reason;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

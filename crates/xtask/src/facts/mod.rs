@@ -106,6 +106,11 @@ fn read_package(folder: &Path) -> Result<GoPackage, String> {
     Ok(package)
 }
 
+/// Whether a list that is a type travels as a message of its own.
+fn is_message(markers: &[String]) -> bool {
+    markers.iter().any(|m| m.starts_with("protobuf.nullable"))
+}
+
 /// `k8s.io/api/core/v1` → `core/v1`, as the table calls it.
 fn short(path: &str) -> String {
     let parts: Vec<&str> = path.rsplitn(3, '/').collect();
@@ -180,9 +185,9 @@ impl Writer<'_> {
         let path = scope.source;
         let Some(word) = self.type_word(scope, target) else { return Ok(()) };
         if word.starts_with("[]") {
-            // `+protobuf.nullable`: the list travels as a message of its own.
-            let message = markers.iter().any(|m| m.starts_with("protobuf.nullable"));
-            let _ = writeln!(out, "list {name} {word}{}", if message { " message" } else { "" });
+            if is_message(markers) {
+                let _ = writeln!(out, "list {name} {word}");
+            }
         } else if word.starts_with('{') {
             let _ = writeln!(out, "map {name} {word}");
         } else if SCALARS.iter().any(|(_, scalar)| *scalar == word) {
@@ -219,8 +224,10 @@ impl Writer<'_> {
         fields: &[GoField],
         out: &mut String,
     ) -> Result<(), String> {
-        let atomic = if markers.iter().any(|m| m == "structType=atomic") { " atomic" } else { "" };
-        let _ = writeln!(out, "struct {name}{atomic}");
+        let marked = |marker: &str| markers.iter().any(|m| m == marker);
+        let atomic = if marked("structType=atomic") { " atomic" } else { "" };
+        let union = if marked("union") { " union" } else { "" };
+        let _ = writeln!(out, "struct {name}{atomic}{union}");
         for field in fields {
             self.field(scope, field, out).map_err(|e| format!("{}.{name}: {e}", scope.table))?;
         }
@@ -259,8 +266,8 @@ impl Writer<'_> {
         } else if !options.contains(&"omitempty") {
             out.push_str(" keep");
         }
-        let optional = field.markers.iter().any(|m| m == "optional");
-        if !optional && !options.contains(&"omitempty") {
+        let marked = |marker: &str| field.markers.iter().any(|m| m == marker);
+        if marked("required") || !marked("optional") && !options.contains(&"omitempty") {
             out.push_str(" required");
         }
         self.markers(scope.source, field, out);
@@ -277,6 +284,9 @@ impl Writer<'_> {
         };
         if field.markers.iter().any(|m| m == "nullable") {
             out.push_str(" nullable");
+        }
+        if field.markers.iter().any(|m| m == "unionDiscriminator") {
+            out.push_str(" discriminator");
         }
         if let Some(default) = marker("default") {
             let value = match default.strip_prefix("ref(").and_then(|d| d.strip_suffix(')')) {
@@ -301,8 +311,10 @@ impl Writer<'_> {
             Some("atomic") => out.push_str(" list=atomic"),
             _ => {}
         }
-        if marker("mapType") == Some("atomic") || marker("structType") == Some("atomic") {
-            out.push_str(" atomic");
+        match marker("mapType").or_else(|| marker("structType")) {
+            Some("atomic") => out.push_str(" atomic"),
+            Some("granular") => out.push_str(" granular"),
+            _ => {}
         }
         if let Some(strategy) = field.tags.get("patchStrategy") {
             let _ = write!(out, " patch={strategy}");
@@ -339,6 +351,15 @@ impl Writer<'_> {
         let full = format!("{owner}.{name}");
         if let Some((_, scalar)) = SCALARS.iter().find(|(go, _)| *go == full) {
             return Some((*scalar).to_owned());
+        }
+        // A list's kind is the field's affair, so a name for a list is written out; but for those
+        // that are messages.
+        if let Some(ty) = self.packages.get(&owner).and_then(|p| p.types.get(&name))
+            && let Definition::Of(target) = &ty.definition
+            && target.starts_with("[]")
+            && !is_message(&ty.markers)
+        {
+            return self.type_word(Scope { source: &owner, ..scope }, target);
         }
         Some(if owner == scope.table { name } else { format!("{}.{name}", short(&owner)) })
     }

@@ -19,7 +19,6 @@ fn message(bytes: &[u8], ty: TypeRef<'_>, depth: usize) -> Result<Value, DecodeE
     let Some(structure) = ty.as_struct() else { return Err(malformed("not a message type")) };
     let mut object = Map::new();
     fields(bytes, structure, ty, &mut object, depth)?;
-    prune(&mut object, structure, ty);
     complete(&mut object, structure, ty);
     Ok(Value::Object(object))
 }
@@ -63,8 +62,13 @@ fn fields(
                         }
                     }
                     _ => {
+                        // Protobuf writes zero values too; Go's JSON does not.
                         let value = single(payload, field_ty, depth)?;
-                        object.insert(field.name.to_string(), value);
+                        if is_written(&value, field, field_ty) {
+                            object.insert(field.name.to_string(), value);
+                        } else {
+                            object.remove(&*field.name);
+                        }
                     }
                 }
             }
@@ -80,14 +84,6 @@ fn slot<'o>(
     empty: impl FnOnce() -> Value,
 ) -> &'o mut Value {
     object.entry(name).or_insert_with(empty)
-}
-
-/// Drops what Go would not write. Only now is the whole object known: protobuf writes zero
-/// values too.
-fn prune(object: &mut Map<String, Value>, structure: &Struct, ty: TypeRef<'_>) {
-    object.retain(|name, value| {
-        structure.field(name).is_none_or(|field| is_written(value, field, ty.at(field.ty)))
-    });
 }
 
 /// One more element of a list; several at once if they come packed.
@@ -171,7 +167,8 @@ fn single(payload: Payload<'_>, ty: TypeRef<'_>, depth: usize) -> Result<Value, 
                     repeated(payload, ty.at(list.element), &mut elements, depth)?;
                 }
             }
-            Ok(Value::Array(elements))
+            // Go leaves the slice nil when there was no element.
+            Ok(if elements.is_empty() { Value::Null } else { Value::Array(elements) })
         }
         (Type::Either(which, props), Payload::Bytes(bytes)) => {
             either(*which, bytes, ty.at(*props), depth + 1)

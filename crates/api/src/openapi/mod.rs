@@ -1,0 +1,40 @@
+//! The OpenAPI documents, v2 and v3, derived from the registry and the schema facts.
+//!
+//! [`schemas`] turns types into schemas, [`operations`] turns rows of the registry into paths;
+//! [`v2`] and [`v3`] put both into their dialect's frame. The server caches what it serves;
+//! nothing is kept here.
+mod descriptions;
+mod operations;
+mod parameters;
+mod schemas;
+pub mod v2;
+pub mod v3;
+
+use serde_json::{Value, json};
+
+/// The two dialects differ in where schemas live and in what may stand beside a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    fn reference(self, name: &str) -> Value {
+        match self {
+            Dialect::V2 => json!({ "$ref": format!("#/definitions/{name}") }),
+            Dialect::V3 => json!({ "$ref": format!("#/components/schemas/{name}") }),
+        }
+    }
+}
+
+fn bearer_token() -> Value {
+    json!({
+        "BearerToken": {
+            "description": "Bearer Token authentication",
+            "in": "header",
+            "name": "authorization",
+            "type": "apiKey",
+        }
+    })
+}
