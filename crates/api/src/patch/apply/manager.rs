@@ -6,7 +6,7 @@ use super::filter::Filter;
 use super::last_applied;
 use super::managed_fields::{self, Entry, ManagedFields, Manager, Operation};
 use super::typed::{self, Comparison, ValidationErrors, View};
-use super::updater::{ConvertError, Failure, Updater};
+use super::updater::{Change, ConvertError, Failure, Updater};
 use crate::depth;
 use crate::schema::TypeRef;
 use crate::status::{Cause, Status};
@@ -216,7 +216,8 @@ impl<'a, 's> FieldManager<'a, 's> {
         manager: &str,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.updater().update(live, new, &change, managed, self.view)?;
+        let step = Change { live, new, own: &change, view: self.view };
+        self.updater().update(&step, managed)?;
         let changed = change.modified.union(change.added);
         if !changed.is_empty() {
             let manager = self.manager(manager, Operation::Update);

@@ -3,7 +3,7 @@ use super::conflict::Conflicts;
 use super::fieldset::Set;
 use super::filter::Filter;
 use super::managed_fields::{Entry, ManagedFields, Manager};
-use super::typed::{self, Comparison, Emptied, View};
+use super::typed::{self, Comparison, View};
 use crate::schema::TypeRef;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -16,6 +16,14 @@ pub(super) struct Updater<'a, 's> {
     pub types: &'a dyn Fn(&str) -> Option<TypeRef<'s>>,
     pub convert: &'a dyn Fn(&Value, &str, &str) -> Result<Value, ConvertError>,
     pub reset: &'a BTreeMap<String, Filter>,
+}
+
+/// Two states of an object, and what differs between them in the version they are in.
+pub(super) struct Change<'c> {
+    pub live: &'c Value,
+    pub new: &'c Value,
+    pub own: &'c Comparison,
+    pub view: View,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,17 +59,14 @@ impl<'s> Updater<'_, 's> {
         Ok(comparison.map(|set| self.filtered(self.api_version, set)))
     }
 
-    /// Takes what changed between `live` and `new` (and only that is `own`) from its owners.
+    /// Takes what changed from its owners.
     pub(super) fn update(
         &self,
-        live: &Value,
-        new: &Value,
-        own: &Comparison,
+        change: &Change<'_>,
         managed: &mut ManagedFields<'_>,
-        view: View,
     ) -> Result<(), Failure> {
         self.forget_missing_versions(managed);
-        self.take_over(live, new, own, managed, None, true, view)
+        self.take_over(change, managed, None, true)
     }
 
     /// `config` merged into `live` by `manager`, less what that manager owned before and does not
@@ -88,7 +93,7 @@ impl<'s> Updater<'_, 's> {
         // Who mentions all that it owned gives up nothing.
         let gives_up = |last: &&Entry<'_>| {
             let same_version = last.manager.api_version == self.api_version;
-            !last.fields().is_empty() && !(same_version && last.fields().is_subset(&set))
+            !(last.fields().is_empty() || (same_version && last.fields().is_subset(&set)))
         };
         let object = match last.as_ref().filter(gives_up) {
             Some(last) => {
@@ -98,7 +103,8 @@ impl<'s> Updater<'_, 's> {
             None => merged,
         };
         let own = self.compare(live, &object, view)?;
-        self.take_over(live, &object, &own, managed, Some(manager), force, view)?;
+        let change = Change { live, new: &object, own: &own, view };
+        self.take_over(&change, managed, Some(manager), force)?;
         Ok((object, last))
     }
 
@@ -115,7 +121,7 @@ impl<'s> Updater<'_, 's> {
     }
 
     /// `object`, given in version `from`, in version `to`; `None` if that is no longer served.
-    fn at<'o>(
+    pub(super) fn at<'o>(
         &self,
         object: &'o Value,
         from: &str,
@@ -145,26 +151,23 @@ impl<'s> Updater<'_, 's> {
         }
     }
 
-    /// Takes what differs between the objects (`own`, in their version) from every manager but
-    /// `acting`; unless `force`, what they own and would see changed is a conflict.
-    #[expect(clippy::too_many_arguments, reason = "one algorithm, called from two places")]
+    /// Takes what changed from every manager but `acting`; unless `force`, what they own and would
+    /// see changed is a conflict.
     fn take_over(
         &self,
-        live: &Value,
-        new: &Value,
-        own: &Comparison,
+        change: &Change<'_>,
         managed: &mut ManagedFields<'_>,
         acting: Option<&Manager>,
         force: bool,
-        view: View,
     ) -> Result<(), Failure> {
+        let own = change.own;
         let mut versions: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
         let mut changed: Vec<(Manager, Set)> = Vec::new();
         let is_acting = |entry: &Entry<'_>| acting.is_some_and(|acting| entry.manager.is(acting));
         for entry in managed.entries.iter_mut().filter(|entry| !is_acting(entry)) {
             let version = &entry.manager.api_version;
             if version != self.api_version && !versions.contains_key(version) {
-                versions.insert(version.clone(), self.compare_at(live, new, version, view)?);
+                versions.insert(version.clone(), self.compare_at(change, version)?);
             }
             let Some(comparison) = self.comparison(&versions, version, own) else { continue };
             let Comparison { removed, modified, added } = comparison;
@@ -215,81 +218,13 @@ impl<'s> Updater<'_, 's> {
 
     fn compare_at(
         &self,
-        live: &Value,
-        new: &Value,
+        change: &Change<'_>,
         version: &str,
-        view: View,
     ) -> Result<Option<Comparison>, Failure> {
-        let live = self.at(live, self.api_version, version)?;
-        let new = self.at(new, self.api_version, version)?;
+        let live = self.at(change.live, self.api_version, version)?;
+        let new = self.at(change.new, self.api_version, version)?;
         let (Some((live, ty)), Some((new, _))) = (live, new) else { return Ok(None) };
-        let comparison = typed::compare(&live, &new, ty, view);
+        let comparison = typed::compare(&live, &new, ty, change.view);
         Ok(Some(comparison.map(|set| self.filtered(version, set))))
-    }
-
-    /// Removes from `merged` what is in `last`, the applier's former set, and owned by nobody now.
-    fn prune(
-        &self,
-        merged: Value,
-        managed: &ManagedFields<'_>,
-        version: &str,
-        last: &Set,
-    ) -> Result<Value, Failure> {
-        let Some((converted, ty)) = self.at(&merged, self.api_version, version)? else {
-            return Ok(merged);
-        };
-        let last = typed::with_named_fields(last, ty);
-        let pruned = typed::remove_items(&converted, &last, ty, Emptied::Null);
-        let pruned = self.add_back_owned(&converted, pruned, managed, version)?;
-        // Of what is gone now, give back what the applier never had.
-        let pruned = typed::with_named_fields(&typed::field_set(&pruned, ty), ty);
-        let before = typed::with_named_fields(&typed::field_set(&converted, ty), ty);
-        let lost = before.difference(&pruned).intersection(&last);
-        if lost.is_empty() {
-            return Ok(merged);
-        }
-        // A map that lost its last entry but is somebody's as such stays, empty.
-        let kept = typed::remove_items(&converted, &lost, ty, Emptied::Empty);
-        match self.at(&kept, version, self.api_version)? {
-            Some((back, _)) => Ok(back.into_owned()),
-            None => Err(Failure::Convert(format!("no such version {}", self.api_version))),
-        }
-    }
-
-    /// Gives `pruned`, in that version, what of `merged` some manager owns.
-    fn add_back_owned(
-        &self,
-        merged: &Value,
-        pruned: Value,
-        managed: &ManagedFields<'_>,
-        version: &str,
-    ) -> Result<Value, Failure> {
-        let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
-        for entry in &managed.entries {
-            let set = owned.entry(&entry.manager.api_version).or_default();
-            let fields = (self.types)(&entry.manager.api_version)
-                .and_then(|ty| typed::reconcile(entry.fields(), ty))
-                .unwrap_or_else(|| entry.fields().clone());
-            *set = std::mem::take(set).union(fields);
-        }
-        // Its own version first: what is missing might be needed to convert to the others.
-        let own = owned.remove(version).map(|set| (version, set));
-        let mut pruned = pruned;
-        for (other, set) in own.into_iter().chain(owned) {
-            let there = self.at(merged, version, other)?;
-            let pruned_there = self.at(&pruned, version, other)?;
-            let (Some((there, ty)), Some((pruned_there, _))) = (there, pruned_there) else {
-                continue;
-            };
-            let kept = typed::with_named_fields(&typed::field_set(&pruned_there, ty), ty)
-                .union(typed::with_named_fields(&set, ty));
-            let all = typed::with_named_fields(&typed::field_set(&there, ty), ty);
-            let with_owned = typed::remove_items(&there, &all.difference(&kept), ty, Emptied::Null);
-            pruned = match self.at(&with_owned, other, version)? {
-                Some((back, _)) => back.into_owned(),
-                None => pruned,
-            };
-        }
-        Ok(pruned)
     }
 }

@@ -11,6 +11,7 @@ mod reconcile;
 mod remove;
 mod set;
 mod validate;
+mod zero;
 
 pub use compare::{Comparison, View};
 pub use validate::ValidationErrors;
@@ -89,6 +90,3 @@ pub fn reconcile(set: &Set, ty: TypeRef<'_>) -> Option<Set> {
 pub fn with_named_fields(set: &Set, ty: TypeRef<'_>) -> Set {
     set::with_named_fields(set, Some(Ty::Known(ty)))
 }
-
-#[cfg(test)]
-mod tests;
