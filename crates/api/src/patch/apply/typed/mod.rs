@@ -66,7 +66,7 @@ pub fn remove_items(value: &Value, set: &Set, ty: TypeRef<'_>, emptied: Emptied)
 pub enum Emptied {
     /// It stays as `null`, which counts as being there: upstream's way between two steps.
     Null,
-    /// It stays, empty.
+    /// A map stays, empty: somebody may own it as such. A list, which nobody can, is `null`.
     Empty,
 }
 
