@@ -56,6 +56,27 @@ pub(crate) fn quote(text: &str) -> String {
     Quoted(text).to_string()
 }
 
+/// JSON as Go's encoder writes it: safe to put into HTML.
+pub(crate) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    // Outside of strings none of these occurs.
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '<' => escaped.push_str("\\u003c"),
+            '>' => escaped.push_str("\\u003e"),
+            '&' => escaped.push_str("\\u0026"),
+            '\u{2028}' => escaped.push_str("\\u2028"),
+            '\u{2029}' => escaped.push_str("\\u2029"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 /// `%T`: the Go type that a decoded JSON value has.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
@@ -94,6 +115,7 @@ mod tests {
     fn trees_print_as_in_go() {
         let value = json!({"b": [1, "x", null], "a": {"c": true}, "d": 1.5, "e": 1e22});
         assert_eq!(Go(&value).to_string(), "map[a:map[c:true] b:[1 x <nil>] d:1.5 e:1e+22]");
+        assert_eq!(super::json(&json!({"a": "<&>"})), r#"{"a":"\u003c\u0026\u003e"}"#);
         assert_eq!(quote("a\"b\u{1}"), "\"a\\\"b\\x01\"");
     }
 }

@@ -1,5 +1,5 @@
 //! A bound on the number of `Update` managers: the oldest are merged, per version, into one.
-use super::managed_fields::{ManagedFields, Manager, Operation};
+use super::managed_fields::{Entry, ManagedFields, Manager, Operation};
 use std::collections::BTreeMap;
 
 const MAX_UPDATE_MANAGERS: usize = 10;
@@ -35,10 +35,11 @@ pub(super) fn cap_update_managers(managed: &mut ManagedFields<'_>) {
         let gathered = managed
             .remove(&bucket)
             .or_else(|| managed.remove(first))
-            .map(|entry| entry.fields)
+            .map(Entry::into_fields)
             .unwrap_or_default();
         if let Some(entry) = managed.remove(&manager) {
-            managed.set(&bucket, entry.fields.union(gathered), entry.time);
+            let time = entry.time;
+            managed.set(&bucket, entry.into_fields().union(gathered), time);
             count -= 1;
         }
     }

@@ -11,7 +11,7 @@ pub fn upgrade(
     ssa_manager: &str,
     subresource: &str,
 ) -> Result<Option<Value>, Error> {
-    let mut managed = ManagedFields::decode(list)?;
+    let mut managed = ManagedFields::stored(list)?;
     for csa in csa_managers {
         upgrade_one(&mut managed, csa, ssa_manager, subresource);
     }
@@ -65,7 +65,7 @@ fn upgrade_one(managed: &mut ManagedFields<'_>, csa: &str, ssa: &str, subresourc
     };
     let version = entries[at].manager.api_version.clone();
     if let Some(other) = find(entries, csa, Operation::Update, Some(&version)) {
-        let fields = entries[at].fields.clone().union(entries[other].fields.clone());
+        let fields = entries[at].fields().clone().union(entries[other].fields().clone());
         entries[at].set_fields(fields);
     }
     entries.retain(|entry| {

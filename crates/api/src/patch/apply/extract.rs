@@ -6,14 +6,14 @@ use serde_json::Value;
 
 /// The configuration that `manager` applied, with the object's type; `None` if it owns nothing.
 pub fn extract(object: &Value, ty: TypeRef<'_>, manager: &str, subresource: &str) -> Option<Value> {
-    let managed = ManagedFields::decode(managed_fields::of(object)).ok()?;
+    let managed = ManagedFields::stored(managed_fields::of(object)).ok()?;
     let entry = managed.entries().iter().find(|entry| {
         let found = &entry.manager;
         found.name == manager
             && found.operation == Operation::Apply
             && found.subresource == subresource
     })?;
-    let mut extracted = typed::extract_items(object, &entry.fields.leaves(), ty, false);
+    let mut extracted = typed::extract_items(object, &entry.fields().leaves(), ty, false);
     if let Value::Object(map) = &mut extracted {
         for key in ["apiVersion", "kind"] {
             if let Some(value) = object.get(key) {

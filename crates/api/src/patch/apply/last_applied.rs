@@ -6,6 +6,7 @@
 //! old way. Both hold only for the manager called `kubectl`.
 use super::fieldset::Set;
 use super::typed::{self, View};
+use crate::patch::golang;
 use crate::schema::TypeRef;
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ pub(super) fn refresh(object: &mut Value, config: &Value) {
     }
     let Some(annotations) = annotations_mut(object) else { return };
     // Upstream's encoder ends a document with a newline.
-    annotations.insert(ANNOTATION.to_owned(), format!("{config}\n").into());
+    annotations.insert(ANNOTATION.to_owned(), format!("{}\n", golang::json(&config)).into());
     let size: usize =
         annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > MAX_ANNOTATIONS_SIZE {

@@ -2,21 +2,23 @@
 use super::fieldset::{self, Set};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 
 /// The managers of one object. `'t` is the tree it was decoded from: what does not change is
 /// copied from there rather than written anew.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct ManagedFields<'t> {
     pub(super) entries: Vec<Entry<'t>>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Entry<'t> {
     pub manager: Manager,
     pub time: Option<Timestamp>,
-    pub fields: Set,
-    /// The entry as decoded, while that is still what it says.
+    /// Read when asked for: most writes touch the fields of one manager or two.
+    fields: OnceCell<Set>,
+    /// The entry as stored, while that is still what it says.
     source: Option<&'t Value>,
 }
 
@@ -54,8 +56,20 @@ pub enum Error {
 }
 
 impl<'t> ManagedFields<'t> {
-    /// Reads the list; an absent one is empty.
-    pub fn decode(list: Option<&'t Value>) -> Result<ManagedFields<'t>, Error> {
+    /// Reads a list that may say anything; an absent one is empty.
+    pub fn decode(list: Option<&Value>) -> Result<ManagedFields<'static>, Error> {
+        let stored = ManagedFields::stored(list)?;
+        let entries = stored.entries.into_iter().map(|entry| {
+            let written = entry.source.and_then(|source| source.get("fieldsV1"));
+            let fields = written.map_or(Ok(Set::new()), Set::from_value)?;
+            Ok(Entry { fields: fields.into(), source: None, ..entry })
+        });
+        Ok(ManagedFields { entries: entries.collect::<Result<_, Error>>()? })
+    }
+
+    /// Reads a list out of an object that this server has stored; what its sets are is read when
+    /// needed.
+    pub fn stored(list: Option<&'t Value>) -> Result<ManagedFields<'t>, Error> {
         let items = match list {
             None | Some(Value::Null) => return Ok(ManagedFields::default()),
             Some(Value::Array(items)) => items,
@@ -98,14 +112,18 @@ impl<'t> ManagedFields<'t> {
         self.entries.iter().position(|entry| entry.manager.is(manager))
     }
 
-    pub(super) fn get(&self, manager: &Manager) -> Option<&Entry<'t>> {
-        self.position(manager).map(|at| &self.entries[at])
-    }
-
     /// Puts an entry in the place of the manager's old one.
     pub(super) fn set(&mut self, manager: &Manager, fields: Set, time: Option<Timestamp>) {
-        let entry = Entry { manager: manager.clone(), time, fields, source: None };
+        let entry = Entry { manager: manager.clone(), time, fields: fields.into(), source: None };
         match self.position(manager) {
+            Some(at) => self.entries[at] = entry,
+            None => self.entries.push(entry),
+        }
+    }
+
+    /// Puts an entry back that was taken out.
+    pub(super) fn restore(&mut self, entry: Entry<'t>) {
+        match self.position(&entry.manager) {
             Some(at) => self.entries[at] = entry,
             None => self.entries.push(entry),
         }
@@ -173,14 +191,14 @@ impl<'t> Entry<'t> {
             "" => return Err(Error::NoFieldsType(i)),
             other => return Err(Error::FieldsType(i, other.to_owned())),
         }
-        let fields = map.get("fieldsV1").map_or(Ok(Set::new()), Set::from_value)?;
         let manager = Manager {
             name: text("manager").to_owned(),
             operation,
             api_version: text("apiVersion").to_owned(),
             subresource: text("subresource").to_owned(),
         };
-        Ok(Entry { manager, time: text("time").parse().ok(), fields, source: Some(item) })
+        let time = text("time").parse().ok();
+        Ok(Entry { manager, time, fields: OnceCell::new(), source: Some(item) })
     }
 
     fn encode(self) -> Value {
@@ -188,6 +206,7 @@ impl<'t> Entry<'t> {
             return source.clone();
         }
         let mut map = Map::new();
+        map.insert("fieldsV1".to_owned(), self.fields().to_value());
         let mut text = |key: &str, value: String| {
             if !value.is_empty() {
                 map.insert(key.to_owned(), value.into());
@@ -199,30 +218,56 @@ impl<'t> Entry<'t> {
         text("subresource", self.manager.subresource);
         text("fieldsType", "FieldsV1".to_owned());
         text("time", self.time.map(written_time).unwrap_or_default());
-        map.insert("fieldsV1".to_owned(), self.fields.to_value());
         Value::Object(map)
+    }
+
+    pub fn fields(&self) -> &Set {
+        self.fields.get_or_init(|| {
+            let written = self.source.and_then(|source| source.get("fieldsV1"));
+            written.and_then(|written| Set::from_value(written).ok()).unwrap_or_default()
+        })
+    }
+
+    pub fn into_fields(self) -> Set {
+        self.fields();
+        self.fields.into_inner().unwrap_or_default()
+    }
+
+    /// Whether the set might have anything to do with that one. `false` is certain.
+    pub(super) fn may_touch(&self, set: &Set) -> bool {
+        match (self.fields.get(), self.source.and_then(|source| source.get("fieldsV1"))) {
+            (None, Some(written)) => set.overlaps(written),
+            _ => true,
+        }
     }
 
     /// Changes the set; the entry is written anew only if that makes a difference.
     pub(super) fn set_fields(&mut self, fields: Set) {
-        if self.source.is_some() && fields != self.fields {
+        if self.source.is_some() && fields != *self.fields() {
             self.source = None;
         }
-        self.fields = fields;
+        self.fields = fields.into();
     }
 
     pub(super) fn become_applier(&mut self, name: &str) {
+        self.fields();
         self.manager.name = name.to_owned();
         self.manager.operation = Operation::Apply;
         self.source = None;
     }
 
     pub(super) fn subtract(&mut self, other: &Set) {
-        let before = self.fields.len();
-        self.fields = std::mem::take(&mut self.fields).difference(other);
-        if self.fields.len() != before {
+        let before = self.fields().len();
+        let fields = self.fields.take().unwrap_or_default().difference(other);
+        if fields.len() != before {
             self.source = None;
         }
+        self.fields = fields.into();
+    }
+
+    /// Whether both entries are written alike, times aside.
+    pub(super) fn says_the_same(&self, other: &Entry<'_>) -> bool {
+        self.manager == other.manager && self.fields() == other.fields()
     }
 
     pub fn is_applier(&self) -> bool {

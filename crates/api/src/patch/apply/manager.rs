@@ -4,9 +4,9 @@ use super::conflict::Conflicts;
 use super::fieldset::Set;
 use super::filter::Filter;
 use super::last_applied;
-use super::managed_fields::{self, ManagedFields, Manager, Operation};
-use super::typed::{self, ValidationErrors, View};
-use super::updater::{ConvertError, Failure, Updater};
+use super::managed_fields::{self, Entry, ManagedFields, Manager, Operation};
+use super::typed::{self, Comparison, ValidationErrors, View};
+use super::updater::{Change, ConvertError, Failure, Updater};
 use crate::depth;
 use crate::schema::TypeRef;
 use crate::status::{Cause, Status};
@@ -103,16 +103,30 @@ impl<'a, 's> FieldManager<'a, 's> {
     ) -> Result<Value, Error> {
         self.check_depth(&[live, &new])?;
         let given = managed_fields::take(&mut new);
-        let mut managed = self.current(live, given.as_ref());
+        let stored = managed_fields::of(live);
+        let change = self.change(live, &new)?;
+        let edited = self.subresource.is_empty() && given.is_some() && given.as_ref() != stored;
+        if change.is_same() && !edited {
+            let kept = given.filter(|given| Some(given) == stored).or_else(|| stored.cloned());
+            managed_fields::put(&mut new, kept);
+            return Ok(new);
+        }
+        let mut managed = self.current(stored, given.as_ref().filter(|_| edited));
         let creating =
             live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default() == "";
         // An object whose managers were dropped on purpose stays untracked until it is applied to.
         if !managed.is_empty() || creating {
-            self.track_update(live, &new, &mut managed, manager, now)?;
+            self.track_update(live, &new, change, &mut managed, manager, now)?;
         }
         let encoded = managed.encode();
         managed_fields::put(&mut new, encoded);
         Ok(new)
+    }
+
+    /// What an update changes that may have an owner.
+    fn change(&self, live: &Value, new: &Value) -> Result<Comparison, Error> {
+        let change = self.updater().compare(live, new, self.view)?;
+        Ok(change.map(|set| set.difference(&NEVER_OWNED)))
     }
 
     /// As [`update`](FieldManager::update), but never fails: then `live`'s managers are kept.
@@ -135,15 +149,10 @@ impl<'a, 's> FieldManager<'a, 's> {
         now: Timestamp,
     ) -> Result<Value, Error> {
         self.check_depth(&[live, config])?;
-        let mut managed = ManagedFields::decode(managed_fields::of(live))?;
         let ty = self.check_config(config)?;
-        if managed.is_empty() {
-            let nothing = Value::Null;
-            self.track_update(&nothing, live, &mut managed, BEFORE_FIRST_APPLY, now)?;
-        }
         let manager = self.manager(manager, Operation::Apply);
-        let mut outcome = self.apply_once(live, config, managed.clone(), &manager, force);
-        if let Err(Failure::Conflicts(conflicts)) = outcome {
+        let mut outcome = self.apply_once(live, config, &manager, force, now);
+        if let Err(Error::Conflicts(conflicts)) = outcome {
             let allowed = match manager.name.as_str() {
                 "kubectl" => last_applied::allowed_conflicts(live, self.api_version, ty),
                 _ => None,
@@ -155,70 +164,81 @@ impl<'a, 's> FieldManager<'a, 's> {
             if !left.0.is_empty() {
                 return Err(Error::Conflicts(left));
             }
-            outcome = self.apply_once(live, config, managed, &manager, true);
+            outcome = self.apply_once(live, config, &manager, true, now);
         }
-        let (mut object, mut managed) = outcome?;
-        self.strip(&mut managed, &manager);
-        if !typed::compare_equal(live, &object)
-            && let Some(entry) = managed.remove(&manager)
-        {
-            managed.set(&manager, entry.fields, Some(now));
-        }
-        let encoded = managed.encode();
-        managed_fields::put(&mut object, encoded);
+        let mut object = outcome?;
         if manager.name == "kubectl" {
             last_applied::refresh(&mut object, config);
         }
         Ok(object)
     }
 
-    fn apply_once<'t>(
+    fn apply_once(
         &self,
         live: &Value,
         config: &Value,
-        mut managed: ManagedFields<'t>,
         manager: &Manager,
         force: bool,
-    ) -> Result<(Value, ManagedFields<'t>), Failure> {
-        let object = self.updater().apply(live, config, &mut managed, manager, force, self.view)?;
-        Ok((object, managed))
+        now: Timestamp,
+    ) -> Result<Value, Error> {
+        let mut managed = ManagedFields::stored(managed_fields::of(live))?;
+        if managed.is_empty() {
+            let change = self.change(&Value::Null, live)?;
+            let nothing = Value::Null;
+            self.track_update(&nothing, live, change, &mut managed, BEFORE_FIRST_APPLY, now)?;
+        }
+        let (mut object, last) =
+            self.updater().apply(live, config, &mut managed, manager, force, self.view)?;
+        let changed = !typed::same(live, &object);
+        if let Some(mut entry) = managed.remove(manager) {
+            entry.subtract(&NEVER_OWNED);
+            match last {
+                // What has not changed is not written anew.
+                Some(last) if !changed && last.says_the_same(&entry) => managed.restore(last),
+                _ if entry.fields().is_empty() => {}
+                _ => {
+                    let time = if changed { Some(now) } else { entry.time };
+                    managed.set(manager, entry.into_fields(), time);
+                }
+            }
+        }
+        let encoded = managed.encode();
+        managed_fields::put(&mut object, encoded);
+        Ok(object)
     }
 
     fn track_update(
         &self,
         live: &Value,
         new: &Value,
+        change: Comparison,
         managed: &mut ManagedFields<'_>,
         manager: &str,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let changed = self.updater().update(live, new, managed, self.view)?;
-        let changed = changed.difference(&NEVER_OWNED);
+        let step = Change { live, new, own: &change, view: self.view };
+        self.updater().update(&step, managed)?;
+        let changed = change.modified.union(change.added);
         if !changed.is_empty() {
             let manager = self.manager(manager, Operation::Update);
-            let before =
-                managed.get(&manager).map(|entry| entry.fields.clone()).unwrap_or_default();
+            let before = managed.remove(&manager).map(Entry::into_fields).unwrap_or_default();
             managed.set(&manager, changed.union(before), Some(now));
         }
         cap_update_managers(managed);
         Ok(())
     }
 
-    /// The managers to go on from: those the client sent if it sent any (they may be edited), but
-    /// not through a subresource; else those of the live object.
-    fn current<'t>(&self, live: &'t Value, given: Option<&'t Value>) -> ManagedFields<'t> {
-        if self.subresource.is_empty() {
-            if managed_fields::is_reset(given) {
-                return ManagedFields::default();
-            }
-            // A client that knows nothing of managed fields must not lose them.
-            if let Ok(given) = ManagedFields::decode(given)
-                && !given.is_empty()
-            {
-                return given;
-            }
+    /// The managers to go on from: those the client sent if it sent others than it had got; else
+    /// those of the live object.
+    fn current<'t>(&self, stored: Option<&'t Value>, edited: Option<&Value>) -> ManagedFields<'t> {
+        if managed_fields::is_reset(edited) {
+            return ManagedFields::default();
         }
-        ManagedFields::decode(managed_fields::of(live)).unwrap_or_default()
+        // A client that knows nothing of managed fields must not lose them.
+        match ManagedFields::decode(edited) {
+            Ok(edited) if !edited.is_empty() => edited,
+            _ => ManagedFields::stored(stored).unwrap_or_default(),
+        }
     }
 
     fn check_config(&self, config: &Value) -> Result<TypeRef<'s>, Error> {
@@ -252,15 +272,6 @@ impl<'a, 's> FieldManager<'a, 's> {
         match objects.iter().all(|object| depth::within_limit(object)) {
             true => Ok(()),
             false => Err(Error::TooDeep),
-        }
-    }
-
-    fn strip(&self, managed: &mut ManagedFields<'_>, manager: &Manager) {
-        if let Some(at) = managed.position(manager) {
-            managed.entries[at].subtract(&NEVER_OWNED);
-            if managed.entries[at].fields.is_empty() {
-                managed.entries.remove(at);
-            }
         }
     }
 

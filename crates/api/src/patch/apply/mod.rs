@@ -27,6 +27,7 @@ mod scale;
 mod tests;
 mod timestamps;
 pub mod typed;
+mod unapply;
 mod updater;
 
 pub use conflict::{Conflict, Conflicts};

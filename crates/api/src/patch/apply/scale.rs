@@ -20,11 +20,11 @@ pub struct ScaleHandler<'a> {
 impl ScaleHandler<'_> {
     /// The managers of the replicas, as managers of a `Scale`.
     pub fn to_subresource(&self) -> Result<Option<Value>, Error> {
-        let parent = ManagedFields::decode(self.parent)?;
+        let parent = ManagedFields::stored(self.parent)?;
         let mut scale = ManagedFields::default();
         for entry in parent.entries {
             if let Some(path) = self.path(&entry.manager.api_version)
-                && entry.fields.has(path)
+                && entry.fields().has(path)
             {
                 let mut manager = entry.manager;
                 // An updater's version is part of who it is; here it is only what its entry says.
@@ -37,13 +37,13 @@ impl ScaleHandler<'_> {
 
     /// The object's managers after a change of its `Scale`, whose managers are `scale` now.
     pub fn to_parent(&self, scale: Option<&Value>) -> Result<Option<Value>, Error> {
-        let parent = ManagedFields::decode(self.parent)?;
+        let parent = ManagedFields::stored(self.parent)?;
         let mut scale = ManagedFields::decode(scale)?;
         let mut result = ManagedFields::default();
         for mut entry in parent.entries {
             let Some(path) = self.replicas.get(&entry.manager.api_version) else { continue };
             if let Some(path) = path
-                && entry.fields.has(path)
+                && entry.fields().has(path)
             {
                 let mut as_scaler = entry.manager.clone();
                 as_scaler.api_version = SCALE_VERSION.to_owned();
@@ -54,14 +54,14 @@ impl ScaleHandler<'_> {
                     entry.subtract(&taken);
                 }
             }
-            if !entry.fields.is_empty() {
+            if !entry.fields().is_empty() {
                 result.entries.push(entry);
             }
         }
         let replicas = replicas_in_scale();
         for entry in scale.entries {
             let Some(path) = self.path(self.api_version) else { continue };
-            if entry.fields.intersection(&replicas).is_empty() {
+            if entry.fields().intersection(&replicas).is_empty() {
                 continue;
             }
             let mut set = Set::new();

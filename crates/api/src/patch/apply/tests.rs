@@ -158,7 +158,7 @@ fn show(object: &Value) -> String {
         let version = manager.api_version.trim_start_matches("t/");
         let slash = if manager.subresource.is_empty() { "" } else { "/" };
         let time = entry.time.map_or("-".to_owned(), |time| time.as_second().to_string());
-        let fields = entry.fields.to_json();
+        let fields = entry.fields().to_json();
         let subresource = &manager.subresource;
         lines.push(format!("{name} {operation} {version}{slash}{subresource} at {time}: {fields}"));
     }
@@ -742,7 +742,7 @@ fn a_deployment_is_owned_as_upstream_shows_it() {
     let created = fields.update(&Value::Null, object, "kubectl-create", now).unwrap();
     let managed = ManagedFields::decode(managed_fields::of(&created)).unwrap();
     expect![[r#"{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:replicas":{},"f:selector":{},"f:strategy":{"f:rollingUpdate":{".":{},"f:maxSurge":{}},"f:type":{}},"f:template":{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{},"f:ports":{".":{},"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{},"f:protocol":{}}},"f:resources":{}}},"f:securityContext":{},"f:volumes":{".":{},"k:{\"name\":\"tmp\"}":{".":{},"f:emptyDir":{},"f:name":{}}}}}}}"#]]
-        .assert_eq(&managed.entries()[0].fields.to_json());
+        .assert_eq(&managed.entries()[0].fields().to_json());
 }
 
 /// A configuration of a `Thing`. Its lists are not empty: nobody can own an empty list.
@@ -818,7 +818,7 @@ proptest! {
             let managed = ManagedFields::decode(managed_fields::of(&live)).unwrap();
             let there = typed::with_named_fields(&typed::field_set(&live, ty), ty);
             for entry in managed.entries().iter().filter(|entry| entry.is_applier()) {
-                prop_assert!(entry.fields.is_subset(&there));
+                prop_assert!(entry.fields().is_subset(&there));
             }
             Ok(())
         })?;

@@ -2,8 +2,8 @@
 use super::conflict::Conflicts;
 use super::fieldset::Set;
 use super::filter::Filter;
-use super::managed_fields::{ManagedFields, Manager};
-use super::typed::{self, Comparison, Emptied, View};
+use super::managed_fields::{Entry, ManagedFields, Manager};
+use super::typed::{self, Comparison, View};
 use crate::schema::TypeRef;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -16,6 +16,14 @@ pub(super) struct Updater<'a, 's> {
     pub types: &'a dyn Fn(&str) -> Option<TypeRef<'s>>,
     pub convert: &'a dyn Fn(&Value, &str, &str) -> Result<Value, ConvertError>,
     pub reset: &'a BTreeMap<String, Filter>,
+}
+
+/// Two states of an object, and what differs between them in the version they are in.
+pub(super) struct Change<'c> {
+    pub live: &'c Value,
+    pub new: &'c Value,
+    pub own: &'c Comparison,
+    pub view: View,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,50 +48,64 @@ impl From<String> for Failure {
 }
 
 impl<'s> Updater<'_, 's> {
-    /// Takes what changed between `live` and `new` from its owners, and returns it.
-    pub(super) fn update(
+    /// What differs between the objects, of what this endpoint does not ignore.
+    pub(super) fn compare(
         &self,
         live: &Value,
         new: &Value,
-        managed: &mut ManagedFields<'_>,
         view: View,
-    ) -> Result<Set, Failure> {
-        self.reconcile(managed)?;
-        let comparison = self.take_over(live, new, managed, None, true, view)?;
-        Ok(self.filtered(self.api_version, comparison.modified.union(comparison.added)))
+    ) -> Result<Comparison, Failure> {
+        let comparison = typed::compare(live, new, self.type_of(self.api_version)?, view);
+        Ok(comparison.map(|set| self.filtered(self.api_version, set)))
+    }
+
+    /// Takes what changed from its owners.
+    pub(super) fn update(
+        &self,
+        change: &Change<'_>,
+        managed: &mut ManagedFields<'_>,
+    ) -> Result<(), Failure> {
+        self.forget_missing_versions(managed);
+        self.take_over(change, managed, None, true)
     }
 
     /// `config` merged into `live` by `manager`, less what that manager owned before and does not
-    /// mention any more.
-    pub(super) fn apply(
+    /// mention any more; and the manager's former entry.
+    pub(super) fn apply<'t>(
         &self,
         live: &Value,
         config: &Value,
-        managed: &mut ManagedFields<'_>,
+        managed: &mut ManagedFields<'t>,
         manager: &Manager,
         force: bool,
         view: View,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Option<Entry<'t>>), Failure> {
         let view = if view == View::Typed { View::Merged } else { view };
-        self.reconcile(managed)?;
+        self.forget_missing_versions(managed);
         let ty = self.type_of(self.api_version)?;
         let merged = typed::merge(live, config, ty);
         let set = self.filtered(self.api_version, typed::field_set(config, ty));
-        let (last, time) = match managed.remove(manager) {
-            Some(entry) => (Some((entry.manager.api_version, entry.fields)), entry.time),
-            None => (None, None),
-        };
-        // Who mentions all that it owned gives up nothing.
-        let last = last.filter(|(version, last)| {
-            !last.is_empty() && (version != self.api_version || !last.is_subset(&set))
+        let last = managed.remove(manager).map(|mut entry| {
+            self.reconcile(&mut entry);
+            entry
         });
-        managed.set(manager, set, time);
-        let object = match &last {
-            Some((version, last)) => self.prune(merged, managed, version, last)?,
+        managed.set(manager, set.clone(), last.as_ref().and_then(|last| last.time));
+        // Who mentions all that it owned gives up nothing.
+        let gives_up = |last: &&Entry<'_>| {
+            let same_version = last.manager.api_version == self.api_version;
+            !(last.fields().is_empty() || (same_version && last.fields().is_subset(&set)))
+        };
+        let object = match last.as_ref().filter(gives_up) {
+            Some(last) => {
+                let version = &last.manager.api_version;
+                self.prune(merged, managed, version, last.fields())?
+            }
             None => merged,
         };
-        self.take_over(live, &object, managed, Some(manager), force, view)?;
-        Ok(object)
+        let own = self.compare(live, &object, view)?;
+        let change = Change { live, new: &object, own: &own, view };
+        self.take_over(&change, managed, Some(manager), force)?;
+        Ok((object, last))
     }
 
     fn type_of(&self, version: &str) -> Result<TypeRef<'s>, Failure> {
@@ -99,7 +121,7 @@ impl<'s> Updater<'_, 's> {
     }
 
     /// `object`, given in version `from`, in version `to`; `None` if that is no longer served.
-    fn at<'o>(
+    pub(super) fn at<'o>(
         &self,
         object: &'o Value,
         from: &str,
@@ -116,46 +138,45 @@ impl<'s> Updater<'_, 's> {
         }
     }
 
-    /// Brings sets written under an older schema up to date, and forgets managers whose version
-    /// is gone.
-    fn reconcile(&self, managed: &mut ManagedFields<'_>) -> Result<(), Failure> {
-        managed.entries.retain_mut(|entry| {
-            let Some(ty) = (self.types)(&entry.manager.api_version) else { return false };
-            if let Some(fields) = typed::reconcile(&entry.fields, ty) {
-                entry.set_fields(fields);
-            }
-            true
-        });
-        Ok(())
+    fn forget_missing_versions(&self, managed: &mut ManagedFields<'_>) {
+        managed.entries.retain(|entry| (self.types)(&entry.manager.api_version).is_some());
     }
 
-    /// Takes what differs between the objects from every manager but `acting`; unless `force`, what
-    /// they own and would see changed is a conflict.
+    /// Brings a set that was written under an older schema up to date.
+    fn reconcile(&self, entry: &mut Entry<'_>) {
+        if let Some(ty) = (self.types)(&entry.manager.api_version)
+            && let Some(fields) = typed::reconcile(entry.fields(), ty)
+        {
+            entry.set_fields(fields);
+        }
+    }
+
+    /// Takes what changed from every manager but `acting`; unless `force`, what they own and would
+    /// see changed is a conflict.
     fn take_over(
         &self,
-        live: &Value,
-        new: &Value,
+        change: &Change<'_>,
         managed: &mut ManagedFields<'_>,
         acting: Option<&Manager>,
         force: bool,
-        view: View,
-    ) -> Result<Comparison, Failure> {
-        let ty = self.type_of(self.api_version)?;
-        let own = typed::compare(live, new, ty, view);
-        let own = own.map(|set| self.filtered(self.api_version, set));
+    ) -> Result<(), Failure> {
+        let own = change.own;
         let mut versions: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
         let mut changed: Vec<(Manager, Set)> = Vec::new();
-        for entry in &managed.entries {
+        let is_acting = |entry: &Entry<'_>| acting.is_some_and(|acting| entry.manager.is(acting));
+        for entry in managed.entries.iter_mut().filter(|entry| !is_acting(entry)) {
             let version = &entry.manager.api_version;
-            if acting.is_some_and(|acting| entry.manager.is(acting)) {
+            if version != self.api_version && !versions.contains_key(version) {
+                versions.insert(version.clone(), self.compare_at(change, version)?);
+            }
+            let Some(comparison) = self.comparison(&versions, version, own) else { continue };
+            let Comparison { removed, modified, added } = comparison;
+            if ![removed, modified, added].into_iter().any(|set| entry.may_touch(set)) {
                 continue;
             }
-            if version != self.api_version && !versions.contains_key(version) {
-                versions.insert(version.clone(), self.compare_at(live, new, version, view)?);
-            }
-            let Some(comparison) = self.comparison(&versions, version, &own) else { continue };
-            let conflict = (entry.fields.intersection(&comparison.modified))
-                .union(entry.fields.intersection(&comparison.added));
+            self.reconcile(entry);
+            let conflict =
+                entry.fields().intersection(modified).union(entry.fields().intersection(added));
             if !conflict.is_empty() {
                 changed.push((entry.manager.clone(), conflict));
             }
@@ -169,15 +190,18 @@ impl<'s> Updater<'_, 's> {
             }
         }
         managed.entries.retain_mut(|entry| {
-            if !acting.is_some_and(|acting| entry.manager.is(acting)) {
-                match self.comparison(&versions, &entry.manager.api_version, &own) {
-                    Some(comparison) => entry.subtract(&comparison.removed),
+            if !is_acting(entry) {
+                match self.comparison(&versions, &entry.manager.api_version, own) {
+                    Some(comparison) if entry.may_touch(&comparison.removed) => {
+                        entry.subtract(&comparison.removed);
+                    }
+                    Some(_) => return true,
                     None => return false,
                 }
             }
-            !entry.fields.is_empty()
+            !entry.fields().is_empty()
         });
-        Ok(own)
+        Ok(())
     }
 
     fn comparison<'c>(
@@ -194,78 +218,13 @@ impl<'s> Updater<'_, 's> {
 
     fn compare_at(
         &self,
-        live: &Value,
-        new: &Value,
+        change: &Change<'_>,
         version: &str,
-        view: View,
     ) -> Result<Option<Comparison>, Failure> {
-        let live = self.at(live, self.api_version, version)?;
-        let new = self.at(new, self.api_version, version)?;
+        let live = self.at(change.live, self.api_version, version)?;
+        let new = self.at(change.new, self.api_version, version)?;
         let (Some((live, ty)), Some((new, _))) = (live, new) else { return Ok(None) };
-        let comparison = typed::compare(&live, &new, ty, view);
+        let comparison = typed::compare(&live, &new, ty, change.view);
         Ok(Some(comparison.map(|set| self.filtered(version, set))))
-    }
-
-    /// Removes from `merged` what is in `last`, the applier's former set, and owned by nobody now.
-    fn prune(
-        &self,
-        merged: Value,
-        managed: &ManagedFields<'_>,
-        version: &str,
-        last: &Set,
-    ) -> Result<Value, Failure> {
-        let Some((converted, ty)) = self.at(&merged, self.api_version, version)? else {
-            return Ok(merged);
-        };
-        let last = typed::with_named_fields(last, ty);
-        let pruned = typed::remove_items(&converted, &last, ty, Emptied::Null);
-        let pruned = self.add_back_owned(&converted, pruned, managed, version)?;
-        // Of what is gone now, give back what the applier never had.
-        let pruned = typed::with_named_fields(&typed::field_set(&pruned, ty), ty);
-        let before = typed::with_named_fields(&typed::field_set(&converted, ty), ty);
-        let lost = before.difference(&pruned).intersection(&last);
-        if lost.is_empty() {
-            return Ok(merged);
-        }
-        // A map that lost its last entry but is somebody's as such stays, empty.
-        let kept = typed::remove_items(&converted, &lost, ty, Emptied::Empty);
-        match self.at(&kept, version, self.api_version)? {
-            Some((back, _)) => Ok(back.into_owned()),
-            None => Err(Failure::Convert(format!("no such version {}", self.api_version))),
-        }
-    }
-
-    /// Gives `pruned`, in that version, what of `merged` some manager owns.
-    fn add_back_owned(
-        &self,
-        merged: &Value,
-        pruned: Value,
-        managed: &ManagedFields<'_>,
-        version: &str,
-    ) -> Result<Value, Failure> {
-        let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
-        for entry in &managed.entries {
-            let set = owned.entry(&entry.manager.api_version).or_default();
-            *set = std::mem::take(set).union(entry.fields.clone());
-        }
-        // Its own version first: what is missing might be needed to convert to the others.
-        let own = owned.remove(version).map(|set| (version, set));
-        let mut pruned = pruned;
-        for (other, set) in own.into_iter().chain(owned) {
-            let there = self.at(merged, version, other)?;
-            let pruned_there = self.at(&pruned, version, other)?;
-            let (Some((there, ty)), Some((pruned_there, _))) = (there, pruned_there) else {
-                continue;
-            };
-            let kept = typed::with_named_fields(&typed::field_set(&pruned_there, ty), ty)
-                .union(typed::with_named_fields(&set, ty));
-            let all = typed::with_named_fields(&typed::field_set(&there, ty), ty);
-            let with_owned = typed::remove_items(&there, &all.difference(&kept), ty, Emptied::Null);
-            pruned = match self.at(&with_owned, other, version)? {
-                Some((back, _)) => back.into_owned(),
-                None => pruned,
-            };
-        }
-        Ok(pruned)
     }
 }

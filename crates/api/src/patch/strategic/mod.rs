@@ -17,6 +17,7 @@
 
 mod conflict;
 mod diff;
+mod lists;
 mod lookup;
 mod merge;
 mod order;

@@ -1,6 +1,7 @@
 //! The written form of a set, `FieldsV1`: nested objects whose keys are path elements, with `.`
 //! for a field that is in the set itself as well as fields below it.
 use super::{Node, PathElement, Set};
+use crate::patch::golang;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
@@ -56,6 +57,15 @@ impl Set {
             map.insert(text(&node.element), children);
         }
         Value::Object(map)
+    }
+
+    /// Whether some field of this set is in the written one, or above fields that are.
+    pub(in crate::patch::apply) fn overlaps(&self, written: &Value) -> bool {
+        let Value::Object(map) = written else { return false };
+        self.nodes().iter().any(|node| {
+            map.get(&text(&node.element))
+                .is_some_and(|below| node.member || node.children.overlaps(below))
+        })
     }
 
     pub fn from_json(json: &str) -> Result<Set, Error> {
@@ -139,14 +149,7 @@ fn scalar(value: &Value) -> String {
             .as_f64()
             .filter(|x| x.fract() == 0.0 && x.abs() < 1e21)
             .map_or_else(|| n.to_string(), |x| format!("{x}")),
-        Value::String(s) if s.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) => value
-            .to_string()
-            .replace('<', "\\u003c")
-            .replace('>', "\\u003e")
-            .replace('&', "\\u0026")
-            .replace('\u{2028}', "\\u2028")
-            .replace('\u{2029}', "\\u2029"),
-        other => other.to_string(),
+        other => golang::json(other),
     }
 }
 

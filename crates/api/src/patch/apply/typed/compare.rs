@@ -1,10 +1,10 @@
 //! What differs between two objects.
-use super::super::fieldset::{Node, PathElement, Set, compare_values};
+use super::super::fieldset::{Node, PathElement, Set};
 use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
+use super::same;
+use super::zero::{empty_object, zero};
 use crate::codec::is_written;
-use crate::schema::{Field, Omit, Scalar, Type, TypeRef};
 use serde_json::{Map, Value};
-use std::sync::LazyLock;
 
 /// No field is in more than one of the sets.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -47,7 +47,7 @@ pub(super) fn compare(old: &Value, new: &Value, ty: Ty<'_>, view: View) -> Compa
         View::Tree => value,
         _ if Value::is_object(value) => value,
         // The empty object that a created one is compared with.
-        _ => &*EMPTY_OBJECT,
+        _ => empty_object(),
     };
     let (old, new) = (typed(old), typed(new));
     let Delta { removed, modified, added } = Walker { view }.compare(Some(old), Some(new), ty);
@@ -260,10 +260,6 @@ fn leaf(old: Option<&Value>, new: Option<&Value>) -> Delta {
     }
 }
 
-fn same(old: &Value, new: &Value) -> bool {
-    old == new || compare_values(old, new).is_eq()
-}
-
 type Indexed<'a> = &'a [(PathElement, usize)];
 
 fn first_element<'a>(left: Indexed<'a>, right: Indexed<'a>) -> Option<&'a PathElement> {
@@ -289,34 +285,4 @@ impl PathElement {
 fn is_typed(map: &MapAtom<'_>) -> bool {
     // Structs of a CRD have no name: their objects are trees upstream too.
     map.fields.is_some_and(|(s, _)| !s.name.is_empty())
-}
-
-static NULL: Value = Value::Null;
-static FALSE: Value = Value::Bool(false);
-static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
-static EMPTY_STRING: LazyLock<Value> = LazyLock::new(|| Value::from(""));
-static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
-static ZERO_QUANTITY: LazyLock<Value> = LazyLock::new(|| Value::from("0"));
-
-/// What a Go struct holds in a field that nobody set, if its encoder would write that.
-fn zero<'v>(field: &Field, ty: TypeRef<'_>) -> Option<&'v Value> {
-    if ty.as_struct().is_some() && !field.pointer && field.omit != Omit::Zero {
-        return Some(&EMPTY_OBJECT);
-    }
-    if field.omit != Omit::Never {
-        return None;
-    }
-    let Type::Scalar(named) = ty.get() else { return Some(&NULL) };
-    if field.pointer {
-        return Some(&NULL);
-    }
-    Some(match named.scalar {
-        Scalar::String => &EMPTY_STRING,
-        Scalar::Bool => &FALSE,
-        Scalar::Int32 | Scalar::Int64 | Scalar::Double | Scalar::Number | Scalar::IntOrString => {
-            &ZERO
-        }
-        Scalar::Quantity => &ZERO_QUANTITY,
-        _ => &NULL,
-    })
 }

@@ -11,6 +11,7 @@ mod reconcile;
 mod remove;
 mod set;
 mod validate;
+mod zero;
 
 pub use compare::{Comparison, View};
 pub use validate::ValidationErrors;
@@ -42,8 +43,17 @@ pub fn compare(old: &Value, new: &Value, ty: TypeRef<'_>, view: View) -> Compari
 }
 
 /// Whether two trees are the same, with numbers compared as numbers.
-pub(super) fn compare_equal(a: &Value, b: &Value) -> bool {
-    a == b || super::fieldset::compare_values(a, b).is_eq()
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y))
+        }
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().all(|(key, x)| y.get(key).is_some_and(|y| same(x, y)))
+        }
+        _ => a == b,
+    }
 }
 
 /// `value` without the fields of `set`.
@@ -56,7 +66,7 @@ pub fn remove_items(value: &Value, set: &Set, ty: TypeRef<'_>, emptied: Emptied)
 pub enum Emptied {
     /// It stays as `null`, which counts as being there: upstream's way between two steps.
     Null,
-    /// It stays, empty.
+    /// A map stays, empty: somebody may own it as such. A list, which nobody can, is `null`.
     Empty,
 }
 
@@ -80,6 +90,3 @@ pub fn reconcile(set: &Set, ty: TypeRef<'_>) -> Option<Set> {
 pub fn with_named_fields(set: &Set, ty: TypeRef<'_>) -> Set {
     set::with_named_fields(set, Some(Ty::Known(ty)))
 }
-
-#[cfg(test)]
-mod tests;

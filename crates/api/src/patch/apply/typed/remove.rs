@@ -53,7 +53,6 @@ fn keep(left: Option<Value>, value: &Value, emptied: Emptied, put: impl FnOnce(V
     put(match (left, emptied, value) {
         (Some(left), _, _) => left,
         (None, Emptied::Empty, Value::Object(_)) => Value::Object(Map::new()),
-        (None, Emptied::Empty, Value::Array(_)) => Value::Array(Vec::new()),
         (None, ..) => Value::Null,
     });
 }
