@@ -4,5 +4,6 @@ mod contract;
 mod embedded;
 mod etcd;
 mod etcd_server;
+mod face;
 mod linearizability;
 mod sim_disk;
