@@ -1,6 +1,7 @@
 //! The store from outside: one contract for every engine, then what each engine owes beyond it.
 mod cache;
 mod contract;
+mod crash;
 mod embedded;
 mod etcd;
 mod etcd_server;
