@@ -14,6 +14,7 @@ pub mod cache;
 pub mod embedded;
 pub mod error;
 pub mod etcd;
+pub mod face;
 pub mod model;
 mod proto;
 mod signal;

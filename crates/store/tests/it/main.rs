@@ -1,8 +1,10 @@
 //! The store from outside: one contract for every engine, then what each engine owes beyond it.
 mod cache;
 mod contract;
+mod crash;
 mod embedded;
 mod etcd;
 mod etcd_server;
+mod face;
 mod linearizability;
 mod sim_disk;
