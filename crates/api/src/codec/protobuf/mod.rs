@@ -10,4 +10,4 @@ mod wire;
 
 pub use decode::decode_message;
 pub use encode::encode_message;
-pub use envelope::{MAGIC, decode, encode, is_protobuf, type_meta};
+pub use envelope::{MAGIC, decode, encode, encode_watch_event, is_protobuf, type_meta};

@@ -1,0 +1,33 @@
+//! The API server: every verb over every kind of the registry, over HTTPS.
+//!
+//! One function reads as a request's life ([`serve`](serve::serve)): parse → decode → change →
+//! store → encode. Each stage is a module that knows nothing of its neighbours; a kind adds only
+//! its own rules.
+//!
+//! ```text
+//!  listen ─► serve ─► request (path, verb, query)
+//!                       ├─► documents   discovery, OpenAPI, version, health
+//!                       └─► verbs       get list watch create update patch delete
+//!                             │  stored: an object's bytes as the store keeps them
+//!                             └► resources: one watch cache per resource ─► store
+//! ```
+//!
+//! An object is kept as JSON without its resource version, which the store's revision is; lists,
+//! watches and reads in JSON splice it into the shared bytes and decode nothing.
+//!
+//! **It may not know** schedulers, controllers or nodes. It alone knows the store.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod documents;
+pub mod listen;
+pub mod pki;
+mod request;
+mod resources;
+mod selection;
+mod serve;
+mod stored;
+mod verbs;
+
+pub use resources::ApiServer;
+pub use serve::serve;

@@ -1,0 +1,137 @@
+//! An object's bytes as the store keeps them, and as they are sent.
+//!
+//! A stored object is its canonical JSON with `metadata` first and without a resource version.
+//! The version is the store's revision, known only once the bytes are written; so it is spliced in
+//! when they are sent, at a place that is always the same. Nothing is decoded for that, and the
+//! bytes are the store's own.
+use api::codec::object::TypeMeta;
+use api::convert;
+use api::kinds::Resource;
+use api::status::Status;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use store::KeyValue;
+
+const HEAD: &[u8] = b"{\"metadata\":{";
+
+/// The bytes to store, in the version that the resource is stored in.
+pub fn encode(object: Value, resource: &Resource) -> Result<Bytes, Status> {
+    let mut object = convert::convert(object, &resource.storage_version()).map_err(Status::internal_error)?;
+    let Value::Object(fields) = &mut object else {
+        return Err(Status::internal_error("an object to store is no object"));
+    };
+    let mut metadata = match fields.remove("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    metadata.remove("resourceVersion");
+    let metadata = Value::Object(metadata).to_string();
+    let rest = object.to_string();
+    let mut bytes = Vec::with_capacity(HEAD.len() + metadata.len() + rest.len());
+    bytes.extend_from_slice(b"{\"metadata\":");
+    bytes.extend_from_slice(metadata.as_bytes());
+    if rest.len() > 2 {
+        bytes.push(b',');
+    }
+    bytes.extend_from_slice(&rest.as_bytes()[1..]);
+    Ok(bytes.into())
+}
+
+/// Appends the object's JSON, with its resource version. The row must serve the stored version.
+pub fn write_json(stored: &KeyValue, out: &mut Vec<u8>) {
+    match stored.value.strip_prefix(HEAD) {
+        Some(tail) => {
+            out.extend_from_slice(HEAD);
+            out.extend_from_slice(b"\"resourceVersion\":\"");
+            out.extend_from_slice(stored.mod_revision.to_string().as_bytes());
+            out.push(b'"');
+            if tail.first() != Some(&b'}') {
+                out.push(b',');
+            }
+            out.extend_from_slice(tail);
+        }
+        // Written by somebody else: valid JSON all the same, only laid out otherwise.
+        None => match serde_json::from_slice(&stored.value) {
+            Ok(mut object) => {
+                put_resource_version(&mut object, stored.mod_revision);
+                out.extend_from_slice(object.to_string().as_bytes());
+            }
+            Err(_) => out.extend_from_slice(b"null"),
+        },
+    }
+}
+
+/// The object as a tree, in the version of the row it was asked by.
+pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
+    let mut object: Value = serde_json::from_slice(&stored.value)
+        .map_err(|e| Status::internal_error(format!("unable to decode {:?}: {e}", stored.key)))?;
+    put_resource_version(&mut object, stored.mod_revision);
+    if TypeMeta::of(&object).api_version.is_empty() {
+        let api_version = resource.storage_version();
+        TypeMeta { api_version, kind: resource.kind.into() }.write_into(&mut object);
+    }
+    convert::convert(object, &resource.api_version()).map_err(Status::internal_error)
+}
+
+pub fn put_resource_version(object: &mut Value, revision: u64) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.insert("resourceVersion".into(), revision.to_string().into());
+    }
+}
+
+/// What selectors and tables need of the metadata, read without decoding the rest.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    pub name: String,
+    pub namespace: String,
+    pub labels: HashMap<String, String>,
+    pub creation_timestamp: String,
+}
+
+pub fn meta(stored: &KeyValue) -> Meta {
+    let metadata = stored.value.get(HEAD.len() - 1..).unwrap_or_default();
+    // The first value of the stream is the metadata; what follows is left unread.
+    serde_json::Deserializer::from_slice(metadata).into_iter().next().and_then(Result::ok).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::kinds::find_kind;
+    use serde_json::json;
+
+    fn stored(object: Value, kind: &str) -> KeyValue {
+        let resource = find_kind("v1", kind).unwrap();
+        let value = encode(object, resource).unwrap();
+        KeyValue { key: "k".into(), value, create_revision: 1, mod_revision: 42, version: 1, lease: 0 }
+    }
+
+    #[test]
+    fn the_resource_version_is_the_revision() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+            "metadata": {"name": "c", "resourceVersion": "7", "labels": {"x": "y"}}});
+        let stored = stored(object.clone(), "ConfigMap");
+        assert!(stored.value.starts_with(HEAD), "{:?}", stored.value);
+        let mut sent = Vec::new();
+        write_json(&stored, &mut sent);
+        let mut expected = object;
+        expected["metadata"]["resourceVersion"] = "42".into();
+        assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), expected);
+        assert_eq!(decode(&stored, find_kind("v1", "ConfigMap").unwrap()).unwrap(), expected);
+        let meta = meta(&stored);
+        assert_eq!((&*meta.name, &*meta.labels["x"]), ("c", "y"));
+    }
+
+    #[test]
+    fn bytes_of_another_writer_are_served_too() {
+        let value = Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"name":"c"}}"#);
+        let stored = KeyValue { key: "k".into(), value, create_revision: 1, mod_revision: 3, version: 1, lease: 0 };
+        let mut sent = Vec::new();
+        write_json(&stored, &mut sent);
+        let sent: Value = serde_json::from_slice(&sent).unwrap();
+        assert_eq!(sent["metadata"]["resourceVersion"], "3");
+    }
+}

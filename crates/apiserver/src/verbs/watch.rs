@@ -1,0 +1,218 @@
+//! watch: the cache's events, as the selector sees them, until somebody stops.
+use super::read::parse_version;
+use crate::answer::{self, Answer, Body};
+use crate::request::Call;
+use crate::resources::{ApiServer, range, status_of};
+use crate::selection::Selection;
+use crate::serve::Received;
+use crate::stored;
+use api::codec::object::Encoding;
+use api::codec::{protobuf, yaml};
+use api::content::{self, Accepted};
+use api::kinds::Resource;
+use api::meta::{EventType, write_watch_event};
+use api::status::Status;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use store::KeyValue;
+use store::cache::{CacheWatch, Item, Selection as Wanted};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// How often a client that asked for bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long a watch lives when the client does not say.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
+/// Batches on their way to a client; one that reads slower than this waits in the cache's window.
+const IN_FLIGHT: usize = 4;
+
+pub async fn watch(api: &ApiServer, call: &Call, received: &Received) -> Result<Answer, Status> {
+    let accepted = content::negotiate_stream(received.header(header::ACCEPT), &content::OBJECTS)?;
+    let mut selection = Selection::parse(&call.query, call.resource)?;
+    if !call.name.is_empty() {
+        selection = selection.named(&call.name);
+    }
+    let cache = api.cache(call.resource).await?;
+    let wanted = Wanted { range: range(call.resource, &call.namespace), term: None };
+    let version = parse_version(call.query.get("resourceVersion"))?;
+    let asked_for_initial = call.query.flag("sendInitialEvents");
+    let failed = |error| status_of(error, call.resource);
+    let events = match version {
+        Some(version) if version > 0 && !asked_for_initial => cache.watch(wanted, version).map_err(failed)?,
+        _ => {
+            let latest = version.is_none();
+            match version.filter(|version| *version > 0) {
+                Some(version) => cache.wait_for(version).await.map(drop).map_err(failed)?,
+                None if latest => cache.wait_for_latest().await.map(drop).map_err(failed)?,
+                None => {}
+            }
+            cache.watch_list(wanted)
+        }
+    };
+    let timeout = match call.query.number("timeoutSeconds")? {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
+        _ => LIFETIME,
+    };
+    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+    let stream = Stream {
+        api: api.clone(),
+        resource: call.resource,
+        selection,
+        accepted,
+        bookmarks: call.query.flag("allowWatchBookmarks"),
+        initial_end: asked_for_initial,
+        events,
+        sender,
+    };
+    tokio::spawn(async move {
+        let _ = tokio::time::timeout(timeout, stream.run()).await;
+    });
+    let body = StreamBody::new(ReceiverStream::new(receiver));
+    let mut answer: Response<Body> = Response::new(body.boxed());
+    *answer.status_mut() = StatusCode::OK;
+    let media = match accepted.encoding {
+        Encoding::Protobuf if accepted.target.is_none() => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    Ok(answer)
+}
+
+struct Stream {
+    api: ApiServer,
+    resource: &'static Resource,
+    selection: Selection,
+    accepted: Accepted,
+    bookmarks: bool,
+    initial_end: bool,
+    events: CacheWatch,
+    sender: mpsc::Sender<Result<Frame<Bytes>, Infallible>>,
+}
+
+impl Stream {
+    /// Until the client goes, the server stops, or the watch falls behind.
+    async fn run(mut self) {
+        let api = self.api.clone();
+        let sender = self.sender.clone();
+        loop {
+            let mut out = Vec::new();
+            tokio::select! {
+                biased;
+                () = api.stopping() => return,
+                () = sender.closed() => return,
+                item = self.events.next() => match item {
+                    Ok(item) => self.write(item, &mut out),
+                    Err(error) => {
+                        let status = status_of(error, self.resource);
+                        self.frame(EventType::Error, json!(status), &mut out);
+                        let _ = sender.send(Ok(Frame::data(out.into()))).await;
+                        return;
+                    }
+                },
+                () = tokio::time::sleep(BOOKMARK_EVERY), if self.bookmarks => {
+                    let revision = self.events.bookmark();
+                    self.bookmark(revision, false, &mut out);
+                }
+            }
+            if !out.is_empty() && sender.send(Ok(Frame::data(out.into()))).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn write(&self, item: Item, out: &mut Vec<u8>) {
+        match item {
+            Item::Initial(objects) => {
+                for stored in objects.iter().filter(|stored| self.selection.matches(stored)) {
+                    self.object(EventType::Added, stored, out);
+                }
+            }
+            Item::InitialEnd(revision) => {
+                if self.initial_end {
+                    self.bookmark(revision, true, out);
+                }
+            }
+            Item::Events(batch) => {
+                for event in &batch.events {
+                    self.event(event, out);
+                }
+            }
+        }
+    }
+
+    /// An object that comes to match is added, one that no longer does is deleted.
+    fn event(&self, event: &store::Event, out: &mut Vec<u8>) {
+        let was = event.prev.as_ref().filter(|prev| self.selection.matches(prev));
+        let is = !event.is_delete() && self.selection.matches(&event.kv);
+        match (was, is) {
+            (None, true) => self.object(EventType::Added, &event.kv, out),
+            (Some(_), true) => self.object(EventType::Modified, &event.kv, out),
+            (Some(prev), false) => {
+                // The last state, at the revision at which it went.
+                let last = KeyValue { mod_revision: event.revision(), ..KeyValue::clone(prev) };
+                self.object(EventType::Deleted, &Arc::new(last), out);
+            }
+            (None, false) => {}
+        }
+    }
+
+    fn object(&self, event: EventType, stored: &KeyValue, out: &mut Vec<u8>) {
+        let plain = self.accepted.target.is_none() && self.accepted.encoding == Encoding::Json;
+        if plain && self.resource.stored_as.is_none() {
+            let mut object = Vec::with_capacity(stored.value.len() + 40);
+            stored::write_json(stored, &mut object);
+            return write_watch_event(out, event, &object);
+        }
+        let Ok(object) = stored::decode(stored, self.resource) else { return };
+        self.frame(event, object, out);
+    }
+
+    fn bookmark(&self, revision: u64, initial_end: bool, out: &mut Vec<u8>) {
+        let mut object = json!({
+            "kind": self.resource.kind, "apiVersion": self.resource.api_version(),
+            "metadata": { "resourceVersion": revision.to_string() },
+        });
+        if initial_end {
+            object["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        self.frame(EventType::Bookmark, object, out);
+    }
+
+    /// One event in the client's encoding and form.
+    fn frame(&self, event: EventType, object: Value, out: &mut Vec<u8>) {
+        let object = match self.accepted.target.map(|target| target.kind) {
+            _ if event == EventType::Error => object,
+            Some("PartialObjectMetadata") => answer::partial(object["metadata"].clone()),
+            Some("Table") => {
+                let row = answer::row(&object, object["metadata"].clone());
+                json!(api::meta::Table::new("v1", Default::default(), answer::columns(), vec![row]))
+            }
+            _ => object,
+        };
+        match self.accepted.encoding {
+            Encoding::Protobuf if self.accepted.target.is_none() => {
+                protobuf_frame(event, &object, self.resource, out);
+            }
+            Encoding::Yaml => out.extend_from_slice(yaml::encode(&object).as_bytes()),
+            _ => write_watch_event(out, event, object.to_string().as_bytes()),
+        }
+    }
+}
+
+/// Length (four bytes, big endian), then a `WatchEvent` whose object is in an envelope of its own.
+fn protobuf_frame(event: EventType, object: &Value, resource: &Resource, out: &mut Vec<u8>) {
+    let ty = match event {
+        EventType::Error => answer::meta_type("Status"),
+        _ => Some(resource.ty()),
+    };
+    let Some(ty) = ty else { return };
+    let frame = protobuf::encode_watch_event(event.as_str(), &protobuf::encode(object, ty));
+    out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(&frame);
+}
