@@ -1,6 +1,7 @@
 //! Any object in any encoding: what kind it says it is, and its canonical tree.
 use super::json::{Decoded, FieldValidation};
 use super::{DecodeError, json, protobuf, yaml};
+pub use crate::content::Encoding;
 use crate::schema::{Schema, TypeRef};
 use serde::Deserialize;
 use serde_json::Value;
@@ -40,14 +41,6 @@ impl TypeMeta {
         let (group, version) = self.group_version();
         schema.kind(group, version, &self.kind)
     }
-}
-
-/// The encodings of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encoding {
-    Json,
-    Yaml,
-    Protobuf,
 }
 
 /// Looks at no more than it must to say what kind of object the bytes hold.
