@@ -84,7 +84,7 @@ impl Compiler {
         let preserve_unknown = kept || flag(props, "x-kubernetes-preserve-unknown-fields");
         let atomic = text(props, "x-kubernetes-map-type") == "atomic";
         let properties = props.get("properties").and_then(Value::as_object);
-        if !embedded_resource && !preserve_unknown && properties.is_none_or(|p| p.is_empty()) {
+        if !embedded_resource && properties.is_none_or(|p| p.is_empty()) {
             match props.get("additionalProperties") {
                 Some(value @ Value::Object(_)) => {
                     let nullable = flag(value, "nullable");
@@ -94,7 +94,7 @@ impl Compiler {
                 Some(Value::Bool(true)) => {
                     // Any key, of which nothing more is said: what is an object there is pruned.
                     let value = self.schema.add(Type::Struct(Struct::default()));
-                    return Ok(self.add_map(value, atomic, false));
+                    return Ok(self.add_map(value, atomic, true));
                 }
                 _ => {}
             }

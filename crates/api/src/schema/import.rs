@@ -47,15 +47,7 @@ impl Importer<'_> {
         let fields = fields.collect();
         let inline = s.inline.iter().map(|i| Inline { ty: self.import(ty.at(i.ty)), ..i.clone() });
         let inline = inline.collect();
-        let mut copy = Struct {
-            name: s.name.clone(),
-            fields,
-            inline,
-            atomic: s.atomic,
-            preserve_unknown: s.preserve_unknown,
-            embedded_resource: s.embedded_resource,
-            ..Struct::default()
-        };
+        let mut copy = Struct { fields, inline, ..s.clone() };
         copy.seal();
         copy
     }

@@ -276,6 +276,13 @@ impl Schema {
     }
 }
 
+impl Scalar {
+    /// Whether it is a scalar to us only because we do not look into it.
+    pub fn is_opaque(self) -> bool {
+        matches!(self, Scalar::RawExtension | Scalar::FieldsV1 | Scalar::Json)
+    }
+}
+
 impl Package {
     pub fn version(&self) -> &str {
         self.name.rsplit_once('/').map_or(&*self.name, |(_, version)| version)

@@ -60,6 +60,30 @@ impl Pruner {
                 }
                 _ => {}
             },
+            (Type::Any, _) => {}
+            (Type::Struct(s), _) if s.preserve_unknown => {}
+            (Type::Scalar(named), _) if named.scalar.is_opaque() => {}
+            // Not what the type says, which validation will complain of; nothing in it is known.
+            (_, value) => self.strip(value),
+        }
+    }
+
+    /// Removes every field.
+    fn strip(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, _) in std::mem::take(map) {
+                    self.dropped.push(self.below(&key));
+                }
+            }
+            Value::Array(items) => {
+                let length = self.path.len();
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.path += &format!("[{i}]");
+                    self.strip(item);
+                    self.path.truncate(length);
+                }
+            }
             _ => {}
         }
     }
@@ -163,6 +187,16 @@ properties:
             expect![[r#"
                 {"template":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n"},"spec":{"a":1}}}
                 spec.template.metadata.x spec.template.spec.b spec.template.x"#]],
+        );
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_has_another_type() {
+        check(
+            json!({"a": {"x": 1}, "list": {"x": 1}, "map": [{"x": 1}], "keys": {"k": [{"x": 1}]}}),
+            expect![[r#"
+                {"a":{},"keys":{"k":[{}]},"list":{},"map":[{}]}
+                spec.a.x spec.keys.k[0].x spec.list.x spec.map[0].x"#]],
         );
     }
 

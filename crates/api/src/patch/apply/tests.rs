@@ -745,6 +745,48 @@ fn a_deployment_is_owned_as_upstream_shows_it() {
         .assert_eq(&managed.entries()[0].fields().to_json());
 }
 
+#[test]
+fn custom_resources_are_applied_to_alike() {
+    let custom = schema::CustomSchema::compile(&json!({"type": "object", "properties": {"spec": {
+        "type": "object",
+        "properties": {
+            "size": {"type": "integer"},
+            "plain": {"type": "array", "items": {"type": "string"}},
+            "ports": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "properties": {"name": {"type": "string"}, "port": {"type": "integer"}}},
+            },
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        },
+    }}}))
+    .unwrap();
+    let types = |version: &str| (version == "x/v1").then(|| custom.root());
+    let fields = FieldManager {
+        api_version: "x/v1",
+        kind: "Custom",
+        subresource: "",
+        types: &types,
+        convert: &convert,
+        reset: &BTreeMap::new(),
+        view: View::Typed,
+    };
+    let object = |spec: Value| json!({"apiVersion": "x/v1", "kind": "Custom", "metadata": {"name": "n", "finalizers": ["x/f"]}, "spec": spec});
+    let live = object(
+        json!({"size": 1, "plain": ["a"], "ports": [{"name": "a", "port": 1}], "free": {"k": {"l": [1]}}}),
+    );
+    let live = fields.update(&Value::Null, live, "ann", NOW).unwrap();
+    let config = object(json!({"ports": [{"name": "b", "port": 2}], "free": {"k": {"m": 1}}}));
+    let live = fields.apply(&live, &config, "bob", false, NOW).unwrap();
+    expect![[r#"
+        {"metadata":{"finalizers":["x/f"],"name":"n"},"spec":{"free":{"k":{"l":[1],"m":1}},"plain":["a"],"ports":[{"name":"a","port":1},{"name":"b","port":2}],"size":1}}
+        bob Apply x/v1 at 0: {"f:metadata":{"f:finalizers":{"v:\"x/f\"":{}}},"f:spec":{"f:free":{"f:k":{".":{},"f:m":{}}},"f:ports":{"k:{\"name\":\"b\"}":{".":{},"f:name":{},"f:port":{}}}}}
+        ann Update x/v1 at 0: {"f:metadata":{"f:finalizers":{".":{},"v:\"x/f\"":{}}},"f:spec":{".":{},"f:free":{".":{},"f:k":{".":{},"f:l":{}}},"f:plain":{},"f:ports":{".":{},"k:{\"name\":\"a\"}":{".":{},"f:name":{},"f:port":{}}},"f:size":{}}}"#]]
+    .assert_eq(&show(&live));
+    let bogus = fields.apply(&live, &object(json!({"size": 1, "bogus": 1})), "bob", false, NOW);
+    let error = bogus.unwrap_err().to_string();
+    assert!(error.ends_with(".spec.bogus: field not declared in schema"), "{error}");
+}
+
 /// A configuration of a `Thing`. Its lists are not empty: nobody can own an empty list.
 fn config() -> impl Strategy<Value = Value> {
     let word = || prop::sample::select(vec!["a", "b", "c"]);

@@ -3,7 +3,7 @@
 //!
 //! They see a tree as structured-merge-diff does: every type is a scalar, a list or a map (a
 //! struct is a map whose keys have types of their own), and lists and maps are either atomic, one
-//! value owned as a whole, or made of parts with owners of their own. See [`atom`].
+//! value owned as a whole, or made of parts with owners of their own (see `atom`).
 mod atom;
 mod compare;
 mod merge;

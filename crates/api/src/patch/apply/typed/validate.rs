@@ -60,6 +60,8 @@ impl Checker {
             Atom::Map(map) => match value {
                 Value::Null => {}
                 Value::Object(entries) => self.map(entries, &map, open),
+                // Where a CRD says nothing (`additionalProperties: true`), anything may be.
+                _ if map.fields.is_some_and(|(s, _)| s.fields.is_empty()) => {}
                 other => self.report(format!("expected map, got &{{{}}}", Go(other))),
             },
         }
