@@ -33,7 +33,9 @@ pub fn bytes(code: StatusCode, content_type: &'static str, body: impl Into<Bytes
     let mut answer = Response::new(Full::new(body.into()).boxed());
     *answer.status_mut() = code;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     answer
 }
 
@@ -54,7 +56,12 @@ pub fn meta_type(kind: &str) -> Option<TypeRef<'static>> {
 }
 
 /// Any tree; protobuf needs its type.
-pub fn value(code: StatusCode, value: Value, ty: Option<TypeRef<'_>>, encoding: Encoding) -> Answer {
+pub fn value(
+    code: StatusCode,
+    value: Value,
+    ty: Option<TypeRef<'_>>,
+    encoding: Encoding,
+) -> Answer {
     match (encoding, ty) {
         (Encoding::Protobuf, Some(ty)) => {
             bytes(code, encoding.media_type(), object::encode(&value, encoding, ty))
@@ -65,7 +72,7 @@ pub fn value(code: StatusCode, value: Value, ty: Option<TypeRef<'_>>, encoding: 
 }
 
 /// An object that was just written or read.
-pub fn object(code: StatusCode, object: Value, resource: &Resource, ty: TypeRef<'_>, accepted: &Accepted) -> Answer {
+pub fn object(code: StatusCode, object: Value, ty: TypeRef<'_>, accepted: &Accepted) -> Answer {
     match accepted.target.map(|target| target.kind) {
         Some("Table") => {
             let row = row(&object, object.get("metadata").cloned().unwrap_or_default());
@@ -75,10 +82,7 @@ pub fn object(code: StatusCode, object: Value, resource: &Resource, ty: TypeRef<
             let partial = partial(object.get("metadata").cloned().unwrap_or_default());
             value(code, partial, meta_type("PartialObjectMetadata"), accepted.encoding)
         }
-        _ => {
-            let _ = resource;
-            value(code, object, Some(ty), accepted.encoding)
-        }
+        _ => value(code, object, Some(ty), accepted.encoding),
     }
 }
 
@@ -95,7 +99,11 @@ pub fn list(page: &Page, resource: &Resource, accepted: &Accepted) -> Result<Ans
     match accepted.target.map(|target| target.kind) {
         Some("Table") => {
             let rows: Result<Vec<_>, Status> = trees()
-                .map(|object| object.map(|object| row(&object, object.get("metadata").cloned().unwrap_or_default())))
+                .map(|object| {
+                    object.map(|object| {
+                        row(&object, object.get("metadata").cloned().unwrap_or_default())
+                    })
+                })
                 .collect();
             Ok(table(rows?, metadata))
         }
@@ -107,11 +115,18 @@ pub fn list(page: &Page, resource: &Resource, accepted: &Accepted) -> Result<Ans
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata, "items": items?,
             });
-            Ok(value(StatusCode::OK, list, meta_type("PartialObjectMetadataList"), accepted.encoding))
+            Ok(value(
+                StatusCode::OK,
+                list,
+                meta_type("PartialObjectMetadataList"),
+                accepted.encoding,
+            ))
         }
-        _ if accepted.encoding == Encoding::Json && resource.stored_as.is_none() => {
-            Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), spliced(page, resource, &metadata)))
-        }
+        _ if accepted.encoding == Encoding::Json && resource.stored_as.is_none() => Ok(bytes(
+            StatusCode::OK,
+            Encoding::Json.media_type(),
+            spliced(page, resource, &metadata),
+        )),
         _ => {
             let items: Result<Vec<Value>, Status> = trees().collect();
             let list = json!({
@@ -148,12 +163,17 @@ pub fn partial(metadata: Value) -> Value {
 pub fn row(object: &Value, metadata: Value) -> TableRow<Value> {
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default();
-    let created = meta["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let created =
+        meta["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
     let age = created.map_or_else(
         || "<unknown>".to_owned(),
         |created| Duration::from_secs(Timestamp::now().as_second() - created.as_second()).human(),
     );
-    TableRow { cells: vec![name.into(), age.into()], conditions: Vec::new(), object: Some(partial(metadata)) }
+    TableRow {
+        cells: vec![name.into(), age.into()],
+        conditions: Vec::new(),
+        object: Some(partial(metadata)),
+    }
 }
 
 pub fn columns() -> Vec<TableColumnDefinition> {

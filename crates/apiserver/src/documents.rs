@@ -29,7 +29,11 @@ pub fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
         ["version"] => json_text(&version()),
         ["healthz" | "livez"] => text("ok"),
         ["readyz"] if api.is_stopping() => {
-            return Ok(answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "shutting down"));
+            return Ok(answer::bytes(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "text/plain",
+                "shutting down",
+            ));
         }
         ["readyz"] => text("ok"),
         ["openapi", "v2"] => json_text_of(cached("v2", || v2::document().to_string())),

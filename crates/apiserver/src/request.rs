@@ -95,7 +95,9 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status>
     };
     // A namespace's own subresources are not resources in it.
     let (namespace, rest) = match rest {
-        ["namespaces", _, "status" | "finalize", ..] | ["namespaces"] | ["namespaces", _] => ("", rest),
+        ["namespaces", _, "status" | "finalize", ..] | ["namespaces"] | ["namespaces", _] => {
+            ("", rest)
+        }
         ["namespaces", namespace, rest @ ..] => (*namespace, rest),
         rest => ("", rest),
     };
@@ -118,7 +120,9 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status>
     }
     let collection = name.is_empty();
     let verb = match *method {
-        Method::GET | Method::HEAD if watch_path || collection && query.flag("watch") => Verb::Watch,
+        Method::GET | Method::HEAD if watch_path || collection && query.flag("watch") => {
+            Verb::Watch
+        }
         Method::GET | Method::HEAD if collection => Verb::List,
         Method::GET | Method::HEAD => Verb::Get,
         Method::POST => Verb::Create,
@@ -173,14 +177,25 @@ mod tests {
         check("GET /api/v1/namespaces/default", "get namespaces /default");
         check("PUT /api/v1/namespaces/default/finalize", "update namespaces/finalize /default");
         check("GET /apis/apps/v1/deployments", "list deployments.apps /");
-        check("PATCH /apis/apps/v1/namespaces/a/deployments/b/scale", "patch deployments.apps/scale a/b");
+        check(
+            "PATCH /apis/apps/v1/namespaces/a/deployments/b/scale",
+            "patch deployments.apps/scale a/b",
+        );
         check("DELETE /api/v1/namespaces/a/pods", "deletecollection pods a/");
         check("POST /api/v1/nodes", "create nodes /");
     }
 
     #[test]
     fn everything_else_is_a_document() {
-        for path in ["/", "/api", "/apis/apps", "/apis/apps/v1", "/healthz", "/api/v1/unknown", "/api/v1/pods/web"] {
+        for path in [
+            "/",
+            "/api",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/healthz",
+            "/api/v1/unknown",
+            "/api/v1/pods/web",
+        ] {
             check(&format!("GET {path}"), "document");
         }
     }

@@ -70,15 +70,19 @@ pub fn range(resource: &Resource, namespace: &str) -> KeyRange {
 /// What a failure of the store means to a client.
 pub fn status_of(error: store::Error, resource: &Resource) -> Status {
     match error {
-        store::Error::Compacted { requested, .. } => {
-            Status::expired(format!("The resourceVersion for the provided list is too old ({requested})."))
-        }
+        store::Error::Compacted { requested, .. } => Status::expired(format!(
+            "The resourceVersion for the provided list is too old ({requested})."
+        )),
         store::Error::FutureRevision { requested, current } => {
             Status::too_large_resource_version(requested, current, 1)
         }
-        store::Error::TooLarge { .. } => Status::request_entity_too_large("etcdserver: request is too large"),
+        store::Error::TooLarge { .. } => {
+            Status::request_entity_too_large("etcdserver: request is too large")
+        }
         store::Error::NoSpace(_) => Status::internal_error(error),
-        store::Error::Unavailable(_) => Status::server_timeout(resource.group_resource(), "access", 1),
+        store::Error::Unavailable(_) => {
+            Status::server_timeout(resource.group_resource(), "access", 1)
+        }
         other => Status::internal_error(other),
     }
 }

@@ -18,14 +18,32 @@ pub struct Selection {
 const FIELDS: &[(&str, &[&str])] = &[
     (
         "Pod",
-        &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-          "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"],
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
     ),
     (
         "Event",
-        &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-          "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-          "reason", "reportingComponent", "source", "type"],
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
     ),
     ("Node", &["spec.unschedulable"]),
     ("Namespace", &["status.phase"]),
@@ -39,14 +57,12 @@ const FIELDS: &[(&str, &[&str])] = &[
 
 impl Selection {
     pub fn parse(query: &Query, resource: &Resource) -> Result<Selection, Status> {
-        let labels = label::Selector::parse(query.get("labelSelector")).map_err(|e| {
-            Status::bad_request(format!(
-                "unable to parse requirement: {e}"
-            ))
-        })?;
+        let labels = label::Selector::parse(query.get("labelSelector"))
+            .map_err(|e| Status::bad_request(format!("unable to parse requirement: {e}")))?;
         let fields = field::Selector::parse(query.get("fieldSelector"))
             .map_err(|e| Status::bad_request(e.to_string()))?;
-        let known = FIELDS.iter().find(|(kind, _)| *kind == resource.kind).map_or(&[][..], |(_, f)| *f);
+        let known =
+            FIELDS.iter().find(|(kind, _)| *kind == resource.kind).map_or(&[][..], |(_, f)| *f);
         for term in fields.terms() {
             let common = matches!(&*term.field, "metadata.name" | "metadata.namespace");
             if !common && !known.contains(&&*term.field) {
@@ -55,6 +71,17 @@ impl Selection {
             }
         }
         Ok(Selection { labels, fields })
+    }
+
+    /// The same, of one object.
+    pub fn named(self, name: &str) -> Selection {
+        let term = format!("metadata.name={}", field::escape_value(name));
+        let fields = match (self.fields.is_everything(), self.fields.to_string()) {
+            (true, _) => term,
+            (false, others) => format!("{others},{term}"),
+        };
+        let fields = field::Selector::parse(&fields).unwrap_or(self.fields);
+        Selection { labels: self.labels, fields }
     }
 
     pub fn is_everything(&self) -> bool {
@@ -66,10 +93,17 @@ impl Selection {
             return true;
         }
         let meta = stored::meta(stored);
-        let by_label = || self.labels.matches(&label::Lookup::new(|key: &str| meta.labels.get(key).map(String::as_str)));
+        let by_label = || {
+            self.labels
+                .matches(&label::Lookup::new(|key: &str| meta.labels.get(key).map(String::as_str)))
+        };
         let names_only = self.fields.terms().iter().all(|t| t.field.starts_with("metadata."));
         // Only a selector that looks deeper makes the object be decoded.
-        let object = if names_only { Value::Null } else { serde_json::from_slice(&stored.value).unwrap_or_default() };
+        let object = if names_only {
+            Value::Null
+        } else {
+            serde_json::from_slice(&stored.value).unwrap_or_default()
+        };
         let field = |name: &str| match name {
             "metadata.name" => Some(meta.name.clone()),
             "metadata.namespace" => Some(meta.namespace.clone()),

@@ -31,8 +31,10 @@ impl Received {
 
 /// Serves a request; a failure becomes a `Status` in the encoding the client reads.
 pub async fn serve(api: ApiServer, request: Request<Incoming>) -> Answer {
-    let accept = request.headers().get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
-    let fallback = content::negotiate(accept, &content::PLAIN).map_or(Encoding::Json, |a| a.encoding);
+    let accept =
+        request.headers().get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
+    let fallback =
+        content::negotiate(accept, &content::PLAIN).map_or(Encoding::Json, |a| a.encoding);
     match serve_request(&api, request).await {
         Ok(answer) => answer,
         Err(status) => answer::failure(&status, fallback),

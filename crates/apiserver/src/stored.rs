@@ -18,7 +18,8 @@ const HEAD: &[u8] = b"{\"metadata\":{";
 
 /// The bytes to store, in the version that the resource is stored in.
 pub fn encode(object: Value, resource: &Resource) -> Result<Bytes, Status> {
-    let mut object = convert::convert(object, &resource.storage_version()).map_err(Status::internal_error)?;
+    let mut object =
+        convert::convert(object, &resource.storage_version()).map_err(Status::internal_error)?;
     let Value::Object(fields) = &mut object else {
         return Err(Status::internal_error("an object to store is no object"));
     };
@@ -94,7 +95,11 @@ pub struct Meta {
 pub fn meta(stored: &KeyValue) -> Meta {
     let metadata = stored.value.get(HEAD.len() - 1..).unwrap_or_default();
     // The first value of the stream is the metadata; what follows is left unread.
-    serde_json::Deserializer::from_slice(metadata).into_iter().next().and_then(Result::ok).unwrap_or_default()
+    serde_json::Deserializer::from_slice(metadata)
+        .into_iter()
+        .next()
+        .and_then(Result::ok)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -106,7 +111,14 @@ mod tests {
     fn stored(object: Value, kind: &str) -> KeyValue {
         let resource = find_kind("v1", kind).unwrap();
         let value = encode(object, resource).unwrap();
-        KeyValue { key: "k".into(), value, create_revision: 1, mod_revision: 42, version: 1, lease: 0 }
+        KeyValue {
+            key: "k".into(),
+            value,
+            create_revision: 1,
+            mod_revision: 42,
+            version: 1,
+            lease: 0,
+        }
     }
 
     #[test]
@@ -128,7 +140,14 @@ mod tests {
     #[test]
     fn bytes_of_another_writer_are_served_too() {
         let value = Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"name":"c"}}"#);
-        let stored = KeyValue { key: "k".into(), value, create_revision: 1, mod_revision: 3, version: 1, lease: 0 };
+        let stored = KeyValue {
+            key: "k".into(),
+            value,
+            create_revision: 1,
+            mod_revision: 3,
+            version: 1,
+            lease: 0,
+        };
         let mut sent = Vec::new();
         write_json(&stored, &mut sent);
         let sent: Value = serde_json::from_slice(&sent).unwrap();

@@ -13,11 +13,19 @@ use api::kinds::Verb;
 use api::status::Status;
 
 /// Runs a call. Warnings go to the client beside the answer.
-pub async fn run(api: &ApiServer, call: &Call, received: &Received) -> Result<(Answer, Vec<String>), Status> {
-    let only_status = call.subresource.is_none_or(|s| matches!(s.name, "status" | "finalize" | "approval"));
+pub async fn run(
+    api: &ApiServer,
+    call: &Call,
+    received: &Received,
+) -> Result<(Answer, Vec<String>), Status> {
+    let only_status =
+        call.subresource.is_none_or(|s| matches!(s.name, "status" | "finalize" | "approval"));
     if !call.resource.is_stored() || !only_status {
         // Questions and the other subresources have no generic behaviour; their own is to come.
-        return Err(Status::method_not_supported(call.resource.group_resource(), call.verb.as_str()));
+        return Err(Status::method_not_supported(
+            call.resource.group_resource(),
+            call.verb.as_str(),
+        ));
     }
     let answer = match call.verb {
         Verb::Get => read::get(api, call, received).await?,

@@ -19,7 +19,7 @@ pub async fn get(api: &ApiServer, call: &Call, received: &Received) -> Result<An
     let accepted = accepted(received)?;
     let found = current(api, call.resource, &call.namespace, &call.name).await?;
     let object = stored::decode(&found, call.resource)?;
-    Ok(answer::object(StatusCode::OK, object, call.resource, call.resource.ty(), &accepted))
+    Ok(answer::object(StatusCode::OK, object, call.resource.ty(), &accepted))
 }
 
 /// The object as the store has it now.

@@ -44,7 +44,9 @@ pub async fn watch(api: &ApiServer, call: &Call, received: &Received) -> Result<
     let asked_for_initial = call.query.flag("sendInitialEvents");
     let failed = |error| status_of(error, call.resource);
     let events = match version {
-        Some(version) if version > 0 && !asked_for_initial => cache.watch(wanted, version).map_err(failed)?,
+        Some(version) if version > 0 && !asked_for_initial => {
+            cache.watch(wanted, version).map_err(failed)?
+        }
         _ => {
             let latest = version.is_none();
             match version.filter(|version| *version > 0) {
@@ -77,7 +79,9 @@ pub async fn watch(api: &ApiServer, call: &Call, received: &Received) -> Result<
     let mut answer: Response<Body> = Response::new(body.boxed());
     *answer.status_mut() = StatusCode::OK;
     let media = match accepted.encoding {
-        Encoding::Protobuf if accepted.target.is_none() => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Protobuf if accepted.target.is_none() => {
+            "application/vnd.kubernetes.protobuf;stream=watch"
+        }
         _ => "application/json",
     };
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));

@@ -1,0 +1,60 @@
+//! HTTPS: HTTP/1.1 and HTTP/2 on one port, client certificates required.
+use crate::resources::ApiServer;
+use crate::serve::serve;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use rustls::ServerConfig;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// How long requests that are under way may take once the server stops.
+const DRAIN: Duration = Duration::from_secs(10);
+/// A client has so long for its handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Serves until [`ApiServer::stop`], then lets what is under way finish.
+pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig>) {
+    let acceptor = TlsAcceptor::from(tls);
+    let graceful = Arc::new(GracefulShutdown::new());
+    loop {
+        let accepted = tokio::select! {
+            () = api.stopping() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, mostly: let some connections end first.
+                tracing::warn!(%error, "failed to accept a connection");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        let _ = stream.set_nodelay(true);
+        let (api, acceptor, watcher) = (api.clone(), acceptor.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
+                Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
+            };
+            let service = service_fn(move |request| {
+                let api = api.clone();
+                async move { Ok::<_, Infallible>(serve(api, request).await) }
+            });
+            let server = auto::Builder::new(TokioExecutor::new());
+            let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+            if let Err(error) = watcher.watch(connection.into_owned()).await {
+                tracing::debug!(%peer, %error, "connection ended");
+            }
+        });
+    }
+    if let Ok(graceful) = Arc::try_unwrap(graceful) {
+        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    }
+}

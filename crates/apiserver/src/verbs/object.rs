@@ -1,0 +1,192 @@
+//! What the server itself writes into an object: identity, times, generation.
+use crate::request::Call;
+use api::codec::json::Decoded;
+use api::codec::object::{self, Encoding, TypeMeta};
+use api::codec::{DecodeError, FieldValidation};
+use api::field;
+use api::kinds::Resource;
+use api::names;
+use api::status::Status;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// Decodes a request's body as the resource's kind, with the warnings that strictness leaves.
+pub fn decode(
+    body: &[u8],
+    encoding: Encoding,
+    call: &Call,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    let resource = call.resource;
+    let found = object::type_meta(body, encoding).map_err(|error| {
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {error}",
+            resource.kind
+        ))
+    })?;
+    check_type(&found, resource)?;
+    let decoded = object::decode(body, encoding, resource.ty()).map_err(|e| unfit(resource, &e))?;
+    settle(decoded, resource, validation)
+}
+
+/// Applies `fieldValidation` and names the object's type.
+pub fn settle(
+    decoded: Decoded,
+    resource: &Resource,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(resource, &e))?;
+    TypeMeta { api_version: resource.api_version(), kind: resource.kind.into() }
+        .write_into(&mut value);
+    Ok((value, warnings))
+}
+
+pub fn unfit(resource: &Resource, error: &DecodeError) -> Status {
+    let (kind, version) = (resource.kind, resource.version);
+    Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+    ))
+}
+
+/// An object may leave its type to the path, but may not be of another.
+fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
+    let expected = resource.api_version();
+    if !found.api_version.is_empty() && found.api_version != expected {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({expected})",
+            found.api_version
+        )));
+    }
+    if !found.kind.is_empty() && found.kind != resource.kind {
+        let (group, version) = found.group_version();
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): no kind {:?} is registered for version {:?}",
+            resource.kind,
+            found.kind,
+            if group.is_empty() { version } else { &found.api_version }
+        )));
+    }
+    Ok(())
+}
+
+pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    if !object["metadata"].is_object() {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    object["metadata"].as_object_mut().expect("just made")
+}
+
+pub fn text<'v>(object: &'v Value, field: &str) -> &'v str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// The namespace of an object is its path's.
+pub fn place(object: &mut Value, call: &Call) -> Result<(), Status> {
+    let namespace = text(object, "namespace");
+    if !call.resource.is_namespaced() {
+        metadata(object).remove("namespace");
+    } else if namespace.is_empty() {
+        metadata(object).insert("namespace".into(), call.namespace.clone().into());
+    } else if namespace != call.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Identity and times of an object that comes to be.
+pub fn begin(object: &mut Value, resource: &Resource, now: Timestamp) {
+    let has_spec = resource.ty().child("spec").is_some();
+    let metadata = metadata(object);
+    metadata.insert("uid".into(), uuid().into());
+    metadata.insert("creationTimestamp".into(), api::time::format(now.as_second()).into());
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+        "generation",
+    ] {
+        metadata.remove(field);
+    }
+    if has_spec {
+        metadata.insert("generation".into(), 1.into());
+    }
+    if has_status(resource) {
+        reset_status(object, None);
+    }
+    if resource.kind == "Namespace" {
+        object["spec"] = serde_json::json!({ "finalizers": ["kubernetes"] });
+        object["status"] = serde_json::json!({ "phase": "Active" });
+    }
+}
+
+pub fn has_status(resource: &Resource) -> bool {
+    resource.subresource("status").is_some()
+}
+
+/// The status is written through its own subresource only.
+pub fn reset_status(object: &mut Value, kept: Option<&Value>) {
+    if let Value::Object(fields) = object {
+        match kept {
+            Some(status) => fields.insert("status".into(), status.clone()),
+            None => fields.remove("status"),
+        };
+    }
+}
+
+/// The name of a new object: given, or made up after its `generateName`.
+pub fn name(object: &mut Value, resource: &Resource) -> Result<String, Status> {
+    let given = text(object, "name").to_owned();
+    if !given.is_empty() {
+        return check_name(given, resource);
+    }
+    let base = text(object, "generateName").to_owned();
+    if base.is_empty() {
+        let path = field::Path::new("metadata");
+        let path = path.child("name");
+        let error = field::Error::required(&path, "name or generateName is required");
+        return Err(Status::invalid(resource.group_kind(), "", &[error]));
+    }
+    let name = names::generate_name(&base, fastrand::u64(..));
+    metadata(object).insert("name".into(), name.clone().into());
+    check_name(name, resource)
+}
+
+/// The least that every name must be: one segment of a path.
+fn check_name(name: String, resource: &Resource) -> Result<String, Status> {
+    let path = field::Path::new("metadata");
+    let path = path.child("name");
+    let errors: Vec<field::Error> = names::path_segment_name(&name)
+        .into_iter()
+        .map(|fault| field::Error::invalid(&path, &*name, fault))
+        .collect();
+    if errors.is_empty() {
+        Ok(name)
+    } else {
+        Err(Status::invalid(resource.group_kind(), &name, &errors))
+    }
+}
+
+/// A random (version 4) UUID.
+pub fn uuid() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_says_its_version() {
+        for _ in 0..100 {
+            let id = uuid();
+            assert_eq!(id.len(), 36);
+            assert_eq!(&id[14..15], "4");
+            assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
+        }
+    }
+}
