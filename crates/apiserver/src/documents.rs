@@ -4,9 +4,10 @@ use crate::resources::ApiServer;
 use crate::serve::Received;
 use api::codec::object::Encoding;
 use api::content;
-use api::openapi::{v2, v3};
+use api::openapi::{proto, v2, v3};
 use api::status::Status;
 use api::{discovery, kinds};
+use bytes::Bytes;
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -36,7 +37,11 @@ pub fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
             ));
         }
         ["readyz"] => text("ok"),
-        ["openapi", "v2"] => json_text_of(cached("v2", || v2::document().to_string())),
+        ["openapi", "v2"] if proto::is_asked_for(received.header(header::ACCEPT)) => {
+            let body = cached("v2.pb", || proto::encode(&v2::document()));
+            answer::bytes(StatusCode::OK, proto::MEDIA_TYPE, body)
+        }
+        ["openapi", "v2"] => json_text_of(cached("v2", || v2::document().to_string().into_bytes())),
         ["openapi", "v3"] => json_text(&openapi_index()),
         ["openapi", "v3", ref path @ ..] => openapi(&path.join("/"))?,
         _ => return Err(missing()),
@@ -85,10 +90,10 @@ fn text(body: &'static str) -> Answer {
 }
 
 fn json_text(value: &Value) -> Answer {
-    json_text_of(value.to_string())
+    json_text_of(value.to_string().into())
 }
 
-fn json_text_of(text: String) -> Answer {
+fn json_text_of(text: Bytes) -> Answer {
     answer::bytes(StatusCode::OK, "application/json", text)
 }
 
@@ -111,10 +116,10 @@ fn goarch() -> &'static str {
 }
 
 /// A document is made once, when it is first asked for.
-fn cached(name: &str, make: impl FnOnce() -> String) -> String {
-    static DOCUMENTS: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+fn cached(name: &str, make: impl FnOnce() -> Vec<u8>) -> Bytes {
+    static DOCUMENTS: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
     let mut documents = DOCUMENTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    documents.entry(name.to_owned()).or_insert_with(make).clone()
+    documents.entry(name.to_owned()).or_insert_with(|| make().into()).clone()
 }
 
 fn openapi_index() -> Value {
@@ -132,5 +137,5 @@ fn openapi(path: &str) -> Result<Answer, Status> {
     let found = v3::index().into_iter().find(|(known, _, _)| known == path);
     let (path, group, version) = found.ok_or_else(missing)?;
     debug_assert!(kinds::groups().iter().any(|(known, _)| *known == group));
-    Ok(json_text_of(cached(&path, || v3::document(group, version).to_string())))
+    Ok(json_text_of(cached(&path, || v3::document(group, version).to_string().into_bytes())))
 }

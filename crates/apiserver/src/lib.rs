@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod bootstrap;
 mod documents;
 pub mod listen;
 pub mod pki;
@@ -29,5 +30,6 @@ mod serve;
 mod stored;
 mod verbs;
 
+pub use bootstrap::bootstrap;
 pub use resources::ApiServer;
 pub use serve::serve;

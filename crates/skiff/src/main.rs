@@ -60,6 +60,7 @@ async fn up(options: Up) -> anyhow::Result<()> {
     let engine = Embedded::open(&folder.join("store"), Options::default())
         .with_context(|| format!("failed to open the store in {}", folder.display()))?;
     let api = ApiServer::new(Store::from(engine.clone()));
+    apiserver::bootstrap(&api).await?;
     let listener = TcpListener::bind((options.bind_address, options.port))
         .await
         .with_context(|| format!("failed to listen on port {}", options.port))?;

@@ -1,2 +1,4 @@
-//! What tests share: sample objects of every kind. Shipped code never depends on this crate.
+//! What tests share: sample objects of every kind, and the programs of others that they run
+//! against us. Shipped code never depends on this crate.
 pub mod sample;
+pub mod tools;

@@ -104,17 +104,40 @@ enum Owner {
     Applied,
 }
 
-/// Puts a new state in an old one's place.
+/// Puts a new state in an old one's place, and answers with it.
 async fn replace(
+    api: &ApiServer,
+    call: &Call,
+    received: &Received,
+    old: &Arc<KeyValue>,
+    new: Value,
+    owner: Owner,
+) -> Result<Answer, Status> {
+    let accepted = accepted(received)?;
+    let result = store_next(api, call, received, old, new, owner).await?;
+    Ok(answer::object(StatusCode::OK, result, call.resource.ty(), &accepted))
+}
+
+/// The same for a subresource, which has an answer of its own.
+pub async fn replace_from(
+    api: &ApiServer,
+    call: &Call,
+    received: &Received,
+    old: &Arc<KeyValue>,
+    new: Value,
+) -> Result<Value, Status> {
+    store_next(api, call, received, old, new, Owner::Update).await
+}
+
+async fn store_next(
     api: &ApiServer,
     call: &Call,
     received: &Received,
     stored_old: &Arc<KeyValue>,
     new: Value,
     owner: Owner,
-) -> Result<Answer, Status> {
+) -> Result<Value, Status> {
     let resource = call.resource;
-    let accepted = accepted(received)?;
     let old = stored::decode(stored_old, resource)?;
     let now = Timestamp::now();
     let new = next_state(call, &old, new)?;
@@ -126,9 +149,8 @@ async fn replace(
     }
     let mut result = new.clone();
     stored::put_resource_version(&mut result, stored_old.mod_revision);
-    let ty = resource.ty();
     if result == old || call.query.dry_run()? {
-        return Ok(answer::object(StatusCode::OK, result, ty, &accepted));
+        return Ok(result);
     }
     let key = stored_old.key.clone();
     let outcome = if is_gone(&new, resource) {
@@ -140,7 +162,7 @@ async fn replace(
     match outcome {
         Ok(Outcome::Applied(event)) => {
             stored::put_resource_version(&mut result, event.revision());
-            Ok(answer::object(StatusCode::OK, result, ty, &accepted))
+            Ok(result)
         }
         Ok(Outcome::Conflict(_)) => {
             Err(Status::conflict(resource.group_resource(), &call.name, OPTIMISTIC_LOCK))

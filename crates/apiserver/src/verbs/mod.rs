@@ -3,7 +3,10 @@ mod change;
 mod delete;
 mod object;
 mod read;
+mod scale;
 mod watch;
+
+pub use object::begin;
 
 use crate::answer::Answer;
 use crate::request::Call;
@@ -18,6 +21,9 @@ pub async fn run(
     call: &Call,
     received: &Received,
 ) -> Result<(Answer, Vec<String>), Status> {
+    if call.subresource.is_some_and(|s| s.name == "scale") {
+        return Ok((scale::run(api, call, received).await?, Vec::new()));
+    }
     let only_status =
         call.subresource.is_none_or(|s| matches!(s.name, "status" | "finalize" | "approval"));
     if !call.resource.is_stored() || !only_status {

@@ -169,6 +169,11 @@ fn check_name(name: String, resource: &Resource) -> Result<String, Status> {
     }
 }
 
+/// How many are wanted; one, where nothing is said.
+pub fn replicas(workload: &Value) -> i64 {
+    workload["spec"]["replicas"].as_i64().unwrap_or(1)
+}
+
 /// A random (version 4) UUID.
 pub fn uuid() -> String {
     let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);

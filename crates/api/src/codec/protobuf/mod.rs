@@ -6,7 +6,7 @@
 mod decode;
 mod encode;
 mod envelope;
-mod wire;
+pub(crate) mod wire;
 
 pub use decode::decode_message;
 pub use encode::encode_message;

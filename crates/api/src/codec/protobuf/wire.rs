@@ -88,7 +88,7 @@ pub(super) fn malformed(text: &str) -> DecodeError {
 /// Writes a message from its end to its start, so that a nested message's length is known when
 /// it is written and nothing is measured or copied twice. The bytes are turned round at the end.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     reversed: Vec<u8>,
 }
 

@@ -1,0 +1,271 @@
+//! The binary on a free port, driven by the real kubectl.
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use tempfile::TempDir;
+
+/// A running `skiff up`; killed when it goes.
+struct Cluster {
+    folder: TempDir,
+    process: Child,
+    kubectl: PathBuf,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let folder = TempDir::new().expect("a temporary folder");
+        let process = up(&folder);
+        Cluster {
+            folder,
+            process,
+            kubectl: testkit::tools::program("kubectl", "kubernetes-client"),
+        }
+    }
+
+    /// Kills the server without warning and starts it on the same data.
+    fn crash_and_restart(&mut self) {
+        self.process.kill().expect("a running process");
+        self.process.wait().expect("a killed process");
+        self.process = up(&self.folder);
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command
+            .args(arguments.split_whitespace())
+            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .env("HOME", self.folder.path());
+        command
+    }
+
+    /// Runs kubectl with this input; its output, or `error: …` with what it complained about.
+    fn kubectl_with(&self, arguments: &str, input: &str) -> String {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl runs");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("kubectl reads");
+        let output = child.wait_with_output().expect("kubectl ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() {
+            text(&output.stdout)
+        } else {
+            format!("error: {}", text(&output.stderr))
+        }
+    }
+
+    fn kubectl(&self, arguments: &str) -> String {
+        self.kubectl_with(arguments, "")
+    }
+
+    fn json(&self, arguments: &str) -> Value {
+        let text = self.kubectl(&format!("{arguments} -o json"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments}: {error}: {text}"))
+    }
+
+    /// Starts kubectl and hands over its output as it comes.
+    fn stream(&self, arguments: &str) -> (Child, BufReader<ChildStdout>) {
+        let mut command = self.command(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("kubectl runs");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        (child, output)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn up(folder: &TempDir) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_skiff"))
+        .args(["up", "--port", "0", "--data-dir"])
+        .arg(folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("skiff starts");
+    let mut line = String::new();
+    let output = child.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("skiff speaks");
+    assert!(line.starts_with("skiff is ready at https://127.0.0.1:"), "{line}");
+    child
+}
+
+#[test]
+fn objects_are_created_read_changed_and_deleted() {
+    let cluster = Cluster::start();
+    assert_eq!(cluster.kubectl("create namespace shop"), "namespace/shop created");
+    assert_eq!(
+        cluster.kubectl("create configmap c -n shop --from-literal=a=b"),
+        "configmap/c created"
+    );
+    let first = cluster.json("get configmap c -n shop");
+    assert_eq!(first["data"]["a"], "b");
+    assert_eq!(cluster.kubectl("label configmap c -n shop color=blue"), "configmap/c labeled");
+    assert_eq!(cluster.kubectl("annotate configmap c -n shop note=x"), "configmap/c annotated");
+    let second = cluster.json("get configmap c -n shop");
+    assert_eq!(second["metadata"]["labels"]["color"], "blue");
+    assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_ne!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    assert_eq!(cluster.kubectl("get configmap -n shop -l color=blue -o name"), "configmap/c");
+    assert_eq!(cluster.kubectl("get configmap -n shop -l color=red -o name"), "");
+    assert_eq!(
+        cluster.kubectl("get configmap -A --field-selector metadata.name=c -o name"),
+        "configmap/c"
+    );
+    let table = cluster.kubectl("get configmap -n shop");
+    assert!(table.starts_with("NAME   AGE\nc      "), "{table}");
+    assert_eq!(cluster.kubectl("delete configmap c -n shop"), "configmap \"c\" deleted");
+    assert_eq!(
+        cluster.kubectl("get configmap c -n shop"),
+        "error: Error from server (NotFound): configmaps \"c\" not found"
+    );
+    let again = cluster.kubectl("create namespace shop");
+    assert_eq!(
+        again,
+        "error: Error from server (AlreadyExists): namespaces \"shop\" already exists"
+    );
+}
+
+#[test]
+fn all_four_patches_and_scale() {
+    let cluster = Cluster::start();
+    cluster.kubectl("create deployment web --image=web:1 -n shop");
+    let patch = |kind: &str, patch: &str| {
+        cluster.kubectl(&format!("patch deployment web -n shop --type={kind} -p {patch}"))
+    };
+    let strategic = r#"{"spec":{"template":{"spec":{"containers":[{"name":"web","tty":true}]}}}}"#;
+    assert_eq!(patch("strategic", strategic), "deployment.apps/web patched");
+    assert_eq!(patch("merge", r#"{"spec":{"paused":true}}"#), "deployment.apps/web patched");
+    let operations =
+        r#"[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"web:2"}]"#;
+    assert_eq!(patch("json", operations), "deployment.apps/web patched");
+    assert_eq!(
+        cluster.kubectl("scale deployment web --replicas=3 -n shop"),
+        "deployment.apps/web scaled"
+    );
+    let web = cluster.json("get deployment web -n shop");
+    let container = &web["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!((&container["image"], &container["tty"]), (&"web:2".into(), &true.into()));
+    assert_eq!((&web["spec"]["paused"], &web["spec"]["replicas"]), (&true.into(), &3.into()));
+    assert_eq!(web["metadata"]["generation"], 5);
+    let same = patch("merge", r#"{"spec":{"paused":true}}"#);
+    assert_eq!(same, "deployment.apps/web patched (no change)");
+    assert_eq!(
+        cluster.json("get deployment web -n shop"),
+        web,
+        "a patch that changes nothing writes nothing"
+    );
+}
+
+#[test]
+fn apply_on_both_sides() {
+    let cluster = Cluster::start();
+    let map = |data: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"c","namespace":"a"}},"data":{data}}}"#
+        )
+    };
+    let apply = |arguments: &str, data: &str| {
+        cluster.kubectl_with(&format!("apply -f - {arguments}"), &map(data))
+    };
+    assert_eq!(
+        apply("--server-side --field-manager=one", r#"{"x":"1","y":"1"}"#),
+        "configmap/c serverside-applied"
+    );
+    let conflict = apply("--server-side --field-manager=two", r#"{"x":"2"}"#);
+    assert!(
+        conflict.contains("Apply failed with 1 conflict: conflict with \"one\": .data.x"),
+        "{conflict}"
+    );
+    apply("--server-side --field-manager=two --force-conflicts", r#"{"x":"2"}"#);
+    apply("--server-side --field-manager=one", r#"{}"#);
+    assert_eq!(cluster.json("get configmap c -n a")["data"], serde_json::json!({"x": "2"}));
+
+    let client =
+        |data: &str| cluster.kubectl_with("apply -f -", &map(data).replace("\"c\"", "\"d\""));
+    assert_eq!(client(r#"{"x":"1","y":"1"}"#), "configmap/d created");
+    assert_eq!(client(r#"{"x":"2"}"#), "configmap/d configured");
+    assert_eq!(client(r#"{"x":"2"}"#), "configmap/d unchanged");
+    assert_eq!(cluster.json("get configmap d -n a")["data"], serde_json::json!({"x": "2"}));
+}
+
+#[test]
+fn unknown_fields_are_warned_about_or_refused() {
+    let cluster = Cluster::start();
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"a"},
+        "spec":{"containers":[{"name":"c","imagee":"x"}]}}"#;
+    let refused = cluster.kubectl_with("create -f - --validate=strict", pod);
+    assert!(
+        refused.contains("strict decoding error: unknown field \"spec.containers[0].imagee\""),
+        "{refused}"
+    );
+    assert_eq!(cluster.kubectl_with("create -f - --validate=ignore", pod), "pod/p created");
+}
+
+#[test]
+fn a_watch_tells_what_changes() {
+    let cluster = Cluster::start();
+    cluster.kubectl("create configmap one -n a");
+    let (mut kubectl, mut output) = cluster.stream("get configmap -n a -w -o name");
+    let mut next = || {
+        let mut line = String::new();
+        output.read_line(&mut line).expect("kubectl speaks");
+        line.trim().to_owned()
+    };
+    assert_eq!(next(), "configmap/one");
+    cluster.kubectl("create configmap two -n a");
+    assert_eq!(next(), "configmap/two");
+    cluster.kubectl("label configmap one -n a x=y");
+    assert_eq!(next(), "configmap/one");
+    kubectl.kill().expect("a running kubectl");
+    kubectl.wait().expect("a killed kubectl");
+}
+
+#[test]
+fn finalizers_hold_an_object_and_everything_survives_a_crash() {
+    let mut cluster = Cluster::start();
+    let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"a","finalizers":["example.com/hold"]}}"#;
+    cluster.kubectl_with("create -f -", map);
+    cluster.kubectl("delete configmap c -n a --wait=false");
+    cluster.crash_and_restart();
+    assert!(cluster.json("get configmap c -n a")["metadata"]["deletionTimestamp"].is_string());
+    cluster.kubectl(r#"patch configmap c -n a --type=merge -p {"metadata":{"finalizers":null}}"#);
+    assert!(cluster.kubectl("get configmap c -n a").contains("not found"));
+}
+
+#[test]
+fn large_lists_come_in_chunks() {
+    let cluster = Cluster::start();
+    let items: Vec<Value> = (0..60)
+        .map(|i| serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{i:02}"), "namespace": "a"}}))
+        .collect();
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let created = cluster.kubectl_with("create -f -", &list.to_string());
+    assert_eq!(created.lines().count(), 60, "{created}");
+    let names = cluster.kubectl("get configmap -n a --chunk-size=7 -o name");
+    assert_eq!(names.lines().count(), 60);
+    let first: Value =
+        serde_json::from_str(&cluster.kubectl("get --raw /api/v1/namespaces/a/configmaps?limit=7"))
+            .expect("JSON");
+    assert_eq!(first["items"].as_array().map(Vec::len), Some(7));
+    assert_eq!(first["metadata"]["remainingItemCount"], 53);
+}
+
+#[test]
+fn the_server_explains_itself() {
+    let cluster = Cluster::start();
+    let resources = cluster.kubectl("api-resources -o name");
+    assert!(resources.lines().any(|line| line == "deployments.apps"), "{resources}");
+    let explained = cluster.kubectl("explain pod.spec.containers.imagePullPolicy");
+    assert!(explained.contains("FIELD: imagePullPolicy <string>"), "{explained}");
+    assert_eq!(cluster.kubectl("get --raw /readyz"), "ok");
+    let difference = cluster.kubectl_with(
+        "apply -f - --dry-run=server -o name",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"a"}}"#,
+    );
+    assert_eq!(difference, "configmap/c");
+    assert_eq!(cluster.kubectl("get configmap -A -o name"), "", "a dry run stores nothing");
+}
