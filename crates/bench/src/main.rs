@@ -3,6 +3,7 @@
 //! A benchmark is a row of [`BENCHES`]; it measures and fills a [`Report`], which is printed as a
 //! table for people or as JSON for machines. Shipped code never depends on this crate.
 mod report;
+mod store;
 
 use report::Report;
 
@@ -13,7 +14,11 @@ struct Bench {
     run: fn(&[String], &mut Report),
 }
 
-const BENCHES: &[Bench] = &[];
+const BENCHES: &[Bench] = &[Bench {
+    name: "store",
+    about: "durable writes, ranges, watches, open time and memory, beside etcd and the disk's limit",
+    run: store::run,
+}];
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -26,8 +26,11 @@ impl Report {
             .rows
             .iter()
             .map(|row| {
-                let figures: Map<String, Value> =
-                    row.figures.iter().map(|(name, value)| ((*name).into(), json!(value))).collect();
+                let figures: Map<String, Value> = row
+                    .figures
+                    .iter()
+                    .map(|(name, value)| ((*name).into(), json!(value)))
+                    .collect();
                 json!({ "name": row.name, "figures": figures })
             })
             .collect();
@@ -45,7 +48,8 @@ impl Report {
                 println!("{:width$}{}", "", cells.concat());
                 heading = columns;
             }
-            let cells: Vec<String> = row.figures.iter().map(|(_, v)| format!("{v:>14.2}")).collect();
+            let cells: Vec<String> =
+                row.figures.iter().map(|(_, v)| format!("{v:>14.2}")).collect();
             println!("{:width$}{}", row.name, cells.concat());
         }
     }

@@ -1,15 +1,16 @@
 //! etcd's v3 protocol, generated from `proto/`, and its translation to and from [`crate::model`].
 //! The etcd engine and the etcd face are its two ends.
-#![allow(clippy::doc_markdown, clippy::large_enum_variant)]
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::model::{self, Key, KeyRange, RangeEnd};
 
+#[allow(clippy::all, reason = "generated")]
 pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
+#[allow(clippy::all, reason = "generated")]
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
 }

@@ -159,8 +159,8 @@ impl Disk for Faulty {
         let random = fastrand::Rng::with_seed(self.random.clone().u64(..) ^ name.len() as u64);
         Ok(Box::new(FaultyFile { file: self.disk.create(name, size)?, random }))
     }
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.disk.read(name)
+    fn read(&self, name: &str, into: &mut Vec<u8>) -> io::Result<()> {
+        self.disk.read(name, into)
     }
     fn remove(&self, name: &str) -> io::Result<()> {
         self.disk.remove(name)
