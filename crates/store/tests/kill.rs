@@ -104,7 +104,7 @@ fn write_for_ever(directory: &Path, seed: u64, faulty: bool) {
     let random = fastrand::Rng::with_seed(seed);
     let disk = Directory::open(directory).unwrap();
     let disk: Arc<dyn Disk> =
-        if faulty { Arc::new(Faulty { disk, random: random.clone() }) } else { Arc::new(disk) };
+        if faulty { Arc::new(Faulty { disk, random }) } else { Arc::new(disk) };
     // An injected failure may hit the very beginning; then this child has nothing to say.
     let Ok(engine) = Embedded::open_disk(disk, options()) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -82,7 +82,7 @@ pub fn replay(disk: &dyn Disk, now: Duration) -> Result<Opened, OpenError> {
     let chain = chain(segments)?;
     let Some((last, _)) = chain.last() else {
         remove(disk, ids.iter().copied())?;
-        return Ok(Opened { state: State::default(), chain: Vec::new(), next_id });
+        return Ok(Opened { state: State::empty(), chain: Vec::new(), next_id });
     };
     // What is read below must not be lost to a power cut after it has been served.
     let last = segment_name(last.id);
@@ -251,7 +251,7 @@ type Found = (Arc<KeyValue>, usize);
 fn rebuild(chain: Vec<(Segment, u64)>, boot_id: u128, now: Duration) -> (State, Vec<Closed>) {
     let mut found: Vec<Found> = Vec::new();
     let mut leases: BTreeMap<LeaseId, u64> = BTreeMap::new();
-    let (mut revision, mut compacted, mut last_boot, mut closed_well) = (0, 0, 0, false);
+    let (mut revision, mut compacted, mut last_boot, mut closed_well) = (1, 0, 0, false);
     let mut closed = Vec::new();
     for (segment, end) in chain {
         for (_, fact) in segment.facts.into_iter().take_while(|(at, _)| *at <= end) {
