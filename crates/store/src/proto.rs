@@ -41,7 +41,8 @@ impl From<mvccpb::KeyValue> for model::KeyValue {
     fn from(kv: mvccpb::KeyValue) -> Self {
         model::KeyValue {
             key: Key::from(&kv.key[..]),
-            value: kv.value,
+            // Of its own: a slice would keep the whole answer it came in.
+            value: Bytes::copy_from_slice(&kv.value),
             create_revision: kv.create_revision as u64,
             mod_revision: kv.mod_revision as u64,
             version: kv.version as u64,
