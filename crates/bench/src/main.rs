@@ -5,6 +5,7 @@
 mod allocations;
 mod codec;
 mod report;
+mod store;
 
 use report::Report;
 
@@ -15,8 +16,14 @@ struct Bench {
     run: fn(&[String], &mut Report),
 }
 
-const BENCHES: &[Bench] =
-    &[Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run }];
+const BENCHES: &[Bench] = &[
+    Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
+    Bench {
+        name: "store",
+        about: "durable writes, ranges, watches, open time and memory, beside etcd and the disk's limit",
+        run: store::run,
+    },
+];
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,15 +1,16 @@
 //! etcd's v3 protocol, generated from `proto/`, and its translation to and from [`crate::model`].
 //! The etcd engine and the etcd face are its two ends.
-#![allow(clippy::doc_markdown, clippy::large_enum_variant)]
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::model::{self, Key, KeyRange, RangeEnd};
 
+#[allow(clippy::all, reason = "generated")]
 pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
+#[allow(clippy::all, reason = "generated")]
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
 }
@@ -40,7 +41,8 @@ impl From<mvccpb::KeyValue> for model::KeyValue {
     fn from(kv: mvccpb::KeyValue) -> Self {
         model::KeyValue {
             key: Key::from(&kv.key[..]),
-            value: kv.value,
+            // Of its own: a slice would keep the whole answer it came in.
+            value: Bytes::copy_from_slice(&kv.value),
             create_revision: kv.create_revision as u64,
             mod_revision: kv.mod_revision as u64,
             version: kv.version as u64,

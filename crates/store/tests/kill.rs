@@ -104,7 +104,7 @@ fn write_for_ever(directory: &Path, seed: u64, faulty: bool) {
     let random = fastrand::Rng::with_seed(seed);
     let disk = Directory::open(directory).unwrap();
     let disk: Arc<dyn Disk> =
-        if faulty { Arc::new(Faulty { disk, random: random.clone() }) } else { Arc::new(disk) };
+        if faulty { Arc::new(Faulty { disk, random }) } else { Arc::new(disk) };
     // An injected failure may hit the very beginning; then this child has nothing to say.
     let Ok(engine) = Embedded::open_disk(disk, options()) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -159,8 +159,8 @@ impl Disk for Faulty {
         let random = fastrand::Rng::with_seed(self.random.clone().u64(..) ^ name.len() as u64);
         Ok(Box::new(FaultyFile { file: self.disk.create(name, size)?, random }))
     }
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.disk.read(name)
+    fn read(&self, name: &str, into: &mut Vec<u8>) -> io::Result<()> {
+        self.disk.read(name, into)
     }
     fn remove(&self, name: &str) -> io::Result<()> {
         self.disk.remove(name)

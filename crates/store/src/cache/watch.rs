@@ -44,10 +44,13 @@ impl CacheWatch {
                 let compacted = state.window_start();
                 return Err(Error::Compacted { requested: after + 1, compacted });
             }
-            if after < state.revision() {
-                signal.mark(after + 1);
+            let term = state.subscribe(&selection, &signal);
+            // What concerns it already; a watch with nothing to read is never too slow.
+            let (missed, _) = state.events(after + 1, &selection.range, term, 1);
+            if let Some(first) = missed.first() {
+                signal.mark(first.revision());
             }
-            (state.subscribe(&selection, &signal), state.epoch())
+            (term, state.epoch())
         };
         Ok(CacheWatch { shared, selection, term, signal, epoch, delivered: after, initial: None })
     }

@@ -1,7 +1,7 @@
 //! The few things the engine asks of a disk, behind a trait, so that tests can hand it a disk
 //! that writes short, fails to sync, fills up or loses power.
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,8 @@ pub trait Disk: Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
     /// A new file of zeros whose space is taken already, and whose name survives a power cut.
     fn create(&self, name: &str, size: u64) -> io::Result<Box<dyn DiskFile>>;
-    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Reads a whole file in place of what the buffer held.
+    fn read(&self, name: &str, into: &mut Vec<u8>) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Cuts a file that is no longer written to the bytes that matter.
     fn truncate(&self, name: &str, size: u64) -> io::Result<()>;
@@ -81,8 +82,9 @@ impl Disk for Directory {
         Ok(Box::new(file))
     }
 
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+    fn read(&self, name: &str, into: &mut Vec<u8>) -> io::Result<()> {
+        into.clear();
+        File::open(self.path.join(name))?.read_to_end(into).map(drop)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

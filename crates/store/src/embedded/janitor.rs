@@ -113,7 +113,7 @@ impl Janitor {
         while let Some(segments) = self.shared.janitor.wait() {
             self.give_back_tails(&segments);
             while !self.shared.janitor.is_closing()
-                && let Some(oldest) = self.to_clean()
+                && let Some(oldest) = self.next_to_clean()
             {
                 self.shared.janitor.set_cleaning(true);
                 if let Err(error) = self.clean(oldest) {
@@ -146,7 +146,7 @@ impl Janitor {
     }
 
     /// The oldest segment, if the log is worth shortening and no history lies in it.
-    fn to_clean(&mut self) -> Option<Closed> {
+    fn next_to_clean(&mut self) -> Option<Closed> {
         let segments = self.shared.janitor.segments();
         let oldest = *segments.first()?;
         let state = self.shared.state.read();
@@ -172,7 +172,8 @@ impl Janitor {
         let unreadable = |e: std::io::Error| {
             crate::error::Error::Unavailable(format!("reading log segment {name}: {e}"))
         };
-        let bytes = self.shared.disk.read(&name).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        self.shared.disk.read(&name, &mut bytes).map_err(unreadable)?;
         let mut step: Vec<(Key, Revision)> = Vec::new();
         let mut step_bytes = 0;
         let mut offset = 0;

@@ -11,6 +11,7 @@
 //! of them are a reserve that only what frees space may use.
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -55,66 +56,77 @@ pub struct Spares {
     disk: Arc<dyn Disk>,
     segment_size: u64,
     inner: Mutex<SparesInner>,
+    /// The last attempt to make one failed for want of space.
+    full: AtomicBool,
 }
 
 struct SparesInner {
+    /// Highest number first: they are used from the end.
     ready: Vec<(u64, Box<dyn DiskFile>)>,
     next_id: u64,
-    /// The last attempt failed for want of space.
-    full: bool,
+    last_used: u64,
 }
 
 impl Spares {
     pub fn new(disk: Arc<dyn Disk>, segment_size: u64, next_id: u64) -> Self {
-        let inner = SparesInner { ready: Vec::new(), next_id, full: false };
-        Spares { disk, segment_size, inner: Mutex::new(inner) }
+        let inner = SparesInner { ready: Vec::new(), next_id, last_used: 0 };
+        Spares { disk, segment_size, inner: Mutex::new(inner), full: AtomicBool::new(false) }
     }
 
     pub fn is_full(&self) -> bool {
-        self.inner.lock().full
+        self.full.load(Ordering::Relaxed)
     }
 
-    /// Makes segments until enough are ready.
+    /// Makes segments until enough are ready; the committer does not wait for it.
     pub fn fill(&self) -> io::Result<()> {
         loop {
-            // The lock is held while the disk works: a commit that needs a segment now would only
-            // compete for the same space.
+            let id = {
+                let mut inner = self.inner.lock();
+                if inner.ready.len() >= SPARES {
+                    return Ok(());
+                }
+                inner.next_id += 1;
+                inner.next_id - 1
+            };
+            let file = self.make(id, self.segment_size)?;
             let mut inner = self.inner.lock();
-            if inner.ready.len() >= SPARES {
-                return Ok(());
+            if id < inner.last_used {
+                // The committer could not wait and made its own. The chain's numbers must rise.
+                drop(inner);
+                self.disk.remove(&segment_name(id))?;
+                continue;
             }
-            let made = self.make(&mut inner, self.segment_size)?;
-            inner.ready.insert(0, made);
+            inner.ready.push((id, file));
+            inner.ready.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
         }
     }
 
-    fn make(&self, inner: &mut SparesInner, size: u64) -> io::Result<(u64, Box<dyn DiskFile>)> {
-        let id = inner.next_id;
-        inner.next_id += 1;
+    fn make(&self, id: u64, size: u64) -> io::Result<Box<dyn DiskFile>> {
         let made = self.disk.create(&segment_name(id), size);
-        match &made {
-            Ok(_) => inner.full = false,
-            Err(e) => inner.full = is_disk_full(e),
-        }
-        Ok((id, made?))
+        self.full.store(made.as_ref().is_err_and(is_disk_full), Ordering::Relaxed);
+        made
     }
 
-    /// A segment with room for `bytes`. Spare ones are used oldest first, so that the chain's
-    /// numbers rise.
+    /// A segment with room for `bytes`, the lowest number first.
     fn take(&self, bytes: u64, claim: Claim) -> io::Result<(u64, Box<dyn DiskFile>)> {
         let mut inner = self.inner.lock();
-        if bytes > self.segment_size {
+        let fits = bytes <= self.segment_size;
+        if !fits {
             // Larger than a spare: those made before it are given up to keep the numbers rising.
             for (id, _) in std::mem::take(&mut inner.ready) {
                 self.disk.remove(&segment_name(id))?;
             }
-            return self.make(&mut inner, bytes);
         }
-        while inner.ready.len() <= claim.leaves() {
-            let made = self.make(&mut inner, self.segment_size)?;
-            inner.ready.insert(0, made);
+        let leaves = if fits { claim.leaves() } else { 0 };
+        while inner.ready.len() <= leaves {
+            let id = inner.next_id;
+            inner.next_id += 1;
+            let file = self.make(id, self.segment_size.max(bytes))?;
+            inner.ready.insert(0, (id, file));
         }
-        inner.ready.pop().ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))
+        let (id, file) = inner.ready.pop().ok_or(io::ErrorKind::StorageFull)?;
+        inner.last_used = id;
+        Ok((id, file))
     }
 }
 

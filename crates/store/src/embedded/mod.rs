@@ -44,6 +44,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
@@ -284,11 +285,12 @@ impl Embedded {
         }
     }
 
-    pub async fn txn(&self, txn: Txn) -> Result<TxnResponse> {
+    pub async fn txn(&self, mut txn: Txn) -> Result<TxnResponse> {
         let bytes = txn.payload_bytes();
         if bytes > MAX_REQUEST_BYTES {
             return Err(Error::TooLarge { bytes });
         }
+        own_values(&mut txn);
         self.ask(|reply| Request::Txn { txn, reply }).await
     }
 
@@ -357,6 +359,19 @@ impl Embedded {
         let (reply, answer) = oneshot::channel();
         self.shared.queue.send(request(reply))?;
         answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the store was closed".into())))
+    }
+}
+
+/// Gives every value memory of exactly its size. What the caller brings may be a slice of a
+/// network buffer or a vector with room to grow, and the store would keep all of that for as long
+/// as the value lives.
+fn own_values(txn: &mut Txn) {
+    for op in txn.success.iter_mut().chain(&mut txn.failure) {
+        match op {
+            Op::Put(Put { value: Some(value), .. }) => *value = Bytes::copy_from_slice(value),
+            Op::Txn(txn) => own_values(txn),
+            Op::Put(_) | Op::Delete(_) | Op::Range(_) => {}
+        }
     }
 }
 

@@ -6,13 +6,14 @@
 //! **damage** to acknowledged data, and the engine refuses to start rather than serve a hole.
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::disk::Disk;
 use super::log::{Closed, segment_id, segment_name};
-use super::record::{self, Checkpoint, FRAME_HEADER, Flaw, PutRecord, Record, tombstone};
+use super::record::{self, Checkpoint, FRAME_HEADER, Record, tombstone};
 use super::state::{Lease, State};
 use crate::model::{Event, Key, KeyValue, LeaseId, Revision};
 
@@ -45,36 +46,58 @@ pub struct Opened {
     pub next_id: u64,
 }
 
-/// A file that is part of the chain or may be.
-struct Segment<'a> {
+/// A file that is part of the chain or may be, as it was understood; its bytes are gone.
+struct Segment {
     id: u64,
-    bytes: &'a [u8],
     checkpoint: Option<Checkpoint>,
     /// Where each whole frame ends, up to the first flaw.
     ends: Vec<u64>,
-    records: Vec<(u64, Record<'a>)>,
-    flaw: Flaw,
+    /// What the frames say, each with the end of its frame.
+    facts: Vec<(u64, Fact)>,
+    /// A frame after the first flaw says that the flaw's place had been synced.
+    vouched_for: bool,
+}
+
+/// A record that no longer needs the file.
+enum Fact {
+    Version(Arc<KeyValue>),
+    Grant(LeaseId, u64),
+    Revoke(LeaseId),
+    Compact(Revision),
+    Checkpoint(Box<Checkpoint>),
+    Dropped(u64),
+    Closed,
 }
 
 pub fn replay(disk: &dyn Disk, now: Duration) -> Result<Opened, OpenError> {
+    let ids = segment_ids(disk)?;
+    let segments: BTreeMap<u64, Segment> = on_all_processors(&ids, |ids| read_segments(disk, ids))
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .map(|segment| (segment.id, segment))
+        .collect();
+    let next_id = ids.last().map_or(1, |id| id + 1);
+    let chain = chain(segments)?;
+    let Some((last, _)) = chain.last() else {
+        remove(disk, ids.iter().copied())?;
+        return Ok(Opened { state: State::empty(), chain: Vec::new(), next_id });
+    };
+    // What is read below must not be lost to a power cut after it has been served.
+    let last = segment_name(last.id);
+    disk.sync(&last).map_err(io_error("sync", &last))?;
+    let (state, closed) = rebuild(chain, disk.boot_id(), now);
+    let kept: Vec<u64> = closed.iter().map(|segment| segment.id).collect();
+    remove(disk, ids.iter().copied().filter(|id| !kept.contains(id)))?;
+    Ok(Opened { state, chain: closed, next_id })
+}
+
+fn segment_ids(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
     let names = disk.list().map_err(io_error("list", "the store's directory"))?;
     let mut ids: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
     ids.sort_unstable();
-    let files = read_all(disk, &ids)?;
-    let segments: BTreeMap<u64, Segment<'_>> =
-        in_parallel(&files, |(id, bytes)| (*id, scan(*id, bytes))).into_iter().collect();
-    let chain = chain(&segments)?;
-    let Some(last) = chain.last().map(|(segment, end)| (segment.id, *end)) else {
-        remove(disk, ids.iter().copied())?;
-        let next_id = ids.last().map_or(1, |id| id + 1);
-        return Ok(Opened { state: State::default(), chain: Vec::new(), next_id });
-    };
-    // What is read below must not be lost to a power cut after it has been served.
-    disk.sync(&segment_name(last.0)).map_err(io_error("sync", &segment_name(last.0)))?;
-    let (state, closed) = rebuild(&chain, disk.boot_id(), now);
-    let kept: Vec<u64> = closed.iter().map(|segment| segment.id).collect();
-    remove(disk, ids.iter().copied().filter(|id| !kept.contains(id)))?;
-    Ok(Opened { state, chain: closed, next_id: ids.last().map_or(1, |id| id + 1) })
+    Ok(ids)
 }
 
 fn io_error(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> OpenError {
@@ -90,56 +113,45 @@ fn remove(disk: &dyn Disk, ids: impl Iterator<Item = u64>) -> Result<(), OpenErr
     Ok(())
 }
 
-fn read_all(disk: &dyn Disk, ids: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, OpenError> {
-    in_parallel(ids, |id| {
+/// Reads one file after the other through the same memory: what is kept of a file has an
+/// allocation of its own, and fresh pages for every file would cost more than all the rest.
+fn read_segments(disk: &dyn Disk, ids: &[u64]) -> Result<Vec<Segment>, OpenError> {
+    let mut bytes = Vec::new();
+    let mut segments = Vec::new();
+    for id in ids {
         let name = segment_name(*id);
-        Ok((*id, disk.read(&name).map_err(io_error("read", &name))?))
-    })
-    .into_iter()
-    .collect()
+        disk.read(&name, &mut bytes).map_err(io_error("read", &name))?;
+        segments.push(scan(*id, &bytes));
+    }
+    Ok(segments)
 }
 
-/// Maps in order, on as many threads as there are processors.
-fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], f: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
+/// Splits the items between as many threads as there are processors; results in order.
+fn on_all_processors<T: Sync, R: Send>(items: &[T], f: impl Fn(&[T]) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     if items.len() < 2 || threads < 2 {
-        return items.iter().map(f).collect();
+        return vec![f(items)];
     }
     let f = &f;
     std::thread::scope(|scope| {
         let parts: Vec<_> = items
             .chunks(items.len().div_ceil(threads))
-            .map(|chunk| scope.spawn(move || chunk.iter().map(f).collect::<Vec<R>>()))
+            .map(|part| scope.spawn(move || f(part)))
             .collect();
-        let join = |part: std::thread::ScopedJoinHandle<'_, Vec<R>>| {
+        let join = |part: std::thread::ScopedJoinHandle<'_, R>| {
             part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        parts.into_iter().flat_map(join).collect()
+        parts.into_iter().map(join).collect()
     })
 }
 
-fn scan(id: u64, bytes: &[u8]) -> Segment<'_> {
-    let mut segment = Segment {
-        id,
-        bytes,
-        checkpoint: None,
-        ends: Vec::new(),
-        records: Vec::new(),
-        flaw: Flaw::End,
-    };
+fn scan(id: u64, bytes: &[u8]) -> Segment {
+    let mut segment =
+        Segment { id, checkpoint: None, ends: Vec::new(), facts: Vec::new(), vouched_for: false };
     let mut offset = 0;
     while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
-        let payload = match record::read_frame(rest, id) {
-            Ok((payload, _)) => payload,
-            Err(flaw) => {
-                segment.flaw = flaw;
-                break;
-            }
-        };
-        let Some(records) = record::decode(payload) else {
-            segment.flaw = Flaw::Damaged;
-            break;
-        };
+        let Ok((payload, _)) = record::read_frame(rest, id) else { break };
+        let Some(records) = record::decode(payload) else { break };
         if offset == 0 {
             match records.first() {
                 Some(Record::Checkpoint(checkpoint)) => {
@@ -150,27 +162,44 @@ fn scan(id: u64, bytes: &[u8]) -> Segment<'_> {
         }
         offset += FRAME_HEADER + payload.len();
         segment.ends.push(offset as u64);
-        segment.records.extend(records.into_iter().map(|record| (offset as u64, record)));
+        segment.facts.extend(records.into_iter().filter_map(fact).map(|f| (offset as u64, f)));
     }
+    segment.vouched_for = is_vouched_for(id, &bytes[offset..], offset as u64);
     segment
 }
 
-impl Segment<'_> {
+fn fact(record: Record<'_>) -> Option<Fact> {
+    Some(match record {
+        Record::Put(put) => Fact::Version(put.to_version(put.key.into())),
+        Record::Delete { key, revision } => Fact::Version(tombstone(key.into(), revision)),
+        Record::Grant { lease, ttl } => Fact::Grant(lease, ttl),
+        Record::Revoke { lease } => Fact::Revoke(lease),
+        Record::Compact { revision } => Fact::Compact(revision),
+        Record::Checkpoint(checkpoint) => Fact::Checkpoint(Box::new(checkpoint)),
+        Record::Dropped { segment } => Fact::Dropped(segment),
+        Record::Closed => Fact::Closed,
+        Record::End { .. } => return None,
+    })
+}
+
+/// Whether a whole frame in this tail of a segment says that the tail's beginning had been synced.
+fn is_vouched_for(id: u64, tail: &[u8], beginning: u64) -> bool {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    // Almost always the tail was never written.
+    if tail.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()]) {
+        return false;
+    }
+    let owner = id.to_le_bytes();
+    // A frame's owner stands eight bytes into its header.
+    (8..tail.len().saturating_sub(16)).any(|at| {
+        tail[at..].starts_with(&owner)
+            && record::read_frame(&tail[at - 8..], id).is_ok_and(|(_, durable)| durable > beginning)
+    })
+}
+
+impl Segment {
     fn end(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
-    }
-
-    /// Whether a frame after the first flaw says that the flaw's place had been synced.
-    fn is_vouched_for(&self) -> bool {
-        let end = self.end();
-        let tail = &self.bytes[end as usize..];
-        let owner = self.id.to_le_bytes();
-        // A frame's owner stands eight bytes into its header.
-        (8..tail.len().saturating_sub(16)).any(|at| {
-            tail[at..].starts_with(&owner)
-                && record::read_frame(&tail[at - 8..], self.id)
-                    .is_ok_and(|(_, durable)| durable > end)
-        })
     }
 
     fn damaged(&self) -> OpenError {
@@ -179,15 +208,12 @@ impl Segment<'_> {
 }
 
 /// The segments that make up the log, oldest first, each with the bytes that count.
-fn chain<'a, 'b>(
-    segments: &'b BTreeMap<u64, Segment<'a>>,
-) -> Result<Vec<(&'b Segment<'a>, u64)>, OpenError> {
+fn chain(mut segments: BTreeMap<u64, Segment>) -> Result<Vec<(Segment, u64)>, OpenError> {
     let mut chain = Vec::new();
-    let mut newest_first = segments.values().rev();
     let last = loop {
-        let Some(segment) = newest_first.next() else { return Ok(chain) };
+        let Some((_, segment)) = segments.pop_last() else { return Ok(chain) };
         // A spare, or a segment whose beginning failed: unless it was written further.
-        if segment.is_vouched_for() {
+        if segment.vouched_for {
             return Err(segment.damaged());
         }
         if segment.checkpoint.is_some() {
@@ -195,71 +221,60 @@ fn chain<'a, 'b>(
         }
     };
     let mut oldest = last.checkpoint.as_ref().map_or(last.id, |c| c.oldest.min(last.id));
-    for (_, record) in &last.records {
-        if let Record::Dropped { segment } = record {
+    for (_, fact) in &last.facts {
+        if let Fact::Dropped(segment) = fact {
             oldest = oldest.max(segment + 1);
         }
     }
-    let (mut segment, mut end) = (last, last.end());
+    let mut end = last.end();
+    let mut segment = last;
     loop {
         if segment.ends.binary_search(&end).is_err() {
             return Err(segment.damaged());
         }
-        chain.push((segment, end));
         let Some(checkpoint) = &segment.checkpoint else { return Err(segment.damaged()) };
-        if checkpoint.previous < oldest {
+        let (previous, previous_end) = (checkpoint.previous, checkpoint.previous_end);
+        chain.push((segment, end));
+        if previous < oldest {
             chain.reverse();
             return Ok(chain);
         }
-        end = checkpoint.previous_end;
-        segment = segments
-            .get(&checkpoint.previous)
-            .ok_or_else(|| OpenError::Missing { segment: segment_name(checkpoint.previous) })?;
+        let missing = || OpenError::Missing { segment: segment_name(previous) };
+        segment = segments.remove(&previous).ok_or_else(missing)?;
+        end = previous_end;
     }
 }
 
-/// A version as found in the log.
-#[derive(Clone, Copy)]
-struct Found<'a> {
-    key: &'a [u8],
-    revision: Revision,
-    /// Its place in the log: orders the changes of one transaction.
-    place: usize,
-    put: Option<PutRecord<'a>>,
-}
+/// A version and its place in the log, which orders the changes of one transaction.
+type Found = (Arc<KeyValue>, usize);
 
-fn rebuild(chain: &[(&Segment<'_>, u64)], boot_id: u128, now: Duration) -> (State, Vec<Closed>) {
-    let mut found: Vec<Found<'_>> = Vec::new();
+fn rebuild(chain: Vec<(Segment, u64)>, boot_id: u128, now: Duration) -> (State, Vec<Closed>) {
+    let mut found: Vec<Found> = Vec::new();
     let mut leases: BTreeMap<LeaseId, u64> = BTreeMap::new();
-    let (mut revision, mut compacted, mut last_boot, mut closed_well) = (0, 0, 0, false);
+    let (mut revision, mut compacted, mut last_boot, mut closed_well) = (1, 0, 0, false);
     let mut closed = Vec::new();
     for (segment, end) in chain {
-        for (_, record) in segment.records.iter().take_while(|(at, _)| at <= end) {
-            closed_well = matches!(record, Record::Closed);
-            match record {
-                Record::Put(put) => {
-                    revision = revision.max(put.mod_revision);
-                    let (key, place) = (put.key, found.len());
-                    found.push(Found { key, revision: put.mod_revision, place, put: Some(*put) });
-                }
-                Record::Delete { key, revision: deleted } => {
-                    revision = revision.max(*deleted);
+        for (_, fact) in segment.facts.into_iter().take_while(|(at, _)| *at <= end) {
+            closed_well = matches!(fact, Fact::Closed);
+            match fact {
+                Fact::Version(kv) => {
+                    revision = revision.max(kv.mod_revision);
                     let place = found.len();
-                    found.push(Found { key, revision: *deleted, place, put: None });
+                    found.push((kv, place));
                 }
-                Record::Grant { lease, ttl } => drop(leases.insert(*lease, *ttl)),
-                Record::Revoke { lease } => drop(leases.remove(lease)),
-                Record::Compact { revision } => compacted = compacted.max(*revision),
-                Record::Checkpoint(checkpoint) => {
+                Fact::Grant(lease, ttl) => drop(leases.insert(lease, ttl)),
+                Fact::Revoke(lease) => drop(leases.remove(&lease)),
+                Fact::Compact(revision) => compacted = compacted.max(revision),
+                Fact::Checkpoint(checkpoint) => {
                     revision = revision.max(checkpoint.revision);
                     compacted = compacted.max(checkpoint.compacted);
                     last_boot = checkpoint.boot_id;
-                    leases = checkpoint.leases.iter().copied().collect();
+                    leases = checkpoint.leases.into_iter().collect();
                 }
-                Record::Dropped { .. } | Record::Closed | Record::End { .. } => {}
+                Fact::Dropped(_) | Fact::Closed => {}
             }
         }
-        closed.push(Closed { id: segment.id, end: *end, last_revision: revision });
+        closed.push(Closed { id: segment.id, end, last_revision: revision });
     }
     if !closed_well && (last_boot != boot_id || boot_id == 0) {
         // Power was cut: coalescible writes may be gone that a client has seen. Their revisions
@@ -285,17 +300,17 @@ pub struct Salvaged {
 
 /// Reads around damage: every whole frame of every file, but for tails a later segment disowned.
 pub fn salvage(disk: &dyn Disk) -> Result<Salvaged, OpenError> {
-    let names = disk.list().map_err(io_error("list", "the store's directory"))?;
-    let mut ids: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
-    ids.sort_unstable();
-    let files = read_all(disk, &ids)?;
-    let ends: HashMap<u64, u64> = files
-        .iter()
-        .filter_map(|(id, bytes)| scan(*id, bytes).checkpoint)
+    let ids = segment_ids(disk)?;
+    let ends: HashMap<u64, u64> = read_segments(disk, &ids)?
+        .into_iter()
+        .filter_map(|segment| segment.checkpoint)
         .map(|checkpoint| (checkpoint.previous, checkpoint.previous_end))
         .collect();
     let (mut found, mut revision) = (Vec::new(), 0);
-    for (id, bytes) in &files {
+    let mut bytes = Vec::new();
+    for id in &ids {
+        let name = segment_name(*id);
+        disk.read(&name, &mut bytes).map_err(io_error("read", &name))?;
         let end = ends.get(id).map_or(bytes.len(), |end| bytes.len().min(*end as usize));
         let mut offset = 0;
         while offset < end {
@@ -305,21 +320,15 @@ pub fn salvage(disk: &dyn Disk) -> Result<Salvaged, OpenError> {
                 continue;
             };
             offset += FRAME_HEADER + payload.len();
-            for record in records {
-                let place = found.len();
-                let version = match record {
-                    Record::Put(put) => {
-                        Found { key: put.key, revision: put.mod_revision, place, put: Some(put) }
+            for fact in records.into_iter().filter_map(fact) {
+                match fact {
+                    Fact::Version(kv) => {
+                        revision = revision.max(kv.mod_revision);
+                        found.push((kv, found.len()));
                     }
-                    Record::Delete { key, revision } => Found { key, revision, place, put: None },
-                    Record::Checkpoint(checkpoint) => {
-                        revision = revision.max(checkpoint.revision);
-                        continue;
-                    }
-                    _ => continue,
-                };
-                revision = revision.max(version.revision);
-                found.push(version);
+                    Fact::Checkpoint(checkpoint) => revision = revision.max(checkpoint.revision),
+                    _ => {}
+                }
             }
         }
     }
@@ -328,56 +337,58 @@ pub fn salvage(disk: &dyn Disk) -> Result<Salvaged, OpenError> {
     Ok(Salvaged { revision, versions })
 }
 
-type Chains = BTreeMap<Key, smallvec::SmallVec<[Arc<KeyValue>; 2]>>;
+type Chain = SmallVec<[Arc<KeyValue>; 2]>;
 
 /// Sorts what was found by key; keeps of each the base as of the compaction and all that follows.
-fn chains(mut found: Vec<Found<'_>>, compacted: Revision) -> (Chains, VecDeque<Event>) {
-    found.sort_by(|a, b| (a.key, a.revision, a.place).cmp(&(b.key, b.revision, b.place)));
+fn chains(mut found: Vec<Found>, compacted: Revision) -> (BTreeMap<Key, Chain>, VecDeque<Event>) {
+    let order = |(kv, place): &Found, (other, later): &Found| {
+        (&kv.key, kv.mod_revision, place).cmp(&(&other.key, other.mod_revision, later))
+    };
+    found.sort_by(order);
     // A version moved by the janitor is there twice.
-    found.dedup_by(|a, b| a.revision == b.revision && a.key == b.key);
-    let mut groups: Vec<Range<usize>> = Vec::new();
-    for (i, version) in found.iter().enumerate() {
-        match groups.last_mut() {
-            Some(group) if found[group.start].key == version.key => group.end = i + 1,
-            _ => groups.push(i..i + 1),
-        }
-    }
-    let built = in_parallel(&groups, |group| chain_of(&found[group.clone()], compacted));
+    found.dedup_by(|(a, _), (b, _)| a.mod_revision == b.mod_revision && a.key == b.key);
     let mut changes: Vec<(Revision, usize, Event)> = Vec::new();
-    let mut keys = Vec::with_capacity(built.len());
-    for (chain, events) in built {
-        changes.extend(events);
-        if let Some(first) = chain.first() {
-            keys.push((first.key.clone(), chain));
+    let mut keys: Vec<(Key, Chain)> = Vec::new();
+    let mut versions: Vec<Found> = Vec::new();
+    let mut found = found.into_iter().peekable();
+    while let Some(version) = found.next() {
+        let last = found.peek().is_none_or(|(next, _)| next.key != version.0.key);
+        versions.push(version);
+        if last {
+            let chain = chain_of(versions.drain(..), compacted, &mut changes);
+            if let Some(first) = chain.first() {
+                keys.push((first.key.clone(), chain));
+            }
         }
     }
     changes.sort_by_key(|(revision, place, _)| (*revision, *place));
     (keys.into_iter().collect(), changes.into_iter().map(|(_, _, event)| event).collect())
 }
 
-type Built = (smallvec::SmallVec<[Arc<KeyValue>; 2]>, Vec<(Revision, usize, Event)>);
-
-fn chain_of(versions: &[Found<'_>], compacted: Revision) -> Built {
-    let base = versions.partition_point(|v| v.revision <= compacted).saturating_sub(1);
-    let mut chain = smallvec::SmallVec::new();
-    let mut events = Vec::new();
-    let mut key: Option<Key> = None;
-    let mut prev: Option<Arc<KeyValue>> = None;
-    for version in &versions[base..] {
-        if version.put.is_none() && version.revision <= compacted {
+/// One key's versions, oldest first, and the changes of it that are history.
+fn chain_of(
+    versions: impl Iterator<Item = Found>,
+    compacted: Revision,
+    changes: &mut Vec<(Revision, usize, Event)>,
+) -> Chain {
+    let mut chain = Chain::new();
+    for (mut kv, place) in versions {
+        if kv.mod_revision <= compacted {
+            // The newest of these is the base; a tombstone is the base of nothing.
+            chain.clear();
+            if !kv.is_tombstone() {
+                chain.push(kv);
+            }
             continue;
         }
-        let key = key.get_or_insert_with(|| Key::from(version.key)).clone();
-        let kv = match version.put {
-            Some(put) => put.to_version(key),
-            None => tombstone(key, version.revision),
-        };
-        chain.push(kv.clone());
-        if version.revision > compacted {
-            let event = Event { kv: kv.clone(), prev: prev.take() };
-            events.push((version.revision, version.place, event));
+        let before = chain.last();
+        // One allocation serves all versions of a key.
+        if let (Some(before), Some(kv)) = (before, Arc::get_mut(&mut kv)) {
+            kv.key = before.key.clone();
         }
-        prev = (!kv.is_tombstone()).then_some(kv);
+        let prev = before.filter(|before| !before.is_tombstone()).cloned();
+        changes.push((kv.mod_revision, place, Event { kv: kv.clone(), prev }));
+        chain.push(kv);
     }
-    (chain, events)
+    chain
 }

@@ -42,6 +42,12 @@ pub struct Lease {
 }
 
 impl State {
+    /// A store that nobody has written to is at revision one, as etcd's: zero would not do as an
+    /// answer, for as a question it means "now".
+    pub fn empty() -> Self {
+        State { published: 1, ..State::default() }
+    }
+
     /// From what the log said: chains sorted by key, history in order.
     pub fn restore(
         keys: BTreeMap<Key, Chain>,

@@ -121,6 +121,7 @@ async fn read(watch: &mut Watch, count: usize) -> Vec<Event> {
 async fn create_if_absent(store: Store, prefix: String) {
     let key = format!("{prefix}a");
     let before = store.revision().await.unwrap();
+    assert!(before > 0, "zero means \"now\", never a revision");
     let created = store.create(&*key, "1", WriteOptions::default()).await.unwrap();
     let Outcome::Applied(event) = created else { panic!("{created:?}") };
     assert!(event.kv.mod_revision > before);

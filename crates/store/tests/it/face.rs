@@ -89,7 +89,7 @@ async fn check_etcdctl(served: &Served) {
         ("get --prefix / --keys-only", "/a\n\n/b"),
         ("get --prefix / --order=DESCEND --sort-by=KEY --print-value-only", "1\n2"),
         ("get --prefix / --sort-by=MODIFY --order=ASCEND --limit=1", "/a\n2"),
-        ("get /a --rev=1", "/a\n1"),
+        ("get /a --rev=2", "/a\n1"),
         ("get --from-key /b", "/b\n1"),
         ("del /a --prev-kv", "1\n/a\n2"),
         ("del --prefix /none", "0"),
@@ -100,7 +100,7 @@ async fn check_etcdctl(served: &Served) {
         ("lease keep-alive --once 1", "lease 0000000000000001 keepalived with TTL(100)"),
         ("lease revoke 1", "lease 0000000000000001 revoked"),
         ("get /leased", ""),
-        ("compact 2", "compacted revision 2"),
+        ("compact 3", "compacted revision 3"),
         ("defrag", "Finished defragmenting etcd member["),
     ] {
         let printed = run(line).await.unwrap();
@@ -114,7 +114,7 @@ async fn check_etcdctl(served: &Served) {
         }
     }
     for (line, complaint) in [
-        ("get /a --rev=1", "required revision has been compacted"),
+        ("get /a --rev=2", "required revision has been compacted"),
         ("get /a --rev=1000", "required revision is a future revision"),
         ("put /x 1 --lease=99", "requested lease not found"),
     ] {
@@ -197,7 +197,7 @@ async fn a_snapshot_saved_by_etcdctl_can_be_restored() {
     assert_eq!(std::fs::metadata(&file).unwrap().len() % 512, 32, "whole sectors and a SHA-256");
     let restored = served.directory.path().join("restored");
     let info = backup::restore(&file, &restored, 0).unwrap();
-    assert_eq!((info.keys, info.revision), (3000, 3000));
+    assert_eq!((info.keys, info.revision), (3000, 3001));
     let copy = Embedded::open(&restored, Options::default()).unwrap();
     let all = RangeRequest::new(KeyRange::prefix(""));
     assert_eq!(copy.range(&all).unwrap().kvs, served.engine.range(&all).unwrap().kvs);

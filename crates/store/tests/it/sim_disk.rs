@@ -187,9 +187,10 @@ impl Disk for SimDisk {
         Ok(Box::new(Handle { sim: self.0.clone(), name: name.into() }))
     }
 
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+    fn read(&self, name: &str, into: &mut Vec<u8>) -> io::Result<()> {
         let sim = self.0.lock().unwrap();
-        Ok(sim.files.get(name).ok_or(io::ErrorKind::NotFound)?.cached.clone())
+        into.clone_from(&sim.files.get(name).ok_or(io::ErrorKind::NotFound)?.cached);
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
