@@ -5,12 +5,14 @@
 //! zero value is left out, a required one is there, quantities, times and durations are written
 //! one way only ([`presence`] and [`scalar`] hold those rules). So what is stored compares equal
 //! to what upstream stores, and protobuf and JSON clients see the same object.
+mod base64;
 pub mod json;
 pub mod object;
 mod path;
 mod presence;
 pub mod protobuf;
 mod scalar;
+mod type_meta;
 pub mod yaml;
 
 pub use json::{FieldValidation, Problem};

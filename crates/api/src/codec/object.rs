@@ -1,55 +1,17 @@
 //! Any object in any encoding: what kind it says it is, and its canonical tree.
 use super::json::{Decoded, FieldValidation};
 use super::{DecodeError, json, protobuf, yaml};
-pub use crate::content::Encoding;
-use crate::schema::{Schema, TypeRef};
-use serde::Deserialize;
+use crate::schema::TypeRef;
 use serde_json::Value;
 
-/// `apiVersion` and `kind`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
-pub struct TypeMeta {
-    #[serde(rename = "apiVersion", default)]
-    pub api_version: String,
-    #[serde(default)]
-    pub kind: String,
-}
-
-impl TypeMeta {
-    pub fn of(value: &Value) -> TypeMeta {
-        let text =
-            |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
-    }
-
-    /// `apps/v1` → (`apps`, `v1`); `v1` → (``, `v1`).
-    pub fn group_version(&self) -> (&str, &str) {
-        self.api_version.split_once('/').unwrap_or(("", &self.api_version))
-    }
-
-    /// Names the kind in an object; what is not known is left out.
-    pub fn write_into(&self, value: &mut Value) {
-        let Value::Object(object) = value else { return };
-        for (name, text) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
-            if !text.is_empty() {
-                object.insert(name.to_owned(), text.as_str().into());
-            }
-        }
-    }
-
-    pub fn type_in<'s>(&self, schema: &'s Schema) -> Option<TypeRef<'s>> {
-        let (group, version) = self.group_version();
-        schema.kind(group, version, &self.kind)
-    }
-}
+pub use super::type_meta::TypeMeta;
+pub use crate::content::Encoding;
 
 /// Looks at no more than it must to say what kind of object the bytes hold.
 pub fn type_meta(bytes: &[u8], encoding: Encoding) -> Result<TypeMeta, DecodeError> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(bytes).map_err(|error| {
-            DecodeError::Syntax(format!("couldn't get version/kind; json parse error: {error}"))
-        }),
-        Encoding::Yaml => Ok(TypeMeta::of(&yaml::decode_untyped(bytes)?.value)),
+        Encoding::Json => TypeMeta::from_json(bytes),
+        Encoding::Yaml => TypeMeta::from_tree(yaml::decode_untyped(bytes)?.value),
         Encoding::Protobuf => protobuf::type_meta(bytes),
     }
 }

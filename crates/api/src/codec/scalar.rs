@@ -1,62 +1,142 @@
 //! Scalars as JSON writes them: one canonical spelling each.
+use super::base64;
 use crate::duration::Duration;
 use crate::schema::Scalar;
 use crate::{quantity, time};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Number, Value};
 
-/// `Ok(None)`: the scalar is never written that way. `Err`: it is, but not with this content.
-type Read = Result<Option<Value>, String>;
-
-pub(super) fn from_integer(kind: Scalar, value: i64) -> Read {
-    Ok(Some(match kind {
-        Scalar::Int64 | Scalar::Double | Scalar::Number => value.into(),
-        Scalar::Int32 if i32::try_from(value).is_ok() => value.into(),
-        Scalar::IntOrString => match i32::try_from(value) {
-            Ok(value) => value.into(),
-            Err(_) => {
-                return Err(format!(
-                    "json: cannot unmarshal number {value} into Go value of type int32"
-                ));
-            }
-        },
-        Scalar::Quantity => return canonical_quantity(&value.to_string()),
-        Scalar::Time | Scalar::MicroTime | Scalar::Duration => return Err(not_a_string()),
-        _ => return Ok(None),
-    }))
+/// What was found in a scalar's place.
+pub(super) enum Input<'a> {
+    Bool(bool),
+    Integer(i64),
+    /// A number as it is spelled, that is no `i64`.
+    Number(&'a str),
+    Text(&'a str),
+    /// A list, with its elements where the scalar is [`Scalar::Bytes`].
+    List(&'a [Value]),
+    Object,
 }
 
-pub(super) fn from_float(kind: Scalar, value: f64) -> Read {
-    Ok(Some(match kind {
-        Scalar::Double | Scalar::Number => number(value),
-        Scalar::IntOrString => {
-            return Err(format!(
-                "json: cannot unmarshal number {value} into Go value of type int32"
-            ));
+impl Input<'_> {
+    pub fn found(&self) -> &'static str {
+        match self {
+            Input::Bool(_) => "bool",
+            Input::Integer(_) | Input::Number(_) => "number",
+            Input::Text(_) => "string",
+            Input::List(_) => "array",
+            Input::Object => "object",
         }
-        Scalar::Quantity => return canonical_quantity(&value.to_string()),
-        Scalar::Time | Scalar::MicroTime | Scalar::Duration => return Err(not_a_string()),
-        _ => return Ok(None),
-    }))
+    }
+
+    /// As [`Input::found`], with the number where there is one.
+    fn found_number(&self) -> String {
+        match self {
+            Input::Integer(value) => format!("number {value}"),
+            Input::Number(text) => format!("number {text}"),
+            other => other.found().to_owned(),
+        }
+    }
 }
 
-pub(super) fn from_text(kind: Scalar, text: &str) -> Read {
-    Ok(Some(match kind {
-        Scalar::String | Scalar::IntOrString => text.into(),
-        Scalar::Bytes => BASE64.encode(bytes(text)?).into(),
-        Scalar::Quantity => return canonical_quantity(text),
-        Scalar::Time => {
-            let (seconds, _) = time::parse(text).map_err(|e| e.to_string())?;
-            time::format(seconds).into()
+/// Why the input is not taken for the scalar.
+pub(super) enum Refusal {
+    /// Go decodes the rest and says so at the end.
+    WrongType(String),
+    /// The same, of the right type with the wrong content.
+    Corrupt(String),
+    /// Go's type decodes itself, through another type; an error ends the decoding.
+    FatalType {
+        found: String,
+        wanted: &'static str,
+    },
+    Fatal(String),
+}
+
+pub(super) fn read(kind: Scalar, input: Input<'_>) -> Result<Value, Refusal> {
+    match (kind, &input) {
+        (Scalar::RawExtension | Scalar::FieldsV1 | Scalar::Json, _) => any(input),
+        (Scalar::Bool, Input::Bool(value)) => Ok((*value).into()),
+        (Scalar::String | Scalar::IntOrString, Input::Text(text)) => Ok((*text).into()),
+        (Scalar::Int64, Input::Integer(value)) => Ok((*value).into()),
+        (Scalar::Int32 | Scalar::IntOrString, Input::Integer(value))
+            if i32::try_from(*value).is_ok() =>
+        {
+            Ok((*value).into())
         }
-        Scalar::MicroTime => {
-            let (seconds, nanos) = time::parse_micro(text).map_err(|e| e.to_string())?;
-            time::format_micro(seconds, nanos).into()
+        (Scalar::Double | Scalar::Number, Input::Integer(value)) => Ok((*value).into()),
+        (Scalar::Double | Scalar::Number, Input::Number(text)) => {
+            float(text).ok_or_else(|| Refusal::WrongType(input.found_number()))
         }
-        Scalar::Duration => Duration::parse(text).map_err(|e| e.to_string())?.to_string().into(),
-        _ => return Ok(None),
-    }))
+        (Scalar::Int32 | Scalar::Int64, Input::Integer(_) | Input::Number(_)) => {
+            Err(Refusal::WrongType(input.found_number()))
+        }
+        (Scalar::IntOrString, _) => {
+            Err(Refusal::FatalType { found: input.found_number(), wanted: "int32" })
+        }
+        (Scalar::Bytes, Input::Text(text)) => bytes(text)
+            .map(|bytes| base64::encode(&bytes).into())
+            .map_err(|error| Refusal::Corrupt(error.to_string())),
+        (Scalar::Bytes, Input::List(elements)) => byte_list(elements),
+        (Scalar::Quantity, Input::Text(text) | Input::Number(text)) => canonical_quantity(text),
+        (Scalar::Quantity, Input::Integer(value)) => canonical_quantity(&value.to_string()),
+        // Its own decoder takes any JSON for the quantity's text.
+        (Scalar::Quantity, _) => canonical_quantity("{}"),
+        (Scalar::Time, Input::Text(text)) => {
+            let (seconds, nanos) = time::parse(text).map_err(fatal)?;
+            Ok(time_value(seconds, nanos))
+        }
+        (Scalar::MicroTime, Input::Text(text)) => {
+            let (seconds, nanos) = time::parse_micro(text).map_err(fatal)?;
+            Ok(micro_time_value(seconds, nanos))
+        }
+        (Scalar::Duration, Input::Text(text)) => {
+            Ok(Duration::parse(text).map_err(fatal)?.to_string().into())
+        }
+        (Scalar::Time | Scalar::MicroTime | Scalar::Duration, _) => {
+            Err(Refusal::FatalType { found: input.found().to_owned(), wanted: "string" })
+        }
+        _ => Err(Refusal::WrongType(input.found().to_owned())),
+    }
+}
+
+/// Where anything goes: as it is.
+pub(super) fn any(input: Input<'_>) -> Result<Value, Refusal> {
+    Ok(match input {
+        Input::Bool(value) => value.into(),
+        Input::Integer(value) => value.into(),
+        Input::Number(text) => {
+            float(text).ok_or_else(|| Refusal::WrongType(input.found_number()))?
+        }
+        Input::Text(text) => text.into(),
+        Input::List(elements) => elements.into(),
+        Input::Object => Value::Null,
+    })
+}
+
+/// Whether the scalar is JSON that the schema does not look into.
+pub(super) fn is_raw(kind: Scalar) -> bool {
+    matches!(kind, Scalar::RawExtension | Scalar::FieldsV1 | Scalar::Json)
+}
+
+/// The zero time is written as null.
+pub(super) fn time_value(seconds: i64, nanos: i32) -> Value {
+    if (seconds, nanos) == (time::ZERO_SECS, 0) {
+        Value::Null
+    } else {
+        time::format(seconds).into()
+    }
+}
+
+pub(super) fn micro_time_value(seconds: i64, nanos: i32) -> Value {
+    if (seconds, nanos) == (time::ZERO_SECS, 0) {
+        Value::Null
+    } else {
+        time::format_micro(seconds, nanos).into()
+    }
+}
+
+fn float(text: &str) -> Option<Value> {
+    text.parse().ok().filter(|value: &f64| value.is_finite()).map(number)
 }
 
 /// A float as Go writes it: without a fraction where it has none.
@@ -69,30 +149,39 @@ pub(super) fn number(value: f64) -> Value {
     }
 }
 
-/// Base64 as Go reads it: line breaks inside are ignored.
-pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
-    let decode = |text: &[u8]| BASE64.decode(text);
-    let result = if text.bytes().any(|b| b == b'\n' || b == b'\r') {
-        let joined: Vec<u8> = text.bytes().filter(|b| *b != b'\n' && *b != b'\r').collect();
-        decode(&joined)
-    } else {
-        decode(text.as_bytes())
+pub(super) fn bytes(text: &str) -> Result<Vec<u8>, base64::CorruptInput> {
+    base64::decode(text.as_bytes())
+}
+
+fn found(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Go takes a list of numbers for bytes too.
+fn byte_list(elements: &[Value]) -> Result<Value, Refusal> {
+    let byte = |element: &Value| match element {
+        Value::Null => Ok(0),
+        Value::Number(n) => n
+            .as_u64()
+            .and_then(|n| u8::try_from(n).ok())
+            .ok_or_else(|| Refusal::FatalType { found: format!("number {n}"), wanted: "uint8" }),
+        other => Err(Refusal::FatalType { found: found(other).to_owned(), wanted: "uint8" }),
     };
-    result.map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _)
-            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            base64::DecodeError::InvalidLength(at) => at,
-            base64::DecodeError::InvalidPadding => text.len(),
-        };
-        format!("illegal base64 data at input byte {at}")
-    })
+    let bytes = elements.iter().map(byte).collect::<Result<Vec<u8>, _>>()?;
+    Ok(base64::encode(&bytes).into())
 }
 
-fn canonical_quantity(text: &str) -> Read {
-    quantity::canonicalize(text).map(|text| Some(text.into())).map_err(|e| e.to_string())
+fn canonical_quantity(text: &str) -> Result<Value, Refusal> {
+    quantity::canonicalize(text.trim()).map(Value::from).map_err(fatal)
 }
 
-fn not_a_string() -> String {
-    "json: cannot unmarshal number into Go value of type string".to_owned()
+fn fatal(error: impl std::error::Error) -> Refusal {
+    Refusal::Fatal(error.to_string())
 }

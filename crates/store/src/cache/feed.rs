@@ -65,6 +65,11 @@ async fn follow(shared: Arc<Shared>, mut watch: Watch) {
             Err(error) => error,
         };
         tracing::warn!(prefix = %shared.options.prefix, %error, "watch cache begins anew");
+        // An engine that is away or closed ends every watch at once: without a pause this would
+        // be a busy loop. Compacted history says nothing about the engine.
+        if !matches!(error, Error::Compacted { .. }) {
+            tokio::time::sleep(RETRY).await;
+        }
         watch = loop {
             match begin(&shared, None).await {
                 Ok(watch) => break watch,

@@ -1,9 +1,9 @@
 //! The envelope an object travels in: `k8s\0`, then `runtime.Unknown`.
 use super::super::object::TypeMeta;
-use super::super::{DecodeError, MAX_DEPTH};
+use super::super::{DecodeError, MAX_DEPTH, json};
 use super::decode::message_at;
 use super::encode::message;
-use super::wire::{Payload, Reader, Writer, malformed};
+use super::wire::{Reader, Wire, Writer};
 use crate::schema::{TypeRef, builtin};
 use serde_json::Value;
 
@@ -33,7 +33,15 @@ pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Value, DecodeError> {
 fn decode_at(bytes: &[u8], ty: TypeRef<'_>, depth: usize) -> Result<Value, DecodeError> {
     let unknown = unknown(bytes)?;
     let mut value = message_at(unknown.raw, ty, depth)?;
-    unknown.type_meta.write_into(&mut value);
+    let mut meta = unknown.type_meta;
+    // An envelope without a name is taken for what the caller expects, and named so.
+    if meta.kind.is_empty() || meta.api_version.is_empty() {
+        let expected = TypeMeta::of_type(ty);
+        let or = |said: String, expected| if said.is_empty() { expected } else { said };
+        meta.api_version = or(meta.api_version, expected.api_version);
+        meta.kind = or(meta.kind, expected.kind);
+    }
+    meta.write_into(&mut value);
     Ok(value)
 }
 
@@ -44,7 +52,7 @@ pub(super) fn decode_nested(bytes: &[u8], depth: usize) -> Result<Value, DecodeE
     }
     let unknown = unknown(bytes)?;
     if unknown.content_type == b"application/json" {
-        return super::super::json::decode_untyped(unknown.raw).map(|decoded| decoded.value);
+        return json::decode_untyped(unknown.raw).map(|decoded| decoded.value);
     }
     let meta = &unknown.type_meta;
     let (group, version) = meta.group_version();
@@ -57,31 +65,55 @@ pub(super) fn decode_nested(bytes: &[u8], depth: usize) -> Result<Value, DecodeE
 }
 
 fn unknown(bytes: &[u8]) -> Result<Unknown<'_>, DecodeError> {
-    let Some(body) = bytes.strip_prefix(MAGIC) else {
-        return Err(malformed("provided data does not appear to be a protobuf message"));
+    let body = match bytes.strip_prefix(MAGIC) {
+        _ if bytes.is_empty() => return Err(DecodeError::Syntax("empty data".to_owned())),
+        Some([]) => return Err(DecodeError::Syntax("empty body".to_owned())),
+        Some(body) => body,
+        None => {
+            let text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+            return Err(DecodeError::Syntax(text.to_owned()));
+        }
     };
     let mut unknown = Unknown { type_meta: TypeMeta::default(), raw: &[], content_type: &[] };
     let mut reader = Reader::new(body);
-    while let Some((number, payload)) = reader.next()? {
-        match (number, payload) {
-            (1, Payload::Bytes(bytes)) => {
-                let mut reader = Reader::new(bytes);
-                while let Some((number, payload)) = reader.next()? {
-                    let Payload::Bytes(text) = payload else { continue };
-                    let text = String::from_utf8_lossy(text).into_owned();
-                    match number {
-                        1 => unknown.type_meta.api_version = text,
-                        2 => unknown.type_meta.kind = text,
-                        _ => {}
-                    }
-                }
+    while let Some(tag) = reader.next("Unknown")? {
+        let name = match tag.number {
+            1 => "TypeMeta",
+            2 => "Raw",
+            3 => "ContentEncoding",
+            4 => "ContentType",
+            _ => {
+                reader.skip(tag)?;
+                continue;
             }
-            (2, Payload::Bytes(raw)) => unknown.raw = raw,
-            (4, Payload::Bytes(content_type)) => unknown.content_type = content_type,
+        };
+        tag.expect(Wire::Bytes, || name.to_owned())?;
+        let bytes = reader.bytes()?;
+        match tag.number {
+            1 => read_type_meta(bytes, &mut unknown.type_meta)?,
+            2 => unknown.raw = bytes,
+            4 => unknown.content_type = bytes,
             _ => {}
         }
     }
     Ok(unknown)
+}
+
+fn read_type_meta(bytes: &[u8], meta: &mut TypeMeta) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    while let Some(tag) = reader.next("TypeMeta")? {
+        let (name, field) = match tag.number {
+            1 => ("APIVersion", &mut meta.api_version),
+            2 => ("Kind", &mut meta.kind),
+            _ => {
+                reader.skip(tag)?;
+                continue;
+            }
+        };
+        tag.expect(Wire::Bytes, || name.to_owned())?;
+        *field = json::repair(reader.bytes()?);
+    }
+    Ok(())
 }
 
 /// Encodes a canonical tree in its envelope. `apiVersion` and `kind` are taken from the tree.

@@ -1,4 +1,5 @@
-//! Protobuf's wire format: tags, varints, lengths.
+//! Protobuf's wire format: tags, varints, lengths. Errors have the words of upstream's generated
+//! decoders.
 use super::super::DecodeError;
 
 /// A field's payload, by its wire type.
@@ -7,9 +8,43 @@ pub(super) enum Payload<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    Fixed32(u32),
 }
 
+/// The wire types that the API has a use for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire {
+    Varint,
+    Fixed64,
+    Bytes,
+}
+
+/// The head of a field: its number, and how it says it is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Tag {
+    pub number: u32,
+    wire: u8,
+}
+
+impl Tag {
+    pub fn is_bytes(self) -> bool {
+        self.wire == 2
+    }
+
+    /// A field that is known is written in one way.
+    pub fn expect(self, wire: Wire, field: impl FnOnce() -> String) -> Result<(), DecodeError> {
+        let expected = match wire {
+            Wire::Varint => 0,
+            Wire::Fixed64 => 1,
+            Wire::Bytes => 2,
+        };
+        if self.wire == expected {
+            return Ok(());
+        }
+        Err(malformed(&format!("wrong wireType = {} for field {}", self.wire, field())))
+    }
+}
+
+/// Reads one message.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -19,28 +54,61 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// The next field's number and payload; `None` at the end of the message.
-    pub fn next(&mut self) -> Result<Option<(u32, Payload<'a>)>, DecodeError> {
+    /// The next field of a `message`; `None` at its end. Read its payload next, or [`skip`] it.
+    ///
+    /// [`skip`]: Reader::skip
+    pub fn next(&mut self, message: &str) -> Result<Option<Tag>, DecodeError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| malformed("illegal tag"))?;
-        if number == 0 {
-            return Err(malformed("illegal tag 0"));
+        let (number, wire) = ((tag >> 3) as i32, (tag & 7) as u8);
+        if wire == 4 {
+            return Err(malformed(&format!("{message}: wiretype end group for non-group")));
         }
-        let payload = match tag & 7 {
-            0 => Payload::Varint(self.varint()?),
-            1 => Payload::Fixed64(u64::from_le_bytes(self.array()?)),
-            2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| end())?;
-                Payload::Bytes(self.take(length)?)
+        match u32::try_from(number) {
+            Ok(number @ 1..) => Ok(Some(Tag { number, wire })),
+            _ => Err(malformed(&format!("{message}: illegal tag {number} (wire type {tag})"))),
+        }
+    }
+
+    /// The next field of a map's entry, whose tag upstream does not check.
+    pub fn next_in_entry(&mut self) -> Result<Option<Tag>, DecodeError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        Ok(Some(Tag { number: (tag >> 3) as u32, wire: (tag & 7) as u8 }))
+    }
+
+    pub fn payload(&mut self, wire: Wire) -> Result<Payload<'a>, DecodeError> {
+        Ok(match wire {
+            Wire::Varint => Payload::Varint(self.varint()?),
+            Wire::Fixed64 => Payload::Fixed64(self.fixed64()?),
+            Wire::Bytes => Payload::Bytes(self.bytes()?),
+        })
+    }
+
+    /// Passes over a field that is not known, be it one of the groups of old.
+    pub fn skip(&mut self, tag: Tag) -> Result<(), DecodeError> {
+        let mut open = 0usize;
+        let mut wire = tag.wire;
+        loop {
+            match wire {
+                0 => drop(self.varint()?),
+                1 => drop(self.take(8)?),
+                2 => drop(self.bytes()?),
+                3 => open += 1,
+                4 if open == 0 => return Err(malformed("unexpected end of group")),
+                4 => open -= 1,
+                5 => drop(self.take(4)?),
+                other => return Err(malformed(&format!("illegal wireType {other}"))),
             }
-            5 => Payload::Fixed32(u32::from_le_bytes(self.array()?)),
-            // Groups (3, 4) left protobuf long before Kubernetes met it.
-            other => return Err(malformed(&format!("illegal wireType {other}"))),
-        };
-        Ok(Some((number, payload)))
+            if open == 0 {
+                return Ok(());
+            }
+            wire = (self.varint()? & 7) as u8;
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -60,11 +128,15 @@ impl<'a> Reader<'a> {
     }
 
     pub fn fixed64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(u64::from_le_bytes)
+        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| end())
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_| end())
+    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let length = self.varint()?;
+        match i64::try_from(length) {
+            Ok(_) => self.take(usize::try_from(length).map_err(|_| end())?),
+            Err(_) => Err(malformed("negative length found during unmarshaling")),
+        }
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
@@ -166,14 +238,40 @@ mod tests {
         writer.message(1, mark);
         let bytes = writer.finish();
         let mut reader = Reader::new(&bytes);
-        assert_eq!(reader.next(), Ok(Some((1, Payload::Bytes(b"\x0a\x05inner")))));
-        assert_eq!(reader.next(), Ok(Some((2, Payload::Varint(300)))));
-        assert_eq!(reader.next(), Ok(None));
+        let mut next = |wire| {
+            let tag = reader.next("Test").unwrap();
+            tag.map(|tag| (tag.number, reader.payload(wire).unwrap()))
+        };
+        assert_eq!(next(Wire::Bytes), Some((1, Payload::Bytes(b"\x0a\x05inner"))));
+        assert_eq!(next(Wire::Varint), Some((2, Payload::Varint(300))));
+        assert_eq!(next(Wire::Varint), None);
     }
 
     #[test]
-    fn a_length_beyond_the_end_is_an_error() {
-        assert_eq!(Reader::new(b"\x0a\x7fab").next(), Err(end()));
-        assert_eq!(Reader::new(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").next(), Err(end()));
+    fn errors_have_upstreams_words() {
+        for (bytes, want) in [
+            (&b"\x0a\x7fab"[..], "unexpected EOF"),
+            (b"\x0a", "unexpected EOF"),
+            (b"\x08\xff", "unexpected EOF"),
+            (
+                b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "proto: negative length found during unmarshaling",
+            ),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "proto: integer overflow"),
+            (b"\x00", "proto: Test: illegal tag 0 (wire type 0)"),
+            (
+                b"\x80\x80\x80\x80\x40",
+                "proto: Test: illegal tag -2147483648 (wire type 17179869184)",
+            ),
+            (b"\x0c", "proto: Test: wiretype end group for non-group"),
+            (b"\x0b\x08\x01", "unexpected EOF"),
+            (b"\x0e", "proto: illegal wireType 6"),
+            (b"\x0b\x08\x01\x0c", "nothing"),
+        ] {
+            let mut reader = Reader::new(bytes);
+            let skipped = reader.next("Test").and_then(|tag| reader.skip(tag.unwrap()));
+            let error = skipped.map_or_else(|error| error.to_string(), |()| "nothing".to_owned());
+            assert_eq!(error, want, "{bytes:?}");
+        }
     }
 }
