@@ -269,3 +269,24 @@ fn the_server_explains_itself() {
     assert_eq!(difference, "configmap/c");
     assert_eq!(cluster.kubectl("get configmap -A -o name"), "", "a dry run stores nothing");
 }
+
+#[test]
+fn a_server_that_is_asked_to_stop_stops() {
+    let mut cluster = Cluster::start();
+    cluster.kubectl("create configmap one -n a");
+    let (mut kubectl, mut output) = cluster.stream("get configmap -n a -w -o name");
+    let mut line = String::new();
+    output.read_line(&mut line).expect("kubectl speaks");
+    let kill =
+        Command::new("kill").arg(cluster.process.id().to_string()).status().expect("kill runs");
+    assert!(kill.success());
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(cluster.process.wait()));
+        let status =
+            ended.recv_timeout(std::time::Duration::from_secs(30)).expect("it ends in time");
+        assert!(status.expect("a status").success(), "and in good order");
+    });
+    kubectl.kill().expect("a running kubectl");
+    kubectl.wait().expect("a killed kubectl");
+}
