@@ -33,10 +33,13 @@ pub fn run(arguments: &[String], report: &mut Report) {
     let place = dir.join(format!("skiff-bench-store-{}", std::process::id()));
     let runtime = Runtime::new().expect("a runtime can be started");
     let bench = Bench { time: Duration::from_secs_f64(seconds), place: place.clone(), runtime };
-    bench.disk_limit(report);
-    bench.embedded_writes(report);
-    bench.etcd(report);
-    bench.ranges(report);
+    let etcd = EtcdServer::start(&bench.place("etcd"), &bench.runtime);
+    if etcd.is_none() {
+        eprintln!("etcd is not on the PATH: its rows are left out");
+    }
+    bench.writes(etcd.as_ref(), report);
+    bench.compaction(report);
+    bench.ranges(etcd.as_ref(), report);
     bench.fan_out(report);
     bench.open(keys, report);
     let _ = fs::remove_dir_all(place);
@@ -55,6 +58,10 @@ struct Measured {
 }
 
 impl Measured {
+    fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.took.as_secs_f64()
+    }
+
     fn figures(mut self) -> [(&'static str, f64); 4] {
         self.latencies.sort_unstable();
         let at = |share: f64| {
@@ -62,8 +69,7 @@ impl Measured {
             let index = (last as f64 * share) as usize;
             self.latencies.get(index).map_or(0.0, |us| f64::from(*us) / 1000.0)
         };
-        let rate = self.latencies.len() as f64 / self.took.as_secs_f64();
-        [("ops/s", rate), ("p50 ms", at(0.5)), ("p99 ms", at(0.99)), ("p99.9 ms", at(0.999))]
+        [("ops/s", self.rate()), ("p50 ms", at(0.5)), ("p99 ms", at(0.99)), ("p99.9 ms", at(0.999))]
     }
 }
 
@@ -76,10 +82,6 @@ impl Bench {
 
     /// Writers on keys of their own, each waiting for its write.
     fn writers(&self, store: &Store, writers: usize) -> Measured {
-        self.writers_for(store, writers, self.time)
-    }
-
-    fn writers_for(&self, store: &Store, writers: usize, time: Duration) -> Measured {
         let stop = Arc::new(AtomicBool::new(false));
         let begun = Instant::now();
         let latencies = self.runtime.block_on(async {
@@ -97,14 +99,17 @@ impl Bench {
                             let put = Op::put(key, value.clone(), 0);
                             let started = Instant::now();
                             let txn = Txn { success: vec![put], ..Txn::default() };
-                            store.txn(txn).await.expect("a write succeeds");
+                            if let Err(error) = store.txn(txn).await {
+                                eprintln!("writer {writer} gives up: {error}");
+                                break;
+                            }
                             latencies.push(started.elapsed().as_micros() as u32);
                         }
                         latencies
                     })
                 })
                 .collect();
-            tokio::time::sleep(time).await;
+            tokio::time::sleep(self.time).await;
             stop.store(true, Ordering::Relaxed);
             let mut all = Vec::new();
             for task in tasks {
@@ -115,66 +120,69 @@ impl Bench {
         Measured { took: begun.elapsed(), latencies }
     }
 
-    /// What the disk does at best: appends of so many values, each followed by a sync.
-    fn disk_limit(&self, report: &mut Report) {
-        for batch in [1usize, 32, 256] {
-            let path = self.place("raw").join("file");
-            let file = File::create(&path).expect("a file can be made");
-            file.set_len(256 << 20).expect("it has room");
-            let bytes = vec![b'x'; batch * VALUE];
-            let (mut offset, mut latencies) = (0, Vec::new());
-            let begun = Instant::now();
-            while begun.elapsed() < self.time {
-                let started = Instant::now();
-                file.write_all_at(&bytes, offset).expect("the disk writes");
-                file.sync_data().expect("the disk syncs");
-                latencies.extend(vec![started.elapsed().as_micros() as u32; batch]);
-                offset = (offset + bytes.len() as u64) % (200 << 20);
-            }
-            let measured = Measured { took: begun.elapsed(), latencies };
-            report.row(format!("disk limit, {batch} a sync"), &measured.figures());
-        }
-    }
-
-    fn embedded_writes(&self, report: &mut Report) {
-        for writers in [1, 32, 256] {
-            let place = self.place(&format!("embedded-{writers}"));
-            let engine = Embedded::open(&place, Options::default()).expect("the store opens");
-            let measured = self.writers(&engine.into(), writers);
-            report.row(format!("embedded, {writers} writers"), &measured.figures());
-        }
-        // History of a tenth of a second: compaction and cleaning never rest.
-        let options = Options { history: Duration::from_millis(100), ..Options::default() };
-        let engine = Embedded::open(&self.place("compacting"), options).expect("the store opens");
-        let measured = self.writers(&engine.into(), 32);
-        report.row("embedded, 32 writers, always compacting", &measured.figures());
-    }
-
-    fn etcd(&self, report: &mut Report) {
-        let Some(server) = EtcdServer::start(&self.place("etcd"), &self.runtime) else {
-            eprintln!("etcd is not on the PATH: its rows are left out");
-            return;
+    /// Durable writes. What is to be compared is measured one after the other, because a shared
+    /// machine is never the same for long.
+    fn writes(&self, etcd: Option<&EtcdServer>, report: &mut Report) {
+        let open = |name: String| {
+            Embedded::open(&self.place(&name), Options::default()).expect("the store opens")
         };
         for writers in [1, 32, 256] {
-            let measured = self.writers(&server.store, writers);
-            report.row(format!("etcd, {writers} writers"), &measured.figures());
+            self.disk_limit(writers, report);
+            let embedded = self.writers(&open(format!("embedded-{writers}")).into(), writers);
+            let rate = embedded.rate();
+            report.row(format!("embedded, {writers} writers"), &embedded.figures());
+            if let Some(etcd) = etcd {
+                let measured = self.writers(&etcd.store, writers);
+                let times = rate / measured.rate();
+                report.row(format!("etcd, {writers} writers"), &measured.figures());
+                // Through the same protocol: the engines are compared and not the transport.
+                let face = self.face(open(format!("face-{writers}")));
+                let measured = self.writers(&face, writers);
+                let name = format!("embedded over etcd's API, {writers} writers");
+                report.row(name, &measured.figures());
+                report.row(format!("embedded / etcd, {writers} writers"), &[("times", times)]);
+            }
         }
-        // Through the same protocol, so that the engines are compared and not the transport.
-        let engine = Embedded::open(&self.place("face"), Options::default()).expect("opens");
-        let face = self.runtime.block_on(async {
+    }
+
+    fn face(&self, engine: Embedded) -> Store {
+        self.runtime.block_on(async {
             let listen = Listen::Tcp(([127, 0, 0, 1], 0).into());
             let face = Face::bind(listen, None).await.expect("the face listens");
             let url = face.url().to_owned();
             tokio::spawn(face.serve(engine, std::future::pending()));
-            Etcd::connect(EtcdOptions::new([url])).await.expect("the face answers")
-        });
-        for writers in [1, 32, 256] {
-            let measured = self.writers(&face.clone().into(), writers);
-            report.row(format!("embedded over etcd's API, {writers} writers"), &measured.figures());
+            Etcd::connect(EtcdOptions::new([url])).await.expect("the face answers").into()
+        })
+    }
+
+    /// What the disk does at best: appends of so many values, each followed by a sync.
+    fn disk_limit(&self, batch: usize, report: &mut Report) {
+        let path = self.place("raw").join("file");
+        let file = File::create(&path).expect("a file can be made");
+        file.set_len(256 << 20).expect("it has room");
+        let bytes = vec![b'x'; batch * VALUE];
+        let (mut offset, mut latencies) = (0, Vec::new());
+        let begun = Instant::now();
+        while begun.elapsed() < self.time {
+            let started = Instant::now();
+            file.write_all_at(&bytes, offset).expect("the disk writes");
+            file.sync_data().expect("the disk syncs");
+            latencies.extend(vec![started.elapsed().as_micros() as u32; batch]);
+            offset = (offset + bytes.len() as u64) % (200 << 20);
         }
-        for keys in [10_000, 100_000] {
-            self.fill(&server.store, "/registry/range/", keys);
-            self.time_range(&format!("etcd, range of {keys} keys"), &server.store, keys, report);
+        let measured = Measured { took: begun.elapsed(), latencies };
+        report.row(format!("disk limit, {batch} a sync"), &measured.figures());
+    }
+
+    /// The same load without compaction and with one that never rests: history is a tenth of a
+    /// second.
+    fn compaction(&self, report: &mut Report) {
+        for (name, history) in [("no compaction", 300_000), ("always compacting", 100)] {
+            let history = Duration::from_millis(history);
+            let options = Options { history, history_bytes: u64::MAX, ..Options::default() };
+            let engine = Embedded::open(&self.place(name), options).expect("the store opens");
+            let measured = self.writers(&engine.into(), 32);
+            report.row(format!("embedded, 32 writers, {name}"), &measured.figures());
         }
     }
 
@@ -211,8 +219,12 @@ impl Bench {
         report.row(name, &[("ms", each), ("keys/s", keys as f64 / each * 1000.0)]);
     }
 
-    fn ranges(&self, report: &mut Report) {
+    fn ranges(&self, etcd: Option<&EtcdServer>, report: &mut Report) {
         for keys in [10_000, 100_000] {
+            if let Some(etcd) = etcd {
+                self.fill(&etcd.store, "/registry/range/", keys);
+                self.time_range(&format!("etcd, range of {keys} keys"), &etcd.store, keys, report);
+            }
             let place = self.place(&format!("range-{keys}"));
             let store: Store =
                 Embedded::open(&place, Options::default()).expect("the store opens").into();
@@ -272,7 +284,6 @@ impl Bench {
         let engine = Embedded::open(&place, Options::default()).expect("the store opens");
         let took = begun.elapsed().as_secs_f64() * 1000.0;
         assert_eq!(engine.stats().keys, keys);
-        // A second copy of the keys for the allocator to fill: the first one's files are freed.
         let after = resident();
         let each = (after.saturating_sub(before)) as f64 / keys as f64;
         let figures = [("ms", took), ("B/key", each), ("of it value", 1000.0)];

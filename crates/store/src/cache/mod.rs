@@ -4,7 +4,7 @@
 //! are served from it, whichever engine is below; the engine sees one watch per resource however
 //! many clients there are. Objects are the engine's own [`KeyValue`]s: with the embedded engine
 //! the bytes exist once in the process, and the cache adds a map entry and, per index term, a set
-//! entry: about 70 bytes an object and 24 a term (the benchmark `store` measures it).
+//! entry: 70 to 100 bytes an object (the benchmark `store` measures it) and about 24 a term.
 //!
 //! ```text
 //!  store ── watch ──► feed ──► objects, index, window ──► lists

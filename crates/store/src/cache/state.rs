@@ -242,6 +242,11 @@ impl State {
         let watcher = (selection.range.clone(), Arc::downgrade(signal));
         match &selection.term {
             None => {
+                // Those that are gone are forgotten with the next event; on a quiet resource that
+                // may be far, so also before the list grows.
+                if self.watchers.len() == self.watchers.capacity() {
+                    self.watchers.retain(|(_, signal)| signal.strong_count() > 0);
+                }
                 self.watchers.push(watcher);
                 None
             }

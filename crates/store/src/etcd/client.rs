@@ -24,8 +24,9 @@ use crate::proto::watch_client::WatchClient;
 /// Before the next member is tried, once all have failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A member that takes this long to answer at all counts as gone.
-const SILENCE: Duration = Duration::from_secs(3);
+/// A connection is tried this often, and one that is silent for as long again counts as gone. A
+/// member that was killed is noticed at once; this is for cables that were cut.
+const SILENCE: Duration = Duration::from_secs(6);
 
 #[derive(Clone)]
 pub struct Client {
