@@ -5,6 +5,7 @@
 //! JSON: `"1"` and `1` differ, whatever the field would like.
 use super::DecodeError;
 use super::json::{self, Decoded, Problem};
+use crate::quote::Quoted;
 use crate::schema::TypeRef;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
@@ -24,33 +25,37 @@ pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
 pub fn decode_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| DecodeError::Syntax("yaml: invalid UTF-8".to_owned()))?;
-    let mut decoded = parse(text, DuplicateKeyPolicy::LastWins)?;
-    if !std::mem::take(&mut decoded.problems).is_empty() {
-        // Only a second reading knows the line.
-        let problem = match parse(text, DuplicateKeyPolicy::Error) {
-            Err(DecodeError::Syntax(text)) => text,
-            _ => "yaml: key already set in map".to_owned(),
+    let mut decoded = read(text, DuplicateKeyPolicy::LastWins)
+        .map_err(|error| DecodeError::Syntax(format!("yaml: {error}")))??;
+    if let Some(Problem::DuplicateField(path)) = std::mem::take(&mut decoded.problems).first() {
+        // Only a second reading, which stops there, knows the line.
+        let line = match read(text, DuplicateKeyPolicy::Error) {
+            Err(error) => error.location().map_or(0, |location| location.line()),
+            Ok(_) => 0,
         };
-        decoded.problems.push(Problem::Yaml(problem));
+        let key = path.rsplit('.').next().unwrap_or(path);
+        let text = format!(
+            "yaml: unmarshal errors:\n  line {line}: key {} already set in map",
+            Quoted(key)
+        );
+        decoded.problems.push(Problem::Yaml(text));
     }
     Ok(decoded)
 }
 
-fn parse(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Decoded, DecodeError> {
+/// The outer error is YAML's, the inner one ours.
+fn read(
+    text: &str,
+    duplicate_keys: DuplicateKeyPolicy,
+) -> Result<Result<Decoded, DecodeError>, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
         duplicate_keys: duplicate_keys,
         legacy_octal_numbers: true,
         with_snippet: false,
     };
-    let mut result = Ok(Decoded::default());
-    let read =
-        serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
-            json::decode_with(deserializer).map(|decoded| result = decoded)
-        });
-    match read {
-        Ok(()) => result,
-        Err(error) => Err(DecodeError::Syntax(format!("yaml: {error}"))),
-    }
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        json::decode_with(deserializer)
+    })
 }
 
 /// The documents of a file: separated by lines of `---`, empty ones left out.
@@ -105,7 +110,8 @@ mod tests {
     fn a_key_set_twice_is_a_problem_and_the_last_one_counts() {
         let decoded = decode_untyped(b"a: 1\nb: 2\na: 3\n").unwrap();
         assert_eq!(decoded.value, json!({"a": 3, "b": 2}));
-        assert_eq!(decoded.problems.len(), 1, "{:?}", decoded.problems);
+        let text = "yaml: unmarshal errors:\n  line 3: key \"a\" already set in map";
+        assert_eq!(decoded.problems, [Problem::Yaml(text.into())]);
     }
 
     #[test]
