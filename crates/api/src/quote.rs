@@ -5,6 +5,7 @@
 //! `{:?}` and `serde_json` differ in the escapes, so that the difference shows exactly for the
 //! odd input that people then paste into a bug report.
 
+use serde_json::Value;
 use std::fmt::{self, Write};
 
 /// Prints a string as Go's `%q` does: `format!("{}", Quoted("a\"b"))` is `"a\"b"`.
@@ -93,6 +94,18 @@ pub fn go_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, serde_
 fn is_printable(c: char) -> bool {
     let text = String::from_iter(['a', c]);
     text.escape_debug().nth(1) != Some('\\')
+}
+
+/// Go's names for the kinds of JSON values.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 #[cfg(test)]

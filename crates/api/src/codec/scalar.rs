@@ -1,6 +1,7 @@
 //! Scalars as JSON writes them: one canonical spelling each.
 use super::base64;
 use crate::duration::Duration;
+use crate::quote::json_type;
 use crate::schema::Scalar;
 use crate::{quantity, time};
 use serde_json::{Number, Value};
@@ -153,17 +154,6 @@ pub(super) fn bytes(text: &str) -> Result<Vec<u8>, base64::CorruptInput> {
     base64::decode(text.as_bytes())
 }
 
-fn found(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// Go takes a list of numbers for bytes too.
 fn byte_list(elements: &[Value]) -> Result<Value, Refusal> {
     let byte = |element: &Value| match element {
@@ -172,7 +162,7 @@ fn byte_list(elements: &[Value]) -> Result<Value, Refusal> {
             .as_u64()
             .and_then(|n| u8::try_from(n).ok())
             .ok_or_else(|| Refusal::FatalType { found: format!("number {n}"), wanted: "uint8" }),
-        other => Err(Refusal::FatalType { found: found(other).to_owned(), wanted: "uint8" }),
+        other => Err(Refusal::FatalType { found: json_type(other).to_owned(), wanted: "uint8" }),
     };
     let bytes = elements.iter().map(byte).collect::<Result<Vec<u8>, _>>()?;
     Ok(base64::encode(&bytes).into())

@@ -1,7 +1,5 @@
 //! What can go wrong with a JSON Patch, in upstream's words.
 
-use serde_json::Value;
-
 use crate::atoi::AtoiError;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,16 +91,4 @@ fn bad_path(operation: &str, field: &str, actual: &str) -> String {
         return "missing value".to_owned();
     }
     format!("json: cannot unmarshal {actual} into Go value of type string")
-}
-
-/// Go's names for the kinds of JSON values.
-pub(super) fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -9,6 +9,7 @@ mod pointer;
 #[cfg(test)]
 mod tests;
 
+use crate::quote::json_type;
 pub use error::Error;
 use pointer::{Container, find};
 use serde_json::{Map, Value};
@@ -39,7 +40,7 @@ impl Patch {
         let operations = match patch {
             Value::Null => Vec::new(),
             Value::Array(operations) => operations,
-            other => return Err(Error::NotAPatch(error::type_name(&other))),
+            other => return Err(Error::NotAPatch(json_type(&other))),
         };
         if operations.len() > limits.operations {
             return Err(Error::TooMany { limit: limits.operations, actual: operations.len() });
@@ -47,7 +48,7 @@ impl Patch {
         let operations = operations.into_iter().map(|operation| match operation {
             Value::Null => Ok(Map::new()),
             Value::Object(operation) => Ok(operation),
-            other => Err(Error::NotAnOperation(error::type_name(&other))),
+            other => Err(Error::NotAnOperation(json_type(&other))),
         });
         Ok(Patch { operations: operations.collect::<Result<_, _>>()? })
     }
@@ -91,9 +92,7 @@ impl<'a> Operation<'a> {
         match self.0.get(field) {
             Some(Value::String(text)) => Ok(text),
             None | Some(Value::Null) => Err(Error::NoPath { operation, field }),
-            Some(other) => {
-                Err(Error::BadPath { operation, field, actual: error::type_name(other) })
-            }
+            Some(other) => Err(Error::BadPath { operation, field, actual: json_type(other) }),
         }
     }
 
