@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Directory, Disk};
+use super::disk::{Directory, Disk, private};
 use super::log::{Claim, Facts, Log, Spares};
 use super::record::{self, Checkpoint, FRAME_HEADER, Record};
 use super::{Embedded, Options, Pin, replay};
@@ -88,7 +88,7 @@ fn whole_file(
 ) -> Result<BackupInfo> {
     let partial = path.with_extension("partial");
     let written = || -> io::Result<BackupInfo> {
-        let mut out = BufWriter::new(File::create(&partial)?);
+        let mut out = BufWriter::new(private().truncate(true).open(&partial)?);
         let info = write(&mut out)?;
         out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
         fs::rename(&partial, path)?;

@@ -2,7 +2,7 @@
 //! that writes short, fails to sync, fills up or loses power.
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A directory of flat files.
@@ -39,9 +39,8 @@ const LOCK: &str = "LOCK";
 
 impl Directory {
     pub fn open(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
-        let lock =
-            OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK))?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let lock = private().truncate(false).open(path.join(LOCK))?;
         lock.try_lock().map_err(|e| {
             let e: io::Error = e.into();
             io::Error::new(
@@ -72,7 +71,7 @@ impl Disk for Directory {
 
     fn create(&self, name: &str, size: u64) -> io::Result<Box<dyn DiskFile>> {
         let path = self.path.join(name);
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+        let file = private().truncate(true).open(&path)?;
         let allocated = allocate(&file, size).and_then(|()| file.sync_all());
         if let Err(e) = allocated.and_then(|()| self.sync_names()) {
             // A half allocated file would only hold the space that is missing.
@@ -107,6 +106,13 @@ impl Disk for Directory {
             .and_then(|id| u128::from_str_radix(&id.trim().replace('-', ""), 16).ok())
             .unwrap_or(0)
     }
+}
+
+/// Opens a file for writing, made if need be. Values may be secrets: only their owner reads them.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).mode(0o600);
+    options
 }
 
 /// Takes the space now, so that a full disk shows here and not in the middle of a write.

@@ -387,6 +387,21 @@ async fn a_missing_segment_is_reported() {
 }
 
 #[tokio::test]
+async fn only_their_owner_reads_what_is_on_disk() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (store, backup) = (folder.path().join("store"), folder.path().join("backup"));
+    let engine = Embedded::open(&store, Options::default()).unwrap();
+    engine.backup(&backup).unwrap();
+    let others =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o077;
+    assert_eq!((others(&store), others(&backup)), (0, 0));
+    let files: Vec<_> = std::fs::read_dir(&store).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(files.len() > 1, "{files:?}");
+    assert!(files.iter().all(|file| others(file) == 0), "{files:?}");
+}
+
+#[tokio::test]
 async fn a_backup_restores_what_was_there() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
