@@ -106,14 +106,19 @@ async fn check_history(engine: &Embedded) {
     let Ok(mut watch) = engine.watch(KeyRange::prefix(""), stats.compacted + 1) else { return };
     let mut state: BTreeMap<Key, Arc<KeyValue>> = BTreeMap::new();
     state.extend(then.kvs.into_iter().map(|kv| (kv.key.clone(), kv)));
-    watch.progress().request();
-    // Compacted meanwhile: then there is no history to check.
-    let Ok(batch) = watch.next().await else { return };
-    for event in batch.events {
-        assert_eq!(event.prev.as_ref(), state.get(&event.kv.key), "what an event replaced");
-        match event.is_delete() {
-            true => drop(state.remove(&event.kv.key)),
-            false => drop(state.insert(event.kv.key.clone(), event.kv)),
+    // A long history comes in several batches.
+    let mut delivered = stats.compacted;
+    while delivered < now.revision {
+        watch.progress().request();
+        // Compacted meanwhile: then there is no history to check.
+        let Ok(batch) = watch.next().await else { return };
+        delivered = batch.revision;
+        for event in batch.events {
+            assert_eq!(event.prev.as_ref(), state.get(&event.kv.key), "what an event replaced");
+            match event.is_delete() {
+                true => drop(state.remove(&event.kv.key)),
+                false => drop(state.insert(event.kv.key.clone(), event.kv)),
+            }
         }
     }
     assert_eq!(state.into_values().collect::<Vec<_>>(), now.kvs);
