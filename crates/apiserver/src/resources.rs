@@ -1,5 +1,4 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
-use crate::stored;
 use api::kinds::Resource;
 use api::status::Status;
 use std::collections::HashMap;
@@ -85,9 +84,4 @@ pub fn status_of(error: store::Error, resource: &Resource) -> Status {
         }
         other => Status::internal_error(other),
     }
-}
-
-/// The namespace and name in a key, for messages.
-pub fn stored_name(stored: &store::KeyValue) -> String {
-    stored::meta(stored).name
 }

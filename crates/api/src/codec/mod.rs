@@ -5,6 +5,12 @@
 //! zero value is left out, a required one is there, quantities, times and durations are written
 //! one way only ([`presence`] and [`scalar`] hold those rules). So what is stored compares equal
 //! to what upstream stores, and protobuf and JSON clients see the same object.
+//!
+//! Where we differ from upstream on purpose:
+//! - objects nest 200 levels deep, not 10,000: a bound that any stack can bear;
+//! - raw JSON inside an object is kept as a tree, so its keys are sorted and its numbers respelled;
+//! - empty optional bytes count as absent;
+//! - broken UTF-8 in protobuf is repaired when it is read, not when it is written as JSON.
 mod base64;
 pub mod json;
 pub mod object;

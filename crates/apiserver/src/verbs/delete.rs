@@ -4,7 +4,7 @@ use super::object::{metadata, text};
 use super::read::{current, page};
 use crate::answer::{self, Answer};
 use crate::request::Call;
-use crate::resources::{ApiServer, status_of, stored_name};
+use crate::resources::{ApiServer, status_of};
 use crate::selection::Selection;
 use crate::serve::{Received, accepted};
 use crate::stored;
@@ -61,8 +61,8 @@ pub async fn delete_collection(
     let selection = Selection::parse(&call.query, call.resource)?;
     let found = page(api, call, &selection).await?;
     for stored in &found.objects {
-        let namespace = stored::meta(stored).namespace;
-        match remove(api, call.resource, &namespace, &stored_name(stored), &options).await {
+        let meta = stored::meta(stored);
+        match remove(api, call.resource, &meta.namespace, &meta.name, &options).await {
             Err(status) if !status.is_not_found() => return Err(status),
             _ => {}
         }

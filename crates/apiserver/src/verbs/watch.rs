@@ -7,7 +7,7 @@ use crate::selection::Selection;
 use crate::serve::Received;
 use crate::stored;
 use api::codec::object::Encoding;
-use api::codec::{protobuf, yaml};
+use api::codec::protobuf;
 use api::content::{self, Accepted};
 use api::kinds::Resource;
 use api::meta::{EventType, write_watch_event};
@@ -104,12 +104,19 @@ impl Stream {
     async fn run(mut self) {
         let api = self.api.clone();
         let sender = self.sender.clone();
+        // One timer for the whole watch: events in between must not put a bookmark off.
+        let start = tokio::time::Instant::now() + BOOKMARK_EVERY;
+        let mut bookmark = tokio::time::interval_at(start, BOOKMARK_EVERY);
         loop {
             let mut out = Vec::new();
             tokio::select! {
                 biased;
                 () = api.stopping() => return,
                 () = sender.closed() => return,
+                _ = bookmark.tick(), if self.bookmarks => {
+                    let revision = self.events.bookmark();
+                    self.bookmark(revision, false, &mut out);
+                }
                 item = self.events.next() => match item {
                     Ok(item) => self.write(item, &mut out),
                     Err(error) => {
@@ -119,10 +126,6 @@ impl Stream {
                         return;
                     }
                 },
-                () = tokio::time::sleep(BOOKMARK_EVERY), if self.bookmarks => {
-                    let revision = self.events.bookmark();
-                    self.bookmark(revision, false, &mut out);
-                }
             }
             if !out.is_empty() && sender.send(Ok(Frame::data(out.into()))).await.is_err() {
                 return;
@@ -203,7 +206,7 @@ impl Stream {
             Encoding::Protobuf if self.accepted.target.is_none() => {
                 protobuf_frame(event, &object, self.resource, out);
             }
-            Encoding::Yaml => out.extend_from_slice(yaml::encode(&object).as_bytes()),
+            // YAML has no frames: negotiation offers it for no watch.
             _ => write_watch_event(out, event, object.to_string().as_bytes()),
         }
     }
