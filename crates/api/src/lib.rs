@@ -35,6 +35,7 @@ pub mod owner;
 pub mod patch;
 pub mod quantity;
 pub mod quote;
+pub mod rules;
 pub mod schema;
 pub mod selector;
 pub mod status;

@@ -2,16 +2,15 @@
 //!
 //! Routes, discovery, OpenAPI, storage keys and kubectl's names are derived from the rows. A row
 //! is made from its typed form, so that group, version, kind, plural and scope are the type's and
-//! cannot be misspelt. What is peculiar to one kind (defaults, validation) is not here.
+//! cannot be misspelt. What is peculiar to one kind is its [`Rules`], which it cannot be without.
 mod table;
 
 pub use table::RESOURCES;
 
 use crate::group::{GroupKind, GroupResource};
+use crate::rules::{Form, Kind, Rules};
 use crate::schema::{TypeRef, builtin};
 use k8s_openapi::{ClusterResourceScope, ListableResource, NamespaceResourceScope};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::any::Any;
 
 /// A resource as it is served in one version.
@@ -36,6 +35,8 @@ pub struct Resource {
     pub returns_deleted: bool,
     /// To and from its typed form.
     pub typed: Typed,
+    /// What is peculiar to the kind.
+    pub rules: Rules,
 }
 
 /// A kind's typed form behind one signature, so that a cache can hold objects of every kind and
@@ -53,11 +54,6 @@ pub type Encoded = Result<Vec<u8>, serde_json::Error>;
 
 /// A typed object whose kind is known from elsewhere.
 pub type Shared = Box<dyn Any + Send + Sync>;
-
-/// What a typed form has to be able to do.
-trait Form: k8s_openapi::Resource + Serialize + DeserializeOwned + Any + Send + Sync {}
-
-impl<T: k8s_openapi::Resource + Serialize + DeserializeOwned + Any + Send + Sync> Form for T {}
 
 const fn typed<T: Form>() -> Typed {
     Typed {
@@ -154,16 +150,16 @@ impl Verbs {
 }
 
 /// A row of a namespaced kind, with every verb, stored below its plural.
-const fn namespaced<T: Form + ListableResource<Scope = NamespaceResourceScope>>() -> Resource {
+const fn namespaced<T: Kind + ListableResource<Scope = NamespaceResourceScope>>() -> Resource {
     row::<T>(Scope::Namespaced)
 }
 
 /// A row of a kind that belongs to no namespace.
-const fn cluster<T: Form + ListableResource<Scope = ClusterResourceScope>>() -> Resource {
+const fn cluster<T: Kind + ListableResource<Scope = ClusterResourceScope>>() -> Resource {
     row::<T>(Scope::Cluster)
 }
 
-const fn row<T: Form + ListableResource>(scope: Scope) -> Resource {
+const fn row<T: Kind + ListableResource>(scope: Scope) -> Resource {
     Resource {
         list_kind: T::LIST_KIND,
         storage: T::URL_PATH_SEGMENT,
@@ -173,7 +169,7 @@ const fn row<T: Form + ListableResource>(scope: Scope) -> Resource {
 }
 
 /// A kind that is a question: created, answered, never stored.
-const fn question<T: Form>(scope: Scope) -> Resource {
+const fn question<T: Kind>(scope: Scope) -> Resource {
     Resource {
         group: T::GROUP,
         version: T::VERSION,
@@ -189,6 +185,7 @@ const fn question<T: Form>(scope: Scope) -> Resource {
         stored_as: None,
         returns_deleted: false,
         typed: typed::<T>(),
+        rules: Rules::of::<T>(),
     }
 }
 
