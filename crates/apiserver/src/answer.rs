@@ -1,24 +1,86 @@
 //! What a verb found, as the bytes the client asked for.
 use crate::stored;
+use crate::verbs::Context;
 use api::codec::object::{self, Encoding};
-use api::content::Accepted;
-use api::duration::Duration;
+use api::content::{self, Accepted, Target};
 use api::kinds::Resource;
-use api::meta::{Table, TableColumnDefinition, TableRow};
+use api::meta::{IncludeObject, Table, TableRow};
+use api::rules::Row;
 use api::schema::{TypeRef, builtin};
-use api::status::Status;
+use api::status::{Details, Status};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use store::KeyValue;
 
-pub type Body = BoxBody<Bytes, Infallible>;
+/// A stream may break off; whatever is in memory cannot.
+pub type Body = BoxBody<Bytes, io::Error>;
 pub type Answer = Response<Body>;
+
+/// How the client wants objects: encoding and form.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    pub encoding: Encoding,
+    /// Another form than the kind's own: a table, or metadata alone.
+    pub target: Option<&'static Target>,
+    include: IncludeObject,
+    pretty: bool,
+}
+
+impl View {
+    pub fn of(context: Context<'_>) -> Result<View, Status> {
+        View::made(context, content::negotiate(accept(context), &content::OBJECTS)?)
+    }
+
+    pub fn of_stream(context: Context<'_>) -> Result<View, Status> {
+        let view =
+            View::made(context, content::negotiate_stream(accept(context), &content::OBJECTS)?)?;
+        // A line is an event.
+        Ok(View { pretty: false, ..view })
+    }
+
+    fn made(context: Context<'_>, accepted: Accepted) -> Result<View, Status> {
+        let query = &context.call.query;
+        let include = match accepted.target.map(|target| target.kind) {
+            Some("Table") => IncludeObject::parse(query.get("includeObject")).map_err(|error| {
+                let kind = api::group::GroupKind::new("meta.k8s.io", "TableOptions");
+                Status::invalid(kind, "", &[error])
+            })?,
+            _ => IncludeObject::Metadata,
+        };
+        let pretty = match query.get("pretty") {
+            "" => accepted.pretty || is_for_people(context.received.header(header::USER_AGENT)),
+            value => !matches!(value, "false" | "0"),
+        };
+        Ok(View { encoding: accepted.encoding, target: accepted.target, include, pretty })
+    }
+
+    fn form(&self) -> Option<&'static str> {
+        self.target.map(|target| target.kind)
+    }
+
+    fn value(&self, code: StatusCode, tree: Value, ty: Option<TypeRef<'_>>) -> Answer {
+        if self.pretty && self.encoding == Encoding::Json {
+            let text = serde_json::to_vec_pretty(&tree).unwrap_or_default();
+            return bytes(code, Encoding::Json.media_type(), text);
+        }
+        value(code, tree, ty, self.encoding)
+    }
+}
+
+fn accept<'a>(context: Context<'a>) -> &'a str {
+    context.received.header(header::ACCEPT)
+}
+
+/// Programs that show an answer as it comes get it laid out.
+fn is_for_people(user_agent: &str) -> bool {
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|program| user_agent.starts_with(program))
+}
 
 /// One page of a list.
 pub struct Page {
@@ -29,8 +91,16 @@ pub struct Page {
     pub remaining: Option<usize>,
 }
 
+pub fn full(body: impl Into<Bytes>) -> Body {
+    Full::new(body.into()).map_err(|never| match never {}).boxed()
+}
+
+pub fn empty() -> Body {
+    full(Bytes::new())
+}
+
 pub fn bytes(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()).boxed());
+    let mut answer = Response::new(full(body));
     *answer.status_mut() = code;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
@@ -49,6 +119,21 @@ pub fn failure(status: &Status, encoding: Encoding) -> Answer {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
     }
     answer
+}
+
+/// A `Status` that is the answer of a verb.
+pub fn status(code: StatusCode, status: &Status, view: &View) -> Answer {
+    view.value(code, json!(status), meta_type("Status"))
+}
+
+/// What there is to say when something was done and left no object behind.
+pub fn done(view: &View) -> Answer {
+    let mut done = json!(Status::success(Details::default()));
+    done["code"] = 201.into();
+    if let Value::Object(fields) = &mut done {
+        fields.remove("details");
+    }
+    view.value(StatusCode::CREATED, done, meta_type("Status"))
 }
 
 pub fn meta_type(kind: &str) -> Option<TypeRef<'static>> {
@@ -71,23 +156,38 @@ pub fn value(
     }
 }
 
+/// An object as it is stored: sent as it is, where the client wants just that.
+pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answer, Status> {
+    let plain = view.encoding == Encoding::Json && view.target.is_none() && !view.pretty;
+    if plain && resource.stored_as.is_none() {
+        let mut out = Vec::with_capacity(found.value.len() + 40);
+        stored::write_json(found, &mut out);
+        return Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), out));
+    }
+    Ok(object(StatusCode::OK, stored::decode(found, resource)?, resource, view))
+}
+
 /// An object that was just written or read.
-pub fn object(code: StatusCode, object: Value, ty: TypeRef<'_>, accepted: &Accepted) -> Answer {
-    match accepted.target.map(|target| target.kind) {
-        Some("Table") => {
-            let row = row(&object, object.get("metadata").cloned().unwrap_or_default());
-            table(vec![row], json!({"resourceVersion": object["metadata"]["resourceVersion"]}))
-        }
+pub fn object(code: StatusCode, object: Value, resource: &Resource, view: &View) -> Answer {
+    match view.form() {
+        Some("Table") => view.value(code, table_of(&object, resource, view), None),
+        _ => of_type(code, object, resource.ty(), view),
+    }
+}
+
+/// The same of an object that no row describes: what a subresource answers with.
+pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) -> Answer {
+    match view.form() {
         Some("PartialObjectMetadata") => {
             let partial = partial(object.get("metadata").cloned().unwrap_or_default());
-            value(code, partial, meta_type("PartialObjectMetadata"), accepted.encoding)
+            view.value(code, partial, meta_type("PartialObjectMetadata"))
         }
-        _ => value(code, object, Some(ty), accepted.encoding),
+        _ => view.value(code, object, Some(ty)),
     }
 }
 
 /// A list, spliced together from the stored bytes where that can be.
-pub fn list(page: &Page, resource: &Resource, accepted: &Accepted) -> Result<Answer, Status> {
+pub fn list(page: &Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
     if !page.next.is_empty() {
         metadata["continue"] = page.next.clone().into();
@@ -96,16 +196,12 @@ pub fn list(page: &Page, resource: &Resource, accepted: &Accepted) -> Result<Ans
         metadata["remainingItemCount"] = remaining.into();
     }
     let trees = || page.objects.iter().map(|stored| stored::decode(stored, resource));
-    match accepted.target.map(|target| target.kind) {
+    match view.form() {
         Some("Table") => {
-            let rows: Result<Vec<_>, Status> = trees()
-                .map(|object| {
-                    object.map(|object| {
-                        row(&object, object.get("metadata").cloned().unwrap_or_default())
-                    })
-                })
-                .collect();
-            Ok(table(rows?, metadata))
+            let now = Timestamp::now();
+            let rows: Result<Vec<_>, Status> =
+                trees().map(|object| Ok(row(&object?, resource, view, now))).collect();
+            Ok(view.value(StatusCode::OK, table(rows?, metadata, resource), None))
         }
         Some("PartialObjectMetadataList") => {
             let items: Result<Vec<Value>, Status> = trees()
@@ -115,25 +211,19 @@ pub fn list(page: &Page, resource: &Resource, accepted: &Accepted) -> Result<Ans
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata, "items": items?,
             });
-            Ok(value(
-                StatusCode::OK,
-                list,
-                meta_type("PartialObjectMetadataList"),
-                accepted.encoding,
-            ))
+            Ok(view.value(StatusCode::OK, list, meta_type("PartialObjectMetadataList")))
         }
-        _ if accepted.encoding == Encoding::Json && resource.stored_as.is_none() => Ok(bytes(
-            StatusCode::OK,
-            Encoding::Json.media_type(),
-            spliced(page, resource, &metadata),
-        )),
+        _ if view.encoding == Encoding::Json && resource.stored_as.is_none() && !view.pretty => {
+            let body = spliced(page, resource, &metadata);
+            Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), body))
+        }
         _ => {
             let items: Result<Vec<Value>, Status> = trees().collect();
             let list = json!({
                 "kind": resource.list_kind, "apiVersion": resource.api_version(),
                 "metadata": metadata, "items": items?,
             });
-            Ok(value(StatusCode::OK, list, resource.list_ty(), accepted.encoding))
+            Ok(view.value(StatusCode::OK, list, resource.list_ty()))
         }
     }
 }
@@ -159,32 +249,28 @@ pub fn partial(metadata: Value) -> Value {
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
 }
 
-/// Name and age: what every kind has. A kind's own columns come with its rules.
-pub fn row(object: &Value, metadata: Value) -> TableRow<Value> {
-    let meta = &object["metadata"];
-    let name = meta["name"].as_str().unwrap_or_default();
-    let created =
-        meta["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    let age = created.map_or_else(
-        || "<unknown>".to_owned(),
-        |created| Duration::from_secs(Timestamp::now().as_second() - created.as_second()).human(),
-    );
-    TableRow {
-        cells: vec![name.into(), age.into()],
-        conditions: Vec::new(),
-        object: Some(partial(metadata)),
-    }
+/// A table of one object.
+pub fn table_of(object: &Value, resource: &Resource, view: &View) -> Value {
+    let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
+    table(vec![row(object, resource, view, Timestamp::now())], metadata, resource)
 }
 
-pub fn columns() -> Vec<TableColumnDefinition> {
-    vec![
-        TableColumnDefinition::new("Name", "string", "name", 0, "The name of the object."),
-        TableColumnDefinition::new("Age", "string", "", 0, "How long ago the object was created."),
-    ]
-}
-
-fn table(rows: Vec<TableRow<Value>>, metadata: Value) -> Answer {
-    let mut table = json!(Table::new("v1", Default::default(), columns(), rows));
+fn table(rows: Vec<TableRow<Value>>, metadata: Value, resource: &Resource) -> Value {
+    let columns = resource.rules.columns.iter().map(|column| column.definition()).collect();
+    let mut table = json!(Table::new("v1", Default::default(), columns, rows));
     table["metadata"] = metadata;
-    value(StatusCode::OK, table, None, Encoding::Json)
+    table
+}
+
+fn row(object: &Value, resource: &Resource, view: &View, now: Timestamp) -> TableRow<Value> {
+    // An object that has no typed form is still listed: by name, its other cells empty.
+    let Row { mut cells, conditions } = (resource.rules.row)(object, now)
+        .unwrap_or_else(|_| vec![object["metadata"]["name"].clone()].into());
+    cells.resize(resource.rules.columns.len(), Value::Null);
+    let object = match view.include {
+        IncludeObject::None => None,
+        IncludeObject::Metadata => Some(partial(object["metadata"].clone())),
+        IncludeObject::Object => Some(object.clone()),
+    };
+    TableRow { cells, conditions, object }
 }

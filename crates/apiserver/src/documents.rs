@@ -1,19 +1,24 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
+use crate::health;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use api::codec::object::Encoding;
 use api::content;
+use api::discovery;
 use api::openapi::{proto, v2, v3};
 use api::status::Status;
-use api::{discovery, kinds};
 use bytes::Bytes;
-use http::{StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
-pub fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
+pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
+    if !matches!(received.method, Method::GET | Method::HEAD) {
+        return Err(missing());
+    }
     let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts[..] {
         ["api"] => discover(received, true, json!(discovery::versions(&host(received))))?,
@@ -28,28 +33,35 @@ pub fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
             None => return Err(missing()),
         },
         ["version"] => json_text(&version()),
-        ["healthz" | "livez"] => text("ok"),
-        ["readyz"] if api.is_stopping() => {
-            return Ok(answer::bytes(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "text/plain",
-                "shutting down",
-            ));
+        [endpoint @ ("healthz" | "livez" | "readyz")] => {
+            health::serve(api, endpoint, None, received).await?
         }
-        ["readyz"] => text("ok"),
+        [endpoint @ ("healthz" | "livez" | "readyz"), check] => {
+            health::serve(api, endpoint, Some(check), received).await?
+        }
+        ["metrics"] => {
+            let media = "text/plain; version=0.0.4; charset=utf-8";
+            answer::bytes(StatusCode::OK, media, api.metrics().page(api).await)
+        }
         ["openapi", "v2"] if proto::is_asked_for(received.header(header::ACCEPT)) => {
-            let body = cached("v2.pb", || proto::encode(&v2::document()));
-            answer::bytes(StatusCode::OK, proto::MEDIA_TYPE, body)
+            let document = cached("v2.pb", || proto::encode(&v2::document()));
+            tagged(document, proto::MEDIA_TYPE, received)
         }
-        ["openapi", "v2"] => json_text_of(cached("v2", || v2::document().to_string().into_bytes())),
-        ["openapi", "v3"] => json_text(&openapi_index()),
-        ["openapi", "v3", ref path @ ..] => openapi(&path.join("/"))?,
+        ["openapi", "v2"] => {
+            let document = cached("v2", || v2::document().to_string().into_bytes());
+            tagged(document, JSON, received)
+        }
+        ["openapi", "v3"] => {
+            let document = cached("v3", || openapi_index().to_string().into_bytes());
+            tagged(document, JSON, received)
+        }
+        ["openapi", "v3", ref path @ ..] => openapi(&path.join("/"), received)?,
         _ => return Err(missing()),
     };
     Ok(found)
 }
 
-fn missing() -> Status {
+pub fn missing() -> Status {
     let mut status = Status::not_found(Default::default(), "");
     status.message = "the server could not find the requested resource".into();
     status
@@ -85,16 +97,39 @@ fn plain(received: &Received, value: Value) -> Result<Answer, Status> {
     Ok(answer::value(StatusCode::OK, value, ty, accepted.encoding))
 }
 
-fn text(body: &'static str) -> Answer {
-    answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", body)
-}
-
 fn json_text(value: &Value) -> Answer {
-    json_text_of(value.to_string().into())
+    answer::bytes(StatusCode::OK, JSON, value.to_string())
 }
 
-fn json_text_of(text: Bytes) -> Answer {
-    answer::bytes(StatusCode::OK, "application/json", text)
+const JSON: &str = "application/json";
+
+/// A document that a client may have already: it says which one it has.
+fn tagged(document: Document, media: &'static str, received: &Received) -> Answer {
+    let Document { bytes, hash } = document;
+    let tag = format!("\"{hash}\"");
+    let known = received.header(header::IF_NONE_MATCH).split(',').any(|known| known.trim() == tag);
+    let mut answer = match known {
+        true => answer::bytes(StatusCode::NOT_MODIFIED, media, Bytes::new()),
+        false => answer::bytes(StatusCode::OK, media, bytes),
+    };
+    let headers = answer.headers_mut();
+    if let Ok(tag) = tag.parse() {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    // The address names the content, so what is there never changes.
+    if received.query.contains(&format!("hash={hash}")) {
+        let forever = HeaderValue::from_static("public, immutable");
+        headers.insert(header::CACHE_CONTROL, forever);
+    }
+    answer
+}
+
+/// A document and what it is known by.
+#[derive(Clone)]
+struct Document {
+    bytes: Bytes,
+    hash: String,
 }
 
 fn version() -> Value {
@@ -116,26 +151,36 @@ fn goarch() -> &'static str {
 }
 
 /// A document is made once, when it is first asked for.
-fn cached(name: &str, make: impl FnOnce() -> Vec<u8>) -> Bytes {
-    static DOCUMENTS: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
-    let mut documents = DOCUMENTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    documents.entry(name.to_owned()).or_insert_with(|| make().into()).clone()
+fn cached(name: &str, make: impl FnOnce() -> Vec<u8>) -> Document {
+    static DOCUMENTS: LazyLock<Mutex<HashMap<String, Document>>> = LazyLock::new(Mutex::default);
+    let lock = || DOCUMENTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(known) = lock().get(name) {
+        return known.clone();
+    }
+    let bytes = Bytes::from(make());
+    let hash = Sha256::digest(&bytes)[..16].iter().map(|byte| format!("{byte:02X}")).collect();
+    lock().entry(name.to_owned()).or_insert(Document { bytes, hash }).clone()
 }
 
+/// Every document by its path, each with its hash in the address.
 fn openapi_index() -> Value {
     let paths: Map<String, Value> = v3::index()
         .into_iter()
-        .map(|(path, _, _)| {
-            let url = format!("/openapi/v3/{path}?hash={}", api::VERSION);
+        .map(|(path, group, version)| {
+            let hash = document(&path, group, version).hash;
+            let url = format!("/openapi/v3/{path}?hash={hash}");
             (path, json!({ "serverRelativeURL": url }))
         })
         .collect();
     json!({ "paths": paths })
 }
 
-fn openapi(path: &str) -> Result<Answer, Status> {
+fn document(path: &str, group: &str, version: &str) -> Document {
+    cached(path, || v3::document(group, version).to_string().into_bytes())
+}
+
+fn openapi(path: &str, received: &Received) -> Result<Answer, Status> {
     let found = v3::index().into_iter().find(|(known, _, _)| known == path);
     let (path, group, version) = found.ok_or_else(missing)?;
-    debug_assert!(kinds::groups().iter().any(|(known, _)| *known == group));
-    Ok(json_text_of(cached(&path, || v3::document(group, version).to_string().into_bytes())))
+    Ok(tagged(document(&path, group, version), JSON, received))
 }

@@ -18,18 +18,29 @@
 //! **It may not know** schedulers, controllers or nodes. It alone knows the store.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod answer;
+mod authn;
 mod bootstrap;
 mod documents;
+mod gzip;
+mod health;
+mod in_flight;
+mod keeping;
 pub mod listen;
+mod metrics;
+mod objects;
 pub mod pki;
+mod proxy;
 mod request;
 mod resources;
 mod selection;
 mod serve;
 mod stored;
+pub mod tls;
 mod verbs;
 
+pub use authn::User;
 pub use bootstrap::bootstrap;
-pub use resources::ApiServer;
+pub use resources::{ApiServer, Options};
 pub use serve::serve;

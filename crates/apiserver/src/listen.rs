@@ -1,4 +1,5 @@
 //! HTTPS: HTTP/1.1 and HTTP/2 on one port, client certificates required.
+use crate::authn;
 use crate::resources::ApiServer;
 use crate::serve::serve;
 use hyper::service::service_fn;
@@ -43,9 +44,11 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
                 Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
             };
+            let certificates = stream.get_ref().1.peer_certificates();
+            let user = certificates.and_then(<[_]>::first).and_then(authn::user_of).map(Arc::new);
             let service = service_fn(move |request| {
-                let api = api.clone();
-                async move { Ok::<_, Infallible>(serve(api, request).await) }
+                let (api, user) = (api.clone(), user.clone());
+                async move { Ok::<_, Infallible>(serve(api, user, request).await) }
             });
             let server = auto::Builder::new(TokioExecutor::new());
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);

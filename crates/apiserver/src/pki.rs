@@ -2,19 +2,15 @@
 //!
 //! Keys are ECDSA and readable by their owner only. The server trusts client certificates of this
 //! CA and nothing else.
+use crate::tls::Pair;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType,
 };
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -22,15 +18,11 @@ pub enum Error {
     Make(#[from] rcgen::Error),
     #[error("failed to write {path}")]
     Write { path: String, source: std::io::Error },
-    #[error("failed to read {path}; delete the folder to have the certificates made anew")]
-    Read { path: String, source: rustls::pki_types::pem::Error },
-    #[error("failed to set up TLS: {0}")]
-    Tls(String),
 }
 
 /// The files of the PKI in a folder; upstream's names.
 pub struct Pki {
-    folder: std::path::PathBuf,
+    folder: PathBuf,
 }
 
 const CA: &str = "ca.crt";
@@ -65,12 +57,18 @@ impl Pki {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue(params, &ca, "apiserver")?;
 
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, "kubernetes-admin");
-        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        // Last, so that its presence says that all is there.
-        self.issue(params, &ca, "admin")
+        // The administrator's last: its presence says that all is there.
+        for (file, name) in [
+            ("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
+            ("admin", "kubernetes-admin"),
+        ] {
+            let mut params = CertificateParams::new(Vec::new())?;
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            self.issue(params, &ca, file)?;
+        }
+        Ok(())
     }
 
     fn issue(
@@ -91,32 +89,14 @@ impl Pki {
             .map_err(|source| Error::Write { path: path.display().to_string(), source })
     }
 
-    pub fn server_config(&self) -> Result<Arc<ServerConfig>, Error> {
-        let tls = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate(CA)?).map_err(|e| tls(&e))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                .build()
-                .map_err(|e| tls(&e))?;
-        let path = self.folder.join("apiserver.key");
-        let key = PrivateKeyDer::from_pem_file(&path)
-            .map_err(|source| Error::Read { path: path.display().to_string(), source })?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|e| tls(&e))?
-            .with_client_cert_verifier(clients)
-            .with_single_cert(vec![self.certificate("apiserver.crt")?], key)
-            .map_err(|e| tls(&e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+    pub fn ca(&self) -> PathBuf {
+        self.folder.join(CA)
     }
 
-    fn certificate(&self, name: &str) -> Result<CertificateDer<'static>, Error> {
-        let path = self.folder.join(name);
-        CertificateDer::from_pem_file(&path)
-            .map_err(|source| Error::Read { path: path.display().to_string(), source })
+    /// A certificate of this PKI and its key: `apiserver`, `apiserver-kubelet-client`, `admin`.
+    pub fn pair(&self, name: &str) -> Pair {
+        let file = |extension: &str| self.folder.join(format!("{name}.{extension}"));
+        Pair { certificate: file("crt"), key: file("key") }
     }
 
     /// A kubeconfig for the administrator, with everything in it.

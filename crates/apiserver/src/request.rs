@@ -16,6 +16,8 @@ pub struct Call {
     pub namespace: String,
     /// Empty for a collection.
     pub name: String,
+    /// What follows the subresource: only what is proxied has a path there.
+    pub rest: String,
     pub query: Query,
 }
 
@@ -34,6 +36,10 @@ impl Query {
 
     pub fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 
     /// Go's conversion of a query to a boolean: anything but these is true.
@@ -95,18 +101,20 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status>
     };
     // A namespace's own subresources are not resources in it.
     let (namespace, rest) = match rest {
-        ["namespaces", _, "status" | "finalize", ..] | ["namespaces"] | ["namespaces", _] => {
-            ("", rest)
-        }
+        ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => ("", rest),
         ["namespaces", namespace, rest @ ..] => (*namespace, rest),
         rest => ("", rest),
     };
-    let (plural, name, subresource) = match rest {
-        [plural] => (*plural, "", ""),
-        [plural, name] => (*plural, *name, ""),
-        [plural, name, subresource, ..] => (*plural, *name, *subresource),
-        [] => return Ok(Target::Document),
+    let (plural, name, subresource, rest) = match rest {
+        [plural] => (*plural, "", "", &[][..]),
+        [plural, name] => (*plural, *name, "", &[][..]),
+        [plural, name, "proxy", rest @ ..] => (*plural, *name, "proxy", rest),
+        [plural, name, subresource] => (*plural, *name, *subresource, &[][..]),
+        _ => return Ok(Target::Document),
     };
+    // A page may tell a folder from a file by its slash.
+    let slash = if path.ends_with('/') && !rest.is_empty() { "/" } else { "" };
+    let rest = format!("{}{slash}", rest.join("/"));
     let Some(resource) = kinds::find(group, version, plural) else { return Ok(Target::Document) };
     let subresource = match subresource {
         "" => None,
@@ -144,6 +152,7 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status>
         subresource,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        rest,
         query,
     }))
 }

@@ -1,8 +1,14 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::in_flight::InFlight;
+use crate::keeping::EventLeases;
+use crate::metrics::Metrics;
+use crate::tls;
 use api::kinds::Resource;
 use api::status::Status;
+use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use store::cache::{CacheOptions, WatchCache};
 use store::{KeyRange, Store};
 use tokio::sync::{Mutex, OnceCell, watch};
@@ -13,8 +19,41 @@ pub struct ApiServer {
     shared: Arc<Shared>,
 }
 
+/// What a server is made of.
+pub struct Options {
+    pub store: Store,
+    /// How the server proves itself to kubelets, and they to it.
+    pub kubelet_tls: Arc<ClientConfig>,
+    /// How long events are kept.
+    pub event_ttl: Duration,
+    /// How many requests that only read, and that write, may be under way at once; 0: no limit.
+    pub max_reads: usize,
+    pub max_writes: usize,
+    /// How long a request may take that is no watch or stream.
+    pub request_timeout: Duration,
+}
+
+impl Options {
+    /// Upstream's defaults.
+    pub fn new(store: Store) -> Result<Options, tls::Error> {
+        Ok(Options {
+            store,
+            kubelet_tls: tls::kubelet(None, None)?,
+            event_ttl: Duration::from_secs(60 * 60),
+            max_reads: 400,
+            max_writes: 200,
+            request_timeout: Duration::from_secs(60),
+        })
+    }
+}
+
 struct Shared {
     store: Store,
+    event_leases: EventLeases,
+    kubelet_tls: Arc<ClientConfig>,
+    in_flight: InFlight,
+    metrics: Metrics,
+    request_timeout: Duration,
     /// By storage prefix: two versions of a resource share one.
     caches: Mutex<HashMap<&'static str, Arc<OnceCell<WatchCache>>>>,
     /// True once the server is told to stop: readiness falls, watches end.
@@ -22,13 +61,48 @@ struct Shared {
 }
 
 impl ApiServer {
-    pub fn new(store: Store) -> Self {
-        let stopping = watch::Sender::new(false);
-        ApiServer { shared: Arc::new(Shared { store, caches: Mutex::default(), stopping }) }
+    pub fn new(options: Options) -> Self {
+        let shared = Shared {
+            store: options.store,
+            event_leases: EventLeases::new(options.event_ttl),
+            kubelet_tls: options.kubelet_tls,
+            in_flight: InFlight::new(options.max_reads, options.max_writes),
+            metrics: Metrics::default(),
+            request_timeout: options.request_timeout,
+            caches: Mutex::default(),
+            stopping: watch::Sender::new(false),
+        };
+        ApiServer { shared: Arc::new(shared) }
+    }
+
+    pub fn in_flight(&self) -> &InFlight {
+        &self.shared.in_flight
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    pub fn request_timeout(&self) -> Duration {
+        self.shared.request_timeout
+    }
+
+    /// The caches that have been asked for, by storage prefix.
+    pub async fn caches(&self) -> Vec<(&'static str, WatchCache)> {
+        let caches = self.shared.caches.lock().await;
+        caches.iter().filter_map(|(name, cell)| Some((*name, cell.get()?.clone()))).collect()
+    }
+
+    pub fn kubelet_tls(&self) -> Arc<ClientConfig> {
+        self.shared.kubelet_tls.clone()
     }
 
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    pub fn event_leases(&self) -> &EventLeases {
+        &self.shared.event_leases
     }
 
     /// The resource's cache, started when it is first asked for: an idle resource costs nothing.

@@ -73,8 +73,11 @@ impl Selection {
         Ok(Selection { labels, fields })
     }
 
-    /// The same, of one object.
+    /// The same, of one object if it has a name.
     pub fn named(self, name: &str) -> Selection {
+        if name.is_empty() {
+            return self;
+        }
         let term = format!("metadata.name={}", field::escape_value(name));
         let fields = match (self.fields.is_everything(), self.fields.to_string()) {
             (true, _) => term,

@@ -1,21 +1,26 @@
 //! One request, start to finish.
 use crate::answer::{self, Answer};
-use crate::request::{self, Target};
+use crate::authn::{self, User};
+use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
-use crate::{documents, verbs};
+use crate::verbs::{self, Context};
+use crate::{documents, gzip, metrics, proxy};
 use api::codec::object::Encoding;
-use api::content::{self, Accepted};
+use api::content::{self, PatchType};
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// What one request may carry: upstream's limit.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// A request whose body has been read.
 pub struct Received {
+    pub user: Arc<User>,
     pub method: Method,
     pub path: String,
     pub query: String,
@@ -29,30 +34,73 @@ impl Received {
     }
 }
 
-/// Serves a request; a failure becomes a `Status` in the encoding the client reads.
-pub async fn serve(api: ApiServer, request: Request<Incoming>) -> Answer {
-    let accept =
-        request.headers().get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
-    let fallback =
-        content::negotiate(accept, &content::PLAIN).map_or(Encoding::Json, |a| a.encoding);
-    match serve_request(&api, request).await {
+/// Serves a request; a failure becomes a `Status` in the encoding the client reads. `user` is who
+/// the connection belongs to, if it proved that.
+pub async fn serve(api: ApiServer, user: Option<Arc<User>>, request: Request<Incoming>) -> Answer {
+    let headers = request.headers();
+    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
+        .map_or(Encoding::Json, |accepted| accepted.encoding);
+    let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
+    let answer = match serve_request(&api, user.as_ref(), request).await {
         Ok(answer) => answer,
         Err(status) => answer::failure(&status, fallback),
+    };
+    if takes_gzip { gzip::compress(answer).await } else { answer }
+}
+
+async fn serve_request(
+    api: &ApiServer,
+    user: Option<&Arc<User>>,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    let user = authn::identify(user)?;
+    let uri = request.uri();
+    let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default())?;
+    let call = match target {
+        Target::Document => return documents::serve(api, &receive(user, request).await?).await,
+        Target::Call(call) => call,
+    };
+    let is_apply = request.headers().get(header::CONTENT_TYPE).is_some_and(|media| {
+        media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
+    });
+    let begun = Instant::now();
+    let outcome = answer_call(api, &call, user, request).await;
+    let code = match &outcome {
+        Ok(answer) => answer.status().as_u16(),
+        Err(status) => u16::try_from(status.code).unwrap_or(500),
+    };
+    api.metrics().answered(&call, is_apply, code, begun.elapsed());
+    outcome
+}
+
+/// A request on a resource, within its limits.
+async fn answer_call(
+    api: &ApiServer,
+    call: &Call,
+    user: Arc<User>,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    if proxy::handles(call) {
+        return proxy::run(api, call, request).await;
+    }
+    let run = async {
+        let received = receive(user, request).await?;
+        let context = Context { api, call, received: &received };
+        let (answer, warnings) = verbs::run(context).await?;
+        Ok(with_warnings(answer, &warnings))
+    };
+    if metrics::is_long(call) {
+        return run.await;
+    }
+    let _seat = api.in_flight().seat(call.verb)?;
+    match tokio::time::timeout(api.request_timeout(), run).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),
     }
 }
 
-async fn serve_request(api: &ApiServer, request: Request<Incoming>) -> Result<Answer, Status> {
-    let received = receive(request).await?;
-    match request::parse(&received.method, &received.path, &received.query)? {
-        Target::Document => documents::serve(api, &received),
-        Target::Call(call) => {
-            let (answer, warnings) = verbs::run(api, &call, &received).await?;
-            Ok(with_warnings(answer, &warnings))
-        }
-    }
-}
-
-async fn receive(request: Request<Incoming>) -> Result<Received, Status> {
+async fn receive(user: Arc<User>, request: Request<Incoming>) -> Result<Received, Status> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
@@ -62,6 +110,7 @@ async fn receive(request: Request<Incoming>) -> Result<Received, Status> {
         }
     })?;
     Ok(Received {
+        user,
         method: head.method,
         path: head.uri.path().to_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
@@ -79,9 +128,4 @@ fn with_warnings(mut answer: Answer, warnings: &[String]) -> Answer {
         }
     }
     answer
-}
-
-/// The encoding and form the client wants of an object or list.
-pub fn accepted(received: &Received) -> Result<Accepted, Status> {
-    content::negotiate(received.header(header::ACCEPT), &content::OBJECTS)
 }

@@ -43,7 +43,6 @@ generic! {
     core::Endpoints,
     core::Event,
     core::LimitRange,
-    core::Namespace,
     core::Node,
     core::PersistentVolumeClaim,
     core::PersistentVolume,

@@ -22,6 +22,7 @@
 pub mod defaults;
 mod generic;
 pub mod metadata;
+mod namespace;
 mod table;
 
 pub use metadata::NameRule;
@@ -187,7 +188,7 @@ pub mod prepare {
         if strategy.separate_status {
             put(object, "status", None);
         }
-        if strategy.counts_generations {
+        if strategy.counts_generations && object.get("spec").is_some() {
             object["metadata"]["generation"] = 1.into();
         }
     }
@@ -205,8 +206,8 @@ pub mod prepare {
                 put(&mut new["metadata"], "managedFields", managed.as_ref());
             }
         }
-        if strategy.counts_generations && changed(new, old) {
-            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        if strategy.counts_generations && generation > 0 && changed(new, old) {
             new["metadata"]["generation"] = (generation + 1).into();
         }
     }

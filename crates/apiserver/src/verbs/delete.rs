@@ -1,16 +1,17 @@
 //! delete: at once, or by marking the object and letting its finalizers have their say.
-use super::change::is_gone;
-use super::object::{metadata, text};
+use super::Context;
+use super::object::{is_gone, metadata, text};
 use super::read::{current, page};
-use crate::answer::{self, Answer};
-use crate::request::Call;
+use crate::admission::{self, Attributes, Operation};
+use crate::answer::{self, Answer, View};
 use crate::resources::{ApiServer, status_of};
 use crate::selection::Selection;
-use crate::serve::{Received, accepted};
 use crate::stored;
 use api::codec::object::{self as codec, Encoding};
+use api::field;
+use api::group::GroupKind;
 use api::kinds::Resource;
-use api::status::{Details, OPTIMISTIC_LOCK, Status};
+use api::status::{Details, Status};
 use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,27 +19,24 @@ use std::sync::Arc;
 use store::{KeyValue, Outcome, WriteOptions};
 
 /// What the client says about a deletion, in its body or its query.
-#[derive(Debug, Default)]
-struct Options {
-    grace: Option<i64>,
-    propagation: String,
-    uid: String,
-    resource_version: String,
-    dry_run: bool,
+#[derive(Debug, Default, Clone)]
+pub struct Options {
+    pub grace: Option<i64>,
+    pub propagation: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub dry_run: bool,
 }
 
-/// A deletion meets other writers so often before it gives up.
-const TRIES: usize = 10;
-
-pub async fn delete(api: &ApiServer, call: &Call, received: &Received) -> Result<Answer, Status> {
-    let accepted = accepted(received)?;
-    let options = options(call, received)?;
-    let (object, gone) = remove(api, call.resource, &call.namespace, &call.name, &options).await?;
+pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
+    let call = context.call;
+    let view = View::of(context)?;
+    let options = options(context)?;
+    let (object, gone) = remove(context, &call.namespace, &call.name, &options).await?;
     if !gone || call.resource.returns_deleted {
-        return Ok(answer::object(StatusCode::OK, object, call.resource.ty(), &accepted));
+        return Ok(answer::object(StatusCode::OK, object, call.resource, &view));
     }
-    let status = success(call.resource, &call.name, &object);
-    Ok(answer::value(StatusCode::OK, json!(status), answer::meta_type("Status"), accepted.encoding))
+    Ok(answer::status(StatusCode::OK, &success(call.resource, &call.name, &object), &view))
 }
 
 fn success(resource: &Resource, name: &str, object: &Value) -> Status {
@@ -51,26 +49,24 @@ fn success(resource: &Resource, name: &str, object: &Value) -> Status {
     })
 }
 
-pub async fn delete_collection(
-    api: &ApiServer,
-    call: &Call,
-    received: &Received,
-) -> Result<Answer, Status> {
-    let accepted = accepted(received)?;
-    let options = options(call, received)?;
+pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
+    let (api, call) = (context.api, context.call);
+    let view = View::of(context)?;
+    let options = options(context)?;
     let selection = Selection::parse(&call.query, call.resource)?;
     let found = page(api, call, &selection).await?;
     for stored in &found.objects {
         let meta = stored::meta(stored);
-        match remove(api, call.resource, &meta.namespace, &meta.name, &options).await {
+        match remove(context, &meta.namespace, &meta.name, &options).await {
             Err(status) if !status.is_not_found() => return Err(status),
             _ => {}
         }
     }
-    answer::list(&found, call.resource, &accepted)
+    answer::list(&found, call.resource, &view)
 }
 
-fn options(call: &Call, received: &Received) -> Result<Options, Status> {
+fn options(context: Context<'_>) -> Result<Options, Status> {
+    let (call, received) = (context.call, context.received);
     let mut body = Value::Null;
     if !received.body.is_empty() {
         let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
@@ -78,55 +74,106 @@ fn options(call: &Call, received: &Received) -> Result<Options, Status> {
             let decoded = codec::decode(&received.body, encoding, ty);
             body = decoded.map_err(|e| Status::bad_request(e.to_string()))?.value;
         }
-    }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let propagation = match body["propagationPolicy"].as_str() {
-        Some(policy) => policy.to_owned(),
-        None if body["orphanDependents"] == true || call.query.flag("orphanDependents") => {
-            "Orphan".into()
+    } else {
+        for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents"] {
+            if call.query.has(name) {
+                body[name] = match name {
+                    "gracePeriodSeconds" => call.query.number(name)?.into(),
+                    "orphanDependents" => call.query.flag(name).into(),
+                    _ => call.query.get(name).into(),
+                };
+            }
         }
-        None => call.query.get("propagationPolicy").to_owned(),
+    }
+    let mut options = read_options(&body)?;
+    options.dry_run |= call.query.dry_run()?;
+    Ok(options)
+}
+
+/// Reads `DeleteOptions`.
+pub fn read_options(body: &Value) -> Result<Options, Status> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let orphan = body["orphanDependents"].as_bool();
+    let policy = body["propagationPolicy"].as_str();
+    let path = field::Path::new("propagationPolicy");
+    let mut errors = field::ErrorList::new();
+    if let (Some(policy), Some(_)) = (policy, orphan) {
+        let text = "orphanDependents and deletionPropagation cannot be both set";
+        errors.push(field::Error::invalid(&path, policy, text));
+    }
+    if let Some(other) = policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan")) {
+        let known = ["Background", "Foreground", "Orphan"];
+        errors.push(field::Error::not_supported(&path, other, known));
+    }
+    let dry_run: Vec<&str> =
+        body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if dry_run.iter().any(|word| *word != "All") {
+        let path = field::Path::new("dryRun");
+        errors.push(field::Error::not_supported(&path, field::BadValue::json(&dry_run), ["All"]));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid(GroupKind::new("meta.k8s.io", "DeleteOptions"), "", &errors));
+    }
+    let propagation = match (policy, orphan) {
+        (Some(policy), _) => policy,
+        (None, Some(true)) => "Orphan",
+        (None, Some(false)) => "Background",
+        (None, None) => "",
     };
     Ok(Options {
-        grace: body["gracePeriodSeconds"].as_i64().or(call.query.number("gracePeriodSeconds")?),
-        propagation,
+        // A negative time is the shortest there is.
+        grace: body["gracePeriodSeconds"].as_i64().map(|grace| if grace < 0 { 1 } else { grace }),
+        propagation: propagation.to_owned(),
         uid: text(&body["preconditions"]["uid"]),
         resource_version: text(&body["preconditions"]["resourceVersion"]),
-        dry_run: call.query.dry_run()?
-            || body["dryRun"].as_array().is_some_and(|all| !all.is_empty()),
+        dry_run: !dry_run.is_empty(),
     })
 }
 
 /// Deletes an object, or marks it. Returns its last state, and whether it is gone.
-async fn remove(
-    api: &ApiServer,
-    resource: &Resource,
+pub async fn remove(
+    context: Context<'_>,
     namespace: &str,
     name: &str,
     options: &Options,
 ) -> Result<(Value, bool), Status> {
-    for _ in 0..TRIES {
-        let old = current(api, resource, namespace, name).await?;
-        if let Some(done) = try_remove(api, resource, &old, options).await? {
-            return Ok(done);
+    let resource = context.call.resource;
+    let mut old = current(context.api, resource, namespace, name).await?;
+    loop {
+        let object = stored::decode(&old, resource)?;
+        let operation = Operation::Delete;
+        let attributes = || Attributes { context, operation, object: None, old: Some(&object) };
+        admission::admit(attributes()).await?;
+        check_preconditions(&object, resource, options)?;
+        admission::validate(attributes()).await?;
+        match try_remove(context.api, resource, &old, object, options).await? {
+            Attempt::Done(object, gone) => return Ok((object, gone)),
+            Attempt::Beaten(Some(newer)) => old = newer,
+            Attempt::Beaten(None) => {
+                return Err(Status::not_found(resource.group_resource(), name));
+            }
         }
     }
-    Err(Status::conflict(resource.group_resource(), name, OPTIMISTIC_LOCK))
 }
 
-/// `None`: somebody else was faster.
+enum Attempt {
+    /// The last state, and whether it is gone.
+    Done(Value, bool),
+    /// Somebody else was faster: this is what there is now.
+    Beaten(Option<Arc<KeyValue>>),
+}
+
 async fn try_remove(
     api: &ApiServer,
     resource: &Resource,
-    stored_old: &Arc<KeyValue>,
+    stored_old: &KeyValue,
+    old: Value,
     options: &Options,
-) -> Result<Option<(Value, bool)>, Status> {
-    let old = stored::decode(stored_old, resource)?;
-    check_preconditions(&old, resource, options)?;
+) -> Result<Attempt, Status> {
     let marked = mark(old.clone(), resource, options, Timestamp::now());
     let gone = is_gone(&marked, resource);
     if options.dry_run || marked == old && !gone {
-        return Ok(Some((marked, gone)));
+        return Ok(Attempt::Done(marked, gone));
     }
     let key = stored_old.key.clone();
     let revision = stored_old.mod_revision;
@@ -140,26 +187,32 @@ async fn try_remove(
         Ok(Outcome::Applied(event)) => {
             let mut object = if gone { old } else { marked };
             stored::put_resource_version(&mut object, event.revision());
-            Ok(Some((object, gone)))
+            Ok(Attempt::Done(object, gone))
         }
-        Ok(Outcome::Conflict(_)) => Ok(None),
+        Ok(Outcome::Conflict(newer)) => Ok(Attempt::Beaten(newer)),
         Err(error) => Err(status_of(error, resource)),
     }
 }
 
-fn check_preconditions(old: &Value, resource: &Resource, options: &Options) -> Result<(), Status> {
-    let failed = |what: &str, wanted: &str, found: &str| {
+pub fn check_preconditions(
+    old: &Value,
+    resource: &Resource,
+    options: &Options,
+) -> Result<(), Status> {
+    let failed = |what: &str, wanted: &str, found: &str, hint: &str| {
         let cause = format!(
-            "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {hint}"
         );
-        Err(Status::conflict(resource.group_resource(), text(old, "name"), cause))
+        // Upstream names the kind here, where it names the resource elsewhere.
+        let kind = api::group::GroupResource::new(resource.group, resource.kind);
+        Err(Status::conflict(kind, text(old, "name"), cause))
     };
     if !options.uid.is_empty() && options.uid != text(old, "uid") {
-        return failed("UID", &options.uid, text(old, "uid"));
+        return failed("UID", &options.uid, text(old, "uid"), "deleted and then recreated");
     }
     let version = &options.resource_version;
     if !version.is_empty() && version != text(old, "resourceVersion") {
-        return failed("ResourceVersion", version, text(old, "resourceVersion"));
+        return failed("ResourceVersion", version, text(old, "resourceVersion"), "modified");
     }
     Ok(())
 }
@@ -170,32 +223,72 @@ fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestam
     let grace = grace(&object, resource, options);
     let fields = metadata(&mut object);
     if first_time {
-        let at = api::time::format(now.as_second() + grace);
-        fields.insert("deletionTimestamp".into(), at.into());
-        fields.insert("deletionGracePeriodSeconds".into(), grace.into());
+        put_deletion(fields, now.as_second() + grace, grace);
         if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
             fields.insert("generation".into(), (generation + 1).into());
         }
-    } else if options.grace == Some(0) {
-        fields.insert("deletionGracePeriodSeconds".into(), 0.into());
+    } else if let Some(shorter) = options.grace {
+        shorten(fields, shorter, now);
     }
-    let wanted = match options.propagation.as_str() {
-        "Orphan" => Some("orphan"),
-        "Foreground" => Some("foregroundDeletion"),
-        _ => None,
-    };
-    if let (Some(wanted), true) = (wanted, first_time) {
-        let finalizers = fields.entry("finalizers").or_insert_with(|| json!([]));
-        if let Value::Array(all) = finalizers
-            && !all.iter().any(|finalizer| finalizer == wanted)
-        {
-            all.push(wanted.into());
-        }
-    }
+    put_finalizers(fields, &options.propagation);
     if resource.kind == "Namespace" {
         object["status"]["phase"] = "Terminating".into();
     }
     object
+}
+
+type Fields = serde_json::Map<String, Value>;
+
+fn put_deletion(fields: &mut Fields, at: i64, grace: i64) {
+    fields.insert("deletionTimestamp".into(), api::time::format(at).into());
+    fields.insert("deletionGracePeriodSeconds".into(), grace.into());
+}
+
+/// An object that is already going may only go sooner.
+fn shorten(fields: &mut Fields, grace: i64, now: Timestamp) {
+    let before = fields.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    if grace >= before {
+        return;
+    }
+    let due = fields.get("deletionTimestamp").and_then(Value::as_str).unwrap_or_default();
+    let due = api::time::parse(due).map_or(now.as_second(), |(seconds, _)| seconds);
+    let sooner = due - before + grace;
+    if sooner < now.as_second() {
+        // All of its time is over; somebody still has to see that before it goes.
+        put_deletion(fields, now.as_second(), grace.min(1));
+    } else {
+        put_deletion(fields, sooner, grace);
+    }
+}
+
+/// What the garbage collector has to do first, it does through these two finalizers.
+fn put_finalizers(fields: &mut Fields, propagation: &str) {
+    let now: Vec<String> = match fields.get("finalizers") {
+        Some(Value::Array(all)) => {
+            all.iter().filter_map(|f| f.as_str().map(str::to_owned)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let has = |name: &str| now.iter().any(|finalizer| finalizer == name);
+    let (orphan, foreground) = match propagation {
+        "Orphan" => (true, false),
+        "Foreground" => (false, true),
+        "Background" => (false, false),
+        _ => (has("orphan"), has("foregroundDeletion")),
+    };
+    let ours = |name: &str| matches!(name, "orphan" | "foregroundDeletion");
+    let mut wanted: Vec<&str> =
+        now.iter().map(String::as_str).filter(|finalizer| !ours(finalizer)).collect();
+    wanted.extend(orphan.then_some("orphan"));
+    wanted.extend(foreground.then_some("foregroundDeletion"));
+    let same = has("orphan") == orphan && has("foregroundDeletion") == foreground;
+    if same {
+        return;
+    }
+    match wanted.is_empty() {
+        true => fields.remove("finalizers"),
+        false => fields.insert("finalizers".into(), json!(wanted)),
+    };
 }
 
 /// Only a pod that is on a node gets time: somebody there has to stop it.
@@ -207,5 +300,8 @@ fn grace(object: &Value, resource: &Resource, options: &Options) -> i64 {
         return 0;
     }
     let default = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-    options.grace.unwrap_or(default).max(0)
+    match options.grace.unwrap_or(default) {
+        negative if negative < 0 => 1,
+        grace => grace,
+    }
 }

@@ -1,47 +1,76 @@
 //! The verbs, each written once over every row of the registry.
-mod change;
+//!
+//! ```text
+//!  create ┐                          ┌ managed   who owns which field
+//!  update ├─► write: old, wanted ──► ┤ rules     prepare, validate (the kind's own)
+//!  patch  ┘   until nobody is faster └ store     compare and swap
+//! ```
+//! A subresource is either a part of its object, written through the same path, or a row of
+//! [`subresource`] with an answer of its own.
+mod create;
 mod delete;
+mod managed;
 mod object;
+mod paging;
+mod patch;
 mod read;
-mod scale;
+mod subresource;
+mod update;
 mod watch;
+mod write;
 
-pub use object::begin;
+pub use create::first;
+pub use object::text;
+pub use read::current;
 
 use crate::answer::Answer;
 use crate::request::Call;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use api::kinds::Verb;
+use api::rules::Part;
 use api::status::Status;
 
-/// Runs a call. Warnings go to the client beside the answer.
-pub async fn run(
-    api: &ApiServer,
-    call: &Call,
-    received: &Received,
-) -> Result<(Answer, Vec<String>), Status> {
-    if call.subresource.is_some_and(|s| s.name == "scale") {
-        return Ok((scale::run(api, call, received).await?, Vec::new()));
+/// A call on its way: what every verb needs to know.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    pub api: &'a ApiServer,
+    pub call: &'a Call,
+    pub received: &'a Received,
+}
+
+impl<'a> Context<'a> {
+    /// Which part of its object the call is about.
+    pub fn part(&self) -> Part<'a> {
+        self.call.subresource.map_or(Part::Main, |subresource| Part::Sub(subresource.name))
     }
-    let only_status =
-        call.subresource.is_none_or(|s| matches!(s.name, "status" | "finalize" | "approval"));
-    if !call.resource.is_stored() || !only_status {
-        // Questions and the other subresources have no generic behaviour; their own is to come.
-        return Err(Status::method_not_supported(
-            call.resource.group_resource(),
-            call.verb.as_str(),
-        ));
+}
+
+/// An answer, and what the client is told beside it.
+pub type Outgoing = Result<(Answer, Vec<String>), Status>;
+
+pub async fn run(context: Context<'_>) -> Outgoing {
+    let call = context.call;
+    if let Some(own) = subresource::find(call) {
+        return own(context).await;
+    }
+    if !call.resource.is_stored() {
+        return Err(unsupported(call));
     }
     let answer = match call.verb {
-        Verb::Get => read::get(api, call, received).await?,
-        Verb::List => read::list(api, call, received).await?,
-        Verb::Watch => watch::watch(api, call, received).await?,
-        Verb::Create => return change::create(api, call, received).await,
-        Verb::Update => return change::update(api, call, received).await,
-        Verb::Patch => return change::patch(api, call, received).await,
-        Verb::Delete => delete::delete(api, call, received).await?,
-        Verb::DeleteCollection => delete::delete_collection(api, call, received).await?,
+        Verb::Get => read::get(context).await?,
+        Verb::List => read::list(context).await?,
+        Verb::Watch => watch::watch(context).await?,
+        Verb::Create => return create::create(context).await,
+        Verb::Update => return update::update(context).await,
+        Verb::Patch => return patch::patch(context).await,
+        Verb::Delete => delete::delete(context).await?,
+        Verb::DeleteCollection => delete::delete_collection(context).await?,
     };
     Ok((answer, Vec::new()))
+}
+
+/// The row says that there is such a verb, but nobody does it.
+pub fn unsupported(call: &Call) -> Status {
+    Status::method_not_supported(call.resource.group_resource(), call.verb.as_str())
 }

@@ -1,12 +1,14 @@
 //! What the server itself writes into an object: identity, times, generation.
+use super::Context;
 use crate::request::Call;
 use api::codec::json::Decoded;
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::{DecodeError, FieldValidation};
-use api::field;
 use api::kinds::Resource;
 use api::names;
+use api::schema::TypeRef;
 use api::status::Status;
+use http::header;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -27,6 +29,28 @@ pub fn decode(
     check_type(&found, resource)?;
     let decoded = object::decode(body, encoding, resource.ty()).map_err(|e| unfit(resource, &e))?;
     settle(decoded, resource, validation)
+}
+
+/// Decodes a request's body as a kind that is not the resource's own.
+pub fn decode_as(
+    context: Context<'_>,
+    ty: TypeRef<'_>,
+    api_version: &str,
+    kind: &str,
+) -> Result<(Value, Vec<String>), Status> {
+    let received = context.received;
+    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
+    let unfit = |error: &DecodeError| {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        Status::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+        ))
+    };
+    let decoded = object::decode(&received.body, encoding, ty).map_err(|e| unfit(&e))?;
+    let validation = context.call.query.field_validation()?;
+    let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(&e))?;
+    TypeMeta { api_version: api_version.into(), kind: kind.into() }.write_into(&mut value);
+    Ok((value, warnings))
 }
 
 /// Applies `fieldValidation` and names the object's type.
@@ -96,8 +120,7 @@ pub fn place(object: &mut Value, call: &Call) -> Result<(), Status> {
 }
 
 /// Identity and times of an object that comes to be.
-pub fn begin(object: &mut Value, resource: &Resource, now: Timestamp) {
-    let has_spec = resource.ty().child("spec").is_some();
+pub fn begin(object: &mut Value, now: Timestamp) {
     let metadata = metadata(object);
     metadata.insert("uid".into(), uuid().into());
     metadata.insert("creationTimestamp".into(), api::time::format(now.as_second()).into());
@@ -110,68 +133,24 @@ pub fn begin(object: &mut Value, resource: &Resource, now: Timestamp) {
     ] {
         metadata.remove(field);
     }
-    if has_spec {
-        metadata.insert("generation".into(), 1.into());
-    }
-    if has_status(resource) {
-        reset_status(object, None);
-    }
-    if resource.kind == "Namespace" {
-        object["spec"] = serde_json::json!({ "finalizers": ["kubernetes"] });
-        object["status"] = serde_json::json!({ "phase": "Active" });
+}
+
+/// The name of a new object, if it is to be made up.
+pub fn name(object: &mut Value) {
+    let base = text(object, "generateName");
+    if text(object, "name").is_empty() && !base.is_empty() {
+        let name = names::generate_name(base, fastrand::u64(..));
+        metadata(object).insert("name".into(), name.into());
     }
 }
 
-pub fn has_status(resource: &Resource) -> bool {
-    resource.subresource("status").is_some()
-}
-
-/// The status is written through its own subresource only.
-pub fn reset_status(object: &mut Value, kept: Option<&Value>) {
-    if let Value::Object(fields) = object {
-        match kept {
-            Some(status) => fields.insert("status".into(), status.clone()),
-            None => fields.remove("status"),
-        };
-    }
-}
-
-/// The name of a new object: given, or made up after its `generateName`.
-pub fn name(object: &mut Value, resource: &Resource) -> Result<String, Status> {
-    let given = text(object, "name").to_owned();
-    if !given.is_empty() {
-        return check_name(given, resource);
-    }
-    let base = text(object, "generateName").to_owned();
-    if base.is_empty() {
-        let path = field::Path::new("metadata");
-        let path = path.child("name");
-        let error = field::Error::required(&path, "name or generateName is required");
-        return Err(Status::invalid(resource.group_kind(), "", &[error]));
-    }
-    let name = names::generate_name(&base, fastrand::u64(..));
-    metadata(object).insert("name".into(), name.clone().into());
-    check_name(name, resource)
-}
-
-/// The least that every name must be: one segment of a path.
-fn check_name(name: String, resource: &Resource) -> Result<String, Status> {
-    let path = field::Path::new("metadata");
-    let path = path.child("name");
-    let errors: Vec<field::Error> = names::path_segment_name(&name)
-        .into_iter()
-        .map(|fault| field::Error::invalid(&path, &*name, fault))
-        .collect();
-    if errors.is_empty() {
-        Ok(name)
-    } else {
-        Err(Status::invalid(resource.group_kind(), &name, &errors))
-    }
-}
-
-/// How many are wanted; one, where nothing is said.
-pub fn replicas(workload: &Value) -> i64 {
-    workload["spec"]["replicas"].as_i64().unwrap_or(1)
+/// An object being deleted goes with its last finalizer.
+pub fn is_gone(object: &Value, resource: &Resource) -> bool {
+    let some = |list: &Value| list.as_array().is_some_and(|all| !all.is_empty());
+    let held = some(&object["metadata"]["finalizers"])
+        || resource.kind == "Namespace" && some(&object["spec"]["finalizers"]);
+    let waiting = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
+    !text(object, "deletionTimestamp").is_empty() && !held && !waiting
 }
 
 /// A random (version 4) UUID.

@@ -1,14 +1,12 @@
 //! watch: the cache's events, as the selector sees them, until somebody stops.
-use super::read::parse_version;
-use crate::answer::{self, Answer, Body};
-use crate::request::Call;
+use super::Context;
+use super::paging::{self, parse_version};
+use crate::answer::{self, Answer, Body, View};
 use crate::resources::{ApiServer, range, status_of};
 use crate::selection::Selection;
-use crate::serve::Received;
 use crate::stored;
 use api::codec::object::Encoding;
 use api::codec::protobuf;
-use api::content::{self, Accepted};
 use api::kinds::Resource;
 use api::meta::{EventType, write_watch_event};
 use api::status::Status;
@@ -17,7 +15,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use store::KeyValue;
@@ -32,12 +30,11 @@ const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// Batches on their way to a client; one that reads slower than this waits in the cache's window.
 const IN_FLIGHT: usize = 4;
 
-pub async fn watch(api: &ApiServer, call: &Call, received: &Received) -> Result<Answer, Status> {
-    let accepted = content::negotiate_stream(received.header(header::ACCEPT), &content::OBJECTS)?;
-    let mut selection = Selection::parse(&call.query, call.resource)?;
-    if !call.name.is_empty() {
-        selection = selection.named(&call.name);
-    }
+pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
+    let (api, call) = (context.api, context.call);
+    let view = View::of_stream(context)?;
+    let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
+    paging::validate(&call.query, true)?;
     let cache = api.cache(call.resource).await?;
     let wanted = Wanted { range: range(call.resource, &call.namespace), term: None };
     let version = parse_version(call.query.get("resourceVersion"))?;
@@ -66,7 +63,7 @@ pub async fn watch(api: &ApiServer, call: &Call, received: &Received) -> Result<
         api: api.clone(),
         resource: call.resource,
         selection,
-        accepted,
+        view,
         bookmarks: call.query.flag("allowWatchBookmarks"),
         initial_end: asked_for_initial,
         events,
@@ -78,8 +75,8 @@ pub async fn watch(api: &ApiServer, call: &Call, received: &Received) -> Result<
     let body = StreamBody::new(ReceiverStream::new(receiver));
     let mut answer: Response<Body> = Response::new(body.boxed());
     *answer.status_mut() = StatusCode::OK;
-    let media = match accepted.encoding {
-        Encoding::Protobuf if accepted.target.is_none() => {
+    let media = match view.encoding {
+        Encoding::Protobuf if view.target.is_none() => {
             "application/vnd.kubernetes.protobuf;stream=watch"
         }
         _ => "application/json",
@@ -92,11 +89,11 @@ struct Stream {
     api: ApiServer,
     resource: &'static Resource,
     selection: Selection,
-    accepted: Accepted,
+    view: View,
     bookmarks: bool,
     initial_end: bool,
     events: CacheWatch,
-    sender: mpsc::Sender<Result<Frame<Bytes>, Infallible>>,
+    sender: mpsc::Sender<Result<Frame<Bytes>, io::Error>>,
 }
 
 impl Stream {
@@ -170,7 +167,7 @@ impl Stream {
     }
 
     fn object(&self, event: EventType, stored: &KeyValue, out: &mut Vec<u8>) {
-        let plain = self.accepted.target.is_none() && self.accepted.encoding == Encoding::Json;
+        let plain = self.view.target.is_none() && self.view.encoding == Encoding::Json;
         if plain && self.resource.stored_as.is_none() {
             let mut object = Vec::with_capacity(stored.value.len() + 40);
             stored::write_json(stored, &mut object);
@@ -193,17 +190,14 @@ impl Stream {
 
     /// One event in the client's encoding and form.
     fn frame(&self, event: EventType, object: Value, out: &mut Vec<u8>) {
-        let object = match self.accepted.target.map(|target| target.kind) {
+        let object = match self.view.target.map(|target| target.kind) {
             _ if event == EventType::Error => object,
             Some("PartialObjectMetadata") => answer::partial(object["metadata"].clone()),
-            Some("Table") => {
-                let row = answer::row(&object, object["metadata"].clone());
-                json!(api::meta::Table::new("v1", Default::default(), answer::columns(), vec![row]))
-            }
+            Some("Table") => answer::table_of(&object, self.resource, &self.view),
             _ => object,
         };
-        match self.accepted.encoding {
-            Encoding::Protobuf if self.accepted.target.is_none() => {
+        match self.view.encoding {
+            Encoding::Protobuf if self.view.target.is_none() => {
                 protobuf_frame(event, &object, self.resource, out);
             }
             // YAML has no frames: negotiation offers it for no watch.

@@ -1,0 +1,51 @@
+//! Nothing is created in a namespace that does not exist or is going; some never go.
+use super::{Attributes, Operation};
+use crate::objects;
+use crate::verbs::text;
+use api::kinds::{Resource, find_kind};
+use api::status::Status;
+
+const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
+
+pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    let call = attributes.context.call;
+    if is_namespace(call.resource) {
+        if attributes.operation == Operation::Delete && IMMORTAL.contains(&&*call.name) {
+            return Err(Status::forbidden(
+                call.resource.group_resource(),
+                &call.name,
+                "this namespace may not be deleted",
+            ));
+        }
+        return Ok(());
+    }
+    // A review says nothing of its namespace: that would leak whether there is one.
+    let is_review = call.resource.group == "authorization.k8s.io";
+    if attributes.operation != Operation::Create || call.namespace.is_empty() || is_review {
+        return Ok(());
+    }
+    let namespaces = find_kind("v1", "Namespace").expect("namespaces are in the registry");
+    let namespace = objects::get(attributes.context.api, namespaces, "", &call.namespace).await?;
+    if namespace["status"]["phase"] != "Terminating" {
+        return Ok(());
+    }
+    let name = match (&*call.name, attributes.object.as_deref()) {
+        ("", Some(object)) => text(object, "name").to_owned(),
+        (name, _) => name.to_owned(),
+    };
+    let place = &call.namespace;
+    Err(Status::forbidden(
+        call.resource.group_resource(),
+        &name,
+        format!("unable to create new content in namespace {place} because it is being terminated"),
+    )
+    .with_cause(
+        "NamespaceTerminating",
+        format!("namespace {place} is being terminated"),
+        "metadata.namespace",
+    ))
+}
+
+fn is_namespace(resource: &Resource) -> bool {
+    resource.kind == "Namespace" && resource.group.is_empty()
+}

@@ -1,0 +1,56 @@
+//! Client certificates: the common name is the user, its organizations are its groups.
+use super::User;
+use rustls::pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The user that a certificate names. TLS has already checked who signed it, and when it is valid.
+pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let subject = parsed.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    if name.is_empty() {
+        return None;
+    }
+    let organizations = subject.iter_organization().filter_map(|o| o.as_str().ok());
+    let mut groups: Vec<String> = organizations.map(str::to_owned).collect();
+    groups.push("system:authenticated".into());
+    let digest = Sha256::digest(certificate.as_ref());
+    let id = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let extra = BTreeMap::from([(
+        "authentication.kubernetes.io/credential-id".to_owned(),
+        vec![format!("X509SHA256={id}")],
+    )]);
+    Some(User { name, groups, extra, ..User::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    #[test]
+    fn the_subject_is_the_user() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.distinguished_name.push(DnType::OrganizationName, "dev");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let user = user_of(certificate.der()).expect("a user");
+        assert_eq!(user.name, "jane");
+        assert_eq!(user.groups, ["dev", "system:authenticated"]);
+        let id = &user.extra["authentication.kubernetes.io/credential-id"][0];
+        assert!(id.starts_with("X509SHA256=") && id.len() == 75, "{id}");
+    }
+
+    #[test]
+    fn a_certificate_without_a_name_is_nobody() {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let certificate = params.self_signed(&key).expect("a certificate");
+        assert_eq!(user_of(certificate.der()), None);
+        assert_eq!(user_of(&CertificateDer::from(vec![1, 2, 3])), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Objects as the server itself reads and changes them: no client, no rules, no owners of fields.
+use crate::resources::{ApiServer, range, status_of};
+use crate::stored;
+use crate::verbs::current;
+use api::kinds::Resource;
+use api::status::Status;
+use serde_json::Value;
+use store::cache::{At, Selection};
+use store::{Outcome, WriteOptions};
+
+pub async fn get(
+    api: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Value, Status> {
+    stored::decode(&*current(api, resource, namespace, name).await?, resource)
+}
+
+/// All objects in a namespace, or in all.
+pub async fn list(
+    api: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Vec<Value>, Status> {
+    let wanted = Selection { range: range(resource, namespace), term: None };
+    let found = api.cache(resource).await?.list(&wanted, 0, At::Latest).await;
+    let found = found.map_err(|error| status_of(error, resource))?;
+    found.kvs.iter().map(|stored| stored::decode(stored, resource)).collect()
+}
+
+/// Changes an object until nobody was faster; `change` decides on each state it meets. With
+/// `dry_run` it decides, and nothing is written.
+pub async fn modify(
+    api: &ApiServer,
+    resource: &Resource,
+    (namespace, name): (&str, &str),
+    dry_run: bool,
+    change: impl Fn(&mut Value) -> Result<(), Status>,
+) -> Result<Value, Status> {
+    let mut old = current(api, resource, namespace, name).await?;
+    loop {
+        let mut object = stored::decode(&old, resource)?;
+        change(&mut object)?;
+        if dry_run {
+            return Ok(object);
+        }
+        let bytes = stored::encode(object.clone(), resource)?;
+        let options = WriteOptions::default();
+        match api.store().update(old.key.clone(), bytes, old.mod_revision, options).await {
+            Ok(Outcome::Applied(event)) => {
+                stored::put_resource_version(&mut object, event.revision());
+                return Ok(object);
+            }
+            Ok(Outcome::Conflict(Some(newer))) => old = newer,
+            Ok(Outcome::Conflict(None)) => {
+                return Err(Status::not_found(resource.group_resource(), name));
+            }
+            Err(error) => return Err(status_of(error, resource)),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What the kubelet of a node answers: logs, exec, attach, port-forward, and the node's own pages.
+use super::{Location, Tls, split};
+use crate::objects;
+use crate::request::{Call, Query};
+use crate::resources::ApiServer;
+use api::kinds::find_kind;
+use api::status::Status;
+use form_urlencoded::Serializer;
+use serde_json::Value;
+
+/// Upstream's order of preference.
+const ADDRESSES: &[&str] = &["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+const KUBELET_PORT: u16 = 10250;
+/// Parameters of a log that a kubelet reads.
+const LOG_PARAMETERS: &[&str] = &[
+    "follow",
+    "previous",
+    "timestamps",
+    "sinceSeconds",
+    "sinceTime",
+    "tailLines",
+    "limitBytes",
+    "stream",
+];
+
+/// Where a pod's log is; nowhere while it has no node.
+pub async fn logs(api: &ApiServer, call: &Call) -> Result<Option<Location>, Status> {
+    let pod = objects::get(api, call.resource, &call.namespace, &call.name).await?;
+    let container = container(&pod, call.query.get("container"))?;
+    check_log_options(&call.query, &call.name)?;
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Ok(None);
+    }
+    let mut location = of_node(api, node).await?;
+    let (namespace, pod) = (&call.namespace, &call.name);
+    location.path =
+        format!("/containerLogs/{namespace}/{pod}/{container}?{}", log_query(&call.query));
+    if call.query.flag("insecureSkipTLSVerifyBackend") {
+        location.tls = Some(Tls::Unverified);
+    }
+    Ok(Some(location))
+}
+
+fn log_query(asked: &Query) -> String {
+    let mut query = Serializer::new(String::new());
+    for name in LOG_PARAMETERS {
+        let value = asked.get(name);
+        if !value.is_empty() && value != "false" {
+            query.append_pair(name, value);
+        }
+    }
+    query.finish()
+}
+
+fn check_log_options(query: &Query, pod: &str) -> Result<(), Status> {
+    use api::field::{Error, Path};
+    let mut errors = Vec::new();
+    for (name, least) in [("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)] {
+        if let Some(value) = query.number(name)?.filter(|value| *value < least) {
+            let detail = match least {
+                0 => "must be greater than or equal to 0",
+                _ => "must be greater than 0",
+            };
+            errors.push(Error::invalid(&Path::new(name), value, detail));
+        }
+    }
+    if query.has("sinceSeconds") && query.has("sinceTime") {
+        let path = Path::new("");
+        errors.push(Error::forbidden(
+            &path,
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(api::group::GroupKind::new("", "PodLogOptions"), pod, &errors))
+}
+
+/// Where exec, attach and port-forward of a pod go.
+pub async fn stream(api: &ApiServer, call: &Call, query: &str) -> Result<Location, Status> {
+    let pod = objects::get(api, call.resource, &call.namespace, &call.name).await?;
+    let kind = call.subresource.map_or("", |subresource| subresource.name);
+    let mut path = match kind {
+        "portforward" => format!("/portForward/{}/{}", call.namespace, call.name),
+        other => {
+            let container = container(&pod, call.query.get("container"))?;
+            format!("/{other}/{}/{}/{container}", call.namespace, call.name)
+        }
+    };
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        let text = format!("pod {} does not have a host assigned", call.name);
+        return Err(Status::bad_request(text));
+    }
+    path = format!("{path}?{}", stream_query(query));
+    Ok(Location { path, ..of_node(api, node).await? })
+}
+
+/// The parameters of a stream in the kubelet's words.
+fn stream_query(query: &str) -> String {
+    let mut out = Serializer::new(String::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let on = !matches!(&*value, "" | "false" | "0");
+        let flag = match &*name {
+            "stdin" => "input",
+            "stdout" => "output",
+            "stderr" => "error",
+            "tty" => "tty",
+            "command" => {
+                out.append_pair("command", &value);
+                continue;
+            }
+            "ports" => {
+                out.extend_pairs(value.split(',').map(|port| ("port", port)));
+                continue;
+            }
+            _ => continue,
+        };
+        if on {
+            out.append_pair(flag, "1");
+        }
+    }
+    out.finish()
+}
+
+/// A node's own pages: its kubelet's, unless another port is named.
+pub async fn node(api: &ApiServer, call: &Call) -> Result<Location, Status> {
+    let invalid = || Status::bad_request(format!("invalid node request {:?}", call.name));
+    let (https, name, port) = split(&call.name).ok_or_else(invalid)?;
+    let location = of_node(api, name).await?;
+    if port.is_empty() || port == location.port.to_string() {
+        return Ok(location);
+    }
+    let port = port.parse().map_err(|_| invalid())?;
+    Ok(Location { tls: https.then_some(Tls::Unverified), port, ..location })
+}
+
+/// The kubelet of a node.
+async fn of_node(api: &ApiServer, name: &str) -> Result<Location, Status> {
+    let nodes = find_kind("v1", "Node").expect("nodes are in the registry");
+    let node = objects::get(api, nodes, "", name).await?;
+    let addresses = node["status"]["addresses"].as_array().map_or(&[][..], Vec::as_slice);
+    let address = ADDRESSES
+        .iter()
+        .find_map(|wanted| addresses.iter().find(|address| address["type"] == *wanted))
+        .and_then(|address| address["address"].as_str());
+    let Some(host) = address else {
+        return Err(Status::internal_error(format!(
+            "no preferred addresses found; known addresses: {}",
+            Value::from(addresses.to_vec())
+        )));
+    };
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        .as_u64()
+        .and_then(|port| u16::try_from(port).ok())
+        .filter(|port| *port > 0)
+        .unwrap_or(KUBELET_PORT);
+    let tls = Some(Tls::Kubelet(api.kubelet_tls()));
+    Ok(Location { tls, host: host.to_owned(), port, path: String::new() })
+}
+
+/// The container that is meant: named, or the only one.
+fn container(pod: &Value, asked: &str) -> Result<String, Status> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let names = |field: &str| {
+        let all = pod["spec"][field].as_array().map_or(&[][..], Vec::as_slice);
+        all.iter().filter_map(|c| c["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let main = names("containers");
+    let all = [names("initContainers"), main.clone(), names("ephemeralContainers")].concat();
+    match (asked, &main[..]) {
+        ("", [only]) => Ok(only.clone()),
+        ("", []) => {
+            Err(Status::bad_request(format!("a container name must be specified for pod {name}")))
+        }
+        ("", _) => Err(Status::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        ))),
+        (asked, _) if all.iter().any(|container| container == asked) => Ok(asked.to_owned()),
+        (asked, _) => {
+            Err(Status::bad_request(format!("container {asked} is not valid for pod {name}")))
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Requests that others answer: a pod's logs and streams (its kubelet), and whatever pods, services
+//! and nodes serve themselves.
+//!
+//! ```text
+//!  call ─► location (kubelet, endpoint) ─► forward: one connection, headers and bodies passed on;
+//!                                          an upgrade (WebSocket, SPDY) becomes a pipe of bytes
+//! ```
+//! The bytes of a stream are not looked at: which protocol they are is between the client and the
+//! one who answers.
+mod endpoint;
+mod forward;
+mod kubelet;
+mod tls;
+
+pub use tls::{Anyone, Tls};
+
+use crate::answer::Answer;
+use crate::request::Call;
+use crate::resources::ApiServer;
+use api::status::Status;
+use http::Request;
+use hyper::body::Incoming;
+
+/// Where a request goes.
+pub struct Location {
+    pub tls: Option<Tls>,
+    pub host: String,
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+}
+
+/// Whether a call is for somebody else to answer.
+pub fn handles(call: &Call) -> bool {
+    call.subresource.is_some_and(|subresource| {
+        matches!(subresource.name, "log" | "exec" | "attach" | "portforward" | "proxy")
+    })
+}
+
+pub async fn run(
+    api: &ApiServer,
+    call: &Call,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let subresource = call.subresource.map_or("", |subresource| subresource.name);
+    let location = match (call.resource.kind, subresource) {
+        ("Pod", "log") => match kubelet::logs(api, call).await? {
+            Some(location) => location,
+            // A pod that is on no node has said nothing yet.
+            None => return Ok(crate::answer::bytes(http::StatusCode::OK, "text/plain", "")),
+        },
+        ("Pod", "proxy") => endpoint::pod(api, call).await?.at(call, &query),
+        ("Service", "proxy") => endpoint::service(api, call).await?.at(call, &query),
+        ("Node", "proxy") => kubelet::node(api, call).await?.at(call, &query),
+        _ => kubelet::stream(api, call, &query).await?,
+    };
+    let answer = forward::forward(location, request).await?;
+    match subresource {
+        "log" => logs_answer(answer, call).await,
+        _ => Ok(answer),
+    }
+}
+
+impl Location {
+    /// The path below `/proxy` is the path there.
+    fn at(mut self, call: &Call, query: &str) -> Location {
+        self.path = format!("/{}", call.rest);
+        if !query.is_empty() {
+            self.path = format!("{}?{query}", self.path);
+        }
+        self
+    }
+}
+
+/// What a kubelet refuses becomes a `Status`; what it says is plain text.
+async fn logs_answer(mut answer: Answer, call: &Call) -> Result<Answer, Status> {
+    let code = answer.status();
+    if !code.is_success() {
+        use http_body_util::BodyExt;
+        let body = http_body_util::Limited::new(answer.into_body(), 64 * 1024).collect().await;
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        return Err(api::status::ServerResponse {
+            code: i32::from(code.as_u16()),
+            verb: "GET",
+            resource: api::group::GroupResource::new("", "pods/log"),
+            name: &call.name,
+            body: String::from_utf8_lossy(&body).trim(),
+            ..Default::default()
+        }
+        .into());
+    }
+    let plain = http::HeaderValue::from_static("text/plain");
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    Ok(answer)
+}
+
+/// `name`, `name:port` or `scheme:name:port`.
+fn split(id: &str) -> Option<(bool, &str, &str)> {
+    let parts: Vec<&str> = id.split(':').collect();
+    match parts[..] {
+        [name] if !name.is_empty() => Some((false, name, "")),
+        [name, port] if !name.is_empty() => Some((false, name, port)),
+        [scheme @ ("" | "http" | "https"), name, port] if !name.is_empty() => {
+            Some((scheme == "https", name, port))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn a_name_may_carry_a_scheme_and_a_port() {
+        assert_eq!(split("web"), Some((false, "web", "")));
+        assert_eq!(split("web:80"), Some((false, "web", "80")));
+        assert_eq!(split("https:web:443"), Some((true, "web", "443")));
+        assert_eq!(split(":web:80"), Some((false, "web", "80")));
+        for bad in ["", "ftp:web:1", "a:b:c:d", ":80"] {
+            assert_eq!(split(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! create.
+use super::object::{self, text};
+use super::write::{self, Owner};
+use super::{Context, Outgoing, managed};
+use crate::answer::{self, View};
+use crate::resources::{ApiServer, status_of};
+use crate::stored;
+use api::codec::json;
+use api::codec::object::Encoding;
+use api::kinds::Resource;
+use api::rules::defaults;
+use api::status::Status;
+use http::{StatusCode, header};
+use jiff::Timestamp;
+use serde_json::Value;
+use store::WriteOptions;
+
+/// Names made up are tried so often before the client is asked to.
+const NAME_TRIES: usize = 8;
+
+pub async fn create(context: Context<'_>) -> Outgoing {
+    let (call, received) = (context.call, context.received);
+    let view = View::of(context)?;
+    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
+    managed::check_options(context, "CreateOptions", false)?;
+    let (object, mut warnings) =
+        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    let made_up = text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
+    let mut left = if made_up { NAME_TRIES } else { 1 };
+    let written = loop {
+        left -= 1;
+        match write::create(context, object.clone(), Owner::Client).await {
+            Err(status) if status.is_already_exists() && left > 0 => {}
+            Err(status) if status.is_already_exists() && made_up => {
+                let name = text(&object, "generateName");
+                return Err(Status::generate_name_conflict(
+                    call.resource.group_resource(),
+                    name,
+                    1,
+                ));
+            }
+            outcome => break outcome?,
+        }
+    };
+    warnings.extend(written.warnings);
+    let answer = answer::object(StatusCode::CREATED, written.object, call.resource, &view);
+    Ok((answer, warnings))
+}
+
+/// What the server itself creates on an empty store. A conflict is another start's object.
+pub async fn first(
+    api: &ApiServer,
+    resource: &'static Resource,
+    mut object: Value,
+) -> Result<(), Status> {
+    defaults::set(&mut object, resource.ty());
+    object::begin(&mut object, Timestamp::now());
+    (resource.rules.prepare_create)(&mut object);
+    let object = json::canonicalize(object, resource.ty()).map_err(Status::internal_error)?.value;
+    let key = resource.key(text(&object, "namespace"), text(&object, "name"));
+    let bytes = stored::encode(object, resource)?;
+    let created = api.store().create(key.as_str(), bytes, WriteOptions::default()).await;
+    created.map(drop).map_err(|error| status_of(error, resource))
+}

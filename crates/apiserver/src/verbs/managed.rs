@@ -1,0 +1,91 @@
+//! Who owns which field: `metadata.managedFields`, kept by every write.
+use super::Context;
+use api::convert;
+use api::field::Path;
+use api::kinds::Resource;
+use api::patch::apply::typed::View;
+use api::patch::apply::{ConvertError, FieldManager, Filter};
+use api::rules::{Part, metadata};
+use api::schema::builtin;
+use api::status::Status;
+use http::header;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The new object with the managed fields that an ordinary write gives it.
+pub fn updated(context: Context<'_>, old: &Value, new: Value, now: Timestamp) -> Value {
+    let given = context.call.query.get("fieldManager");
+    let agent = context.received.header(header::USER_AGENT);
+    let manager = if given.is_empty() { program(agent) } else { given };
+    with_manager(context, |fields| fields.update_or_keep(old, new, manager, now))
+}
+
+/// The live object with a configuration applied to it.
+pub fn applied(context: Context<'_>, live: &Value, config: &Value) -> Result<Value, Status> {
+    let query = &context.call.query;
+    let (manager, force) = (query.get("fieldManager"), query.flag("force"));
+    with_manager(context, |fields| {
+        Ok(fields.apply(live, config, manager, force, Timestamp::now())?)
+    })
+}
+
+/// Checks the parameters of a write that name its field manager.
+pub fn check_options(context: Context<'_>, kind: &str, is_apply: bool) -> Result<(), Status> {
+    let query = &context.call.query;
+    let manager = query.get("fieldManager");
+    let mut errors = metadata::field_manager(manager, &Path::new("fieldManager"));
+    if is_apply && manager.is_empty() {
+        let path = Path::new("fieldManager");
+        errors.push(api::field::Error::required(&path, "is required for apply patch"));
+    }
+    if !is_apply && kind == "PatchOptions" && query.has("force") {
+        let path = Path::new("force");
+        errors
+            .push(api::field::Error::forbidden(&path, "may not be specified for non-apply patch"));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(api::group::GroupKind::new("meta.k8s.io", kind), "", &errors))
+}
+
+/// An object of the kind with nothing in it: what a first apply is applied to.
+pub fn empty(resource: &Resource) -> Value {
+    json!({ "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {} })
+}
+
+/// A client that does not name itself is named after its program.
+fn program(user_agent: &str) -> &str {
+    user_agent.split('/').next().filter(|name| !name.is_empty()).unwrap_or("unknown")
+}
+
+fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>) -> T) -> T {
+    let resource = context.call.resource;
+    let types = |api_version: &str| {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        builtin().kind(group, version, resource.kind)
+    };
+    let convert = |object: &Value, _: &str, to: &str| {
+        convert::convert(object.clone(), to).map_err(|e| ConvertError::Failed(e.to_string()))
+    };
+    // What the write does not change, its client cannot come to own.
+    let has_status = resource.subresource("status").is_some();
+    let filter = match context.part() {
+        Part::Main if has_status => Some(Filter::exclude(&[&["status"]])),
+        Part::Main => None,
+        Part::Sub("status") => Some(Filter::exclude(&[&["spec"]])),
+        Part::Sub(_) => None,
+    };
+    let reset: BTreeMap<String, Filter> =
+        filter.into_iter().map(|filter| (resource.api_version(), filter)).collect();
+    run(&FieldManager {
+        api_version: &resource.api_version(),
+        kind: resource.kind,
+        subresource: context.call.subresource.map_or("", |subresource| subresource.name),
+        types: &types,
+        convert: &convert,
+        reset: &reset,
+        view: View::Typed,
+    })
+}

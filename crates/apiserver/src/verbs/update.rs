@@ -1,0 +1,49 @@
+//! update: the whole object, put in the old one's place.
+use super::object::{self, metadata, text};
+use super::write::{self, Owner};
+use super::{Context, Outgoing, current, managed};
+use crate::answer::{self, View};
+use api::codec::object::Encoding;
+use api::rules::Part;
+use api::status::Status;
+use http::{StatusCode, header};
+use serde_json::Value;
+
+pub async fn update(context: Context<'_>) -> Outgoing {
+    let (call, received) = (context.call, context.received);
+    let view = View::of(context)?;
+    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
+    managed::check_options(context, "UpdateOptions", false)?;
+    let (mut new, warnings) =
+        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    check_name(&mut new, &call.name)?;
+    let may_create =
+        call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;
+    let written = match current(context.api, call.resource, &call.namespace, &call.name).await {
+        Err(status) if status.is_not_found() && may_create => {
+            let mut written = write::create(context, new, Owner::Client).await?;
+            written.warnings.splice(..0, warnings);
+            written
+        }
+        Err(status) => return Err(status),
+        Ok(old) => {
+            let wanted = |_: &Value| Ok((new.clone(), warnings.clone()));
+            write::update(context, old, Owner::Client, wanted).await?
+        }
+    };
+    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((answer::object(code, written.object, call.resource, &view), written.warnings))
+}
+
+/// The object's name is the path's.
+fn check_name(object: &mut Value, expected: &str) -> Result<(), Status> {
+    let name = text(object, "name").to_owned();
+    if name.is_empty() {
+        metadata(object).insert("name".into(), expected.into());
+    } else if name != expected {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
+        )));
+    }
+    Ok(())
+}

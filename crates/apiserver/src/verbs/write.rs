@@ -1,0 +1,212 @@
+//! A write, from the state a client wants to the state that is stored.
+//!
+//! The wanted state is made from the old one, by whatever verb is running; this does what every
+//! write goes through, and begins anew when somebody else was faster.
+use super::object::{self, metadata, text};
+use super::{Context, managed};
+use crate::admission::{self, Attributes, Operation};
+use crate::keeping;
+use crate::resources::status_of;
+use crate::stored;
+use api::codec::json;
+use api::kinds::Resource;
+use api::patch::apply::keep_timestamps_if_unchanged;
+use api::rules::{Verdict, defaults};
+use api::status::{OPTIMISTIC_LOCK, Status};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::sync::Arc;
+use store::{KeyValue, Outcome};
+
+/// What a write left behind.
+pub struct Written {
+    pub object: Value,
+    pub created: bool,
+    pub warnings: Vec<String>,
+}
+
+/// Who comes to own what a write changes.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Owner {
+    Client,
+    /// An apply has settled it already.
+    Settled,
+}
+
+/// Stores a new object. Its name may be made up; that of another is a failure.
+pub async fn create(
+    context: Context<'_>,
+    mut object: Value,
+    owner: Owner,
+) -> Result<Written, Status> {
+    let (call, resource) = (context.call, context.call.resource);
+    let now = Timestamp::now();
+    object::place(&mut object, call)?;
+    if !text(&object, "resourceVersion").is_empty() {
+        return Err(Status::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    defaults::set(&mut object, resource.ty());
+    object::name(&mut object);
+    if owner == Owner::Client {
+        object = managed::updated(context, &Value::Null, object, now);
+    }
+    let operation = Operation::Create;
+    admission::admit(Attributes { context, operation, object: Some(&mut object), old: None })
+        .await?;
+    object::begin(&mut object, now);
+    (resource.rules.prepare_create)(&mut object);
+    let mut object = canonical(object, resource)?;
+    let verdict = (resource.rules.validate_create)(resource, &object);
+    let warnings = judged(verdict, resource, &object)?;
+    admission::validate(Attributes { context, operation, object: Some(&mut object), old: None })
+        .await?;
+    if call.query.dry_run()? {
+        return Ok(Written { object, created: true, warnings });
+    }
+    let name = text(&object, "name").to_owned();
+    let key = resource.key(&call.namespace, &name);
+    let bytes = stored::encode(object.clone(), resource)?;
+    let options = keeping::options(context.api, resource, None, &object).await?;
+    match context.api.store().create(key.as_str(), bytes, options).await {
+        Ok(Outcome::Applied(event)) => {
+            stored::put_resource_version(&mut object, event.revision());
+            Ok(Written { object, created: true, warnings })
+        }
+        Ok(Outcome::Conflict(_)) => Err(Status::already_exists(resource.group_resource(), &name)),
+        Err(error) => Err(status_of(error, resource)),
+    }
+}
+
+/// A state that is wanted, and what is worth a word about it.
+pub type Wanted = Result<(Value, Vec<String>), Status>;
+
+/// Puts what `wanted` makes of the old object in its place. When somebody else was faster, it is
+/// asked again with what they left.
+pub async fn update(
+    context: Context<'_>,
+    mut old: Arc<KeyValue>,
+    owner: Owner,
+    wanted: impl Fn(&Value) -> Wanted,
+) -> Result<Written, Status> {
+    let (call, resource) = (context.call, context.call.resource);
+    loop {
+        let before = stored::decode(&old, resource)?;
+        let (new, mut warnings) = wanted(&before)?;
+        let (new, more) = next_state(context, &before, new, owner).await?;
+        warnings.extend(more);
+        let mut object = new.clone();
+        stored::put_resource_version(&mut object, old.mod_revision);
+        if object == before || call.query.dry_run()? {
+            return Ok(Written { object, created: false, warnings });
+        }
+        let (key, revision) = (old.key.clone(), old.mod_revision);
+        let outcome = if object::is_gone(&new, resource) {
+            context.api.store().delete(key, revision).await
+        } else {
+            let options = keeping::options(context.api, resource, Some(&before), &new).await?;
+            let bytes = stored::encode(new, resource)?;
+            context.api.store().update(key, bytes, revision, options).await
+        };
+        match outcome {
+            Ok(Outcome::Applied(event)) => {
+                stored::put_resource_version(&mut object, event.revision());
+                return Ok(Written { object, created: false, warnings });
+            }
+            Ok(Outcome::Conflict(Some(newer))) => old = newer,
+            Ok(Outcome::Conflict(None)) => {
+                return Err(Status::not_found(resource.group_resource(), &call.name));
+            }
+            Err(error) => return Err(status_of(error, resource)),
+        }
+    }
+}
+
+/// The state after an update: what the client may not change is the old one's.
+async fn next_state(context: Context<'_>, old: &Value, mut new: Value, owner: Owner) -> Wanted {
+    let (call, resource) = (context.call, context.call.resource);
+    object::place(&mut new, call)?;
+    check_version(call, &mut new, old)?;
+    defaults::set(&mut new, resource.ty());
+    match owner {
+        Owner::Client => new = managed::updated(context, old, new, Timestamp::now()),
+        Owner::Settled => keep_timestamps_if_unchanged(old, &mut new),
+    }
+    let operation = Operation::Update;
+    admission::admit(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
+        .await?;
+    keep(&mut new, old, "generation");
+    (resource.rules.prepare_update)(&mut new, old, context.part());
+    for field in ["creationTimestamp", "deletionTimestamp"] {
+        if old["metadata"].get(field).is_some() {
+            keep(&mut new, old, field);
+        }
+    }
+    for field in ["uid", "deletionGracePeriodSeconds"] {
+        if new["metadata"].get(field).is_none() {
+            keep(&mut new, old, field);
+        }
+    }
+    metadata(&mut new).remove("selfLink");
+    let mut new = canonical(new, resource)?;
+    let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
+    let warnings = judged(verdict, resource, &new)?;
+    admission::validate(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
+        .await?;
+    Ok((new, warnings))
+}
+
+fn keep(new: &mut Value, old: &Value, field: &str) {
+    match old["metadata"].get(field) {
+        Some(value) => metadata(new).insert(field.into(), value.clone()),
+        None => metadata(new).remove(field),
+    };
+}
+
+/// A client that names a version or a uid means that one; one that names none takes the latest.
+fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
+    let resource = call.resource;
+    let conflict = |cause: String| Status::conflict(resource.group_resource(), &call.name, cause);
+    let uid = text(new, "uid");
+    if !uid.is_empty() && uid != text(old, "uid") {
+        return Err(conflict(format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            text(old, "uid")
+        )));
+    }
+    match text(new, "resourceVersion") {
+        "" | "0" if resource.rules.strategy.allow_unconditional_update => {
+            keep(new, old, "resourceVersion");
+            Ok(())
+        }
+        "" | "0" => {
+            let path = api::field::Path::new("metadata");
+            let path = path.child("resourceVersion");
+            let error = api::field::Error::invalid(&path, 0, "must be specified for an update");
+            Err(Status::invalid(resource.group_kind(), &call.name, &[error]))
+        }
+        version if version == text(old, "resourceVersion") => Ok(()),
+        _ => Err(conflict(OPTIMISTIC_LOCK.into())),
+    }
+}
+
+fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
+    Ok(json::canonicalize(object, resource.ty()).map_err(|e| object::unfit(resource, &e))?.value)
+}
+
+/// Errors refuse the write; warnings go with it.
+fn judged(
+    verdict: Result<Verdict, serde_json::Error>,
+    resource: &Resource,
+    object: &Value,
+) -> Result<Vec<String>, Status> {
+    let verdict = verdict.map_err(|error| {
+        let kind = resource.kind;
+        Status::bad_request(format!("{kind} cannot be handled as a {kind}: {error}"))
+    })?;
+    if verdict.errors.is_empty() {
+        return Ok(verdict.warnings);
+    }
+    Err(Status::invalid(resource.group_kind(), text(object, "name"), &verdict.errors))
+}

@@ -1,0 +1,163 @@
+//! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
+use ::apiserver::pki::Pki;
+use ::apiserver::tls::{self, Pair};
+use ::apiserver::{ApiServer, listen};
+use anyhow::{Context, bail};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::Store;
+use store::embedded::Embedded;
+use store::etcd::{Etcd, EtcdOptions, EtcdTls};
+use tokio::net::TcpListener;
+
+#[derive(clap::Args)]
+#[command(rename_all = "kebab-case")]
+pub struct Options {
+    /// The address to listen on.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    bind_address: IpAddr,
+    /// The port to serve HTTPS on; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    secure_port: u16,
+
+    /// The etcd cluster that holds the state (scheme://ip:port, comma separated). Without it the
+    /// state is kept in --data-dir.
+    #[arg(long, value_delimiter = ',')]
+    etcd_servers: Vec<String>,
+    /// The CA that signed etcd's certificates.
+    #[arg(long)]
+    etcd_cafile: Option<PathBuf>,
+    /// The client certificate for etcd.
+    #[arg(long, requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of the client certificate for etcd.
+    #[arg(long, requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// What every key in etcd begins with.
+    #[arg(long, default_value = "/registry")]
+    etcd_prefix: String,
+    /// Where the state is kept when there is no etcd.
+    #[arg(long, default_value = "/var/lib/skiff")]
+    data_dir: PathBuf,
+
+    /// The serving certificate, with its chain.
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of the serving certificate.
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Where certificates are made, if they are not given.
+    #[arg(long, default_value = "/var/run/kubernetes")]
+    cert_dir: PathBuf,
+    /// Clients that present a certificate of this CA are who it says.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// The client certificate for kubelets.
+    #[arg(long, requires = "kubelet_client_key")]
+    kubelet_client_certificate: Option<PathBuf>,
+    /// The key of the client certificate for kubelets.
+    #[arg(long, requires = "kubelet_client_certificate")]
+    kubelet_client_key: Option<PathBuf>,
+    /// The CA that signed the kubelets' certificates; without it they are not checked.
+    #[arg(long)]
+    kubelet_certificate_authority: Option<PathBuf>,
+
+    /// How long events are kept.
+    #[arg(long, default_value = "1h0m0s", value_parser = duration)]
+    event_ttl: Duration,
+    /// How many requests that only read may be under way at once.
+    #[arg(long, default_value_t = 400)]
+    max_requests_inflight: usize,
+    /// How many requests that write may be under way at once.
+    #[arg(long, default_value_t = 200)]
+    max_mutating_requests_inflight: usize,
+    /// How long a request may take; watches and streams may take longer.
+    #[arg(long, default_value = "1m0s", value_parser = duration)]
+    request_timeout: Duration,
+}
+
+/// A duration as Go writes it: `1h0m0s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    u64::try_from(duration.as_secs()).map(Duration::from_secs).map_err(|_| "it is negative".into())
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let (store, engine) = options.store().await?;
+    let pki = match (&options.tls_cert_file, &options.client_ca_file) {
+        (Some(_), Some(_)) => None,
+        _ => Some(Pki::open(&options.cert_dir)?),
+    };
+    let serving = match (pair(&options.tls_cert_file, &options.tls_private_key_file), &pki) {
+        (Some(pair), _) => pair,
+        (None, Some(pki)) => pki.pair("apiserver"),
+        (None, None) => bail!("--tls-cert-file is missing"),
+    };
+    let client_ca = options.client_ca_file.clone().or(pki.map(|pki| pki.ca()));
+    let kubelet = pair(&options.kubelet_client_certificate, &options.kubelet_client_key);
+    let kubelet_ca = options.kubelet_certificate_authority.as_deref();
+    let api = ApiServer::new(::apiserver::Options {
+        kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
+        event_ttl: options.event_ttl,
+        max_reads: options.max_requests_inflight,
+        max_writes: options.max_mutating_requests_inflight,
+        request_timeout: options.request_timeout,
+        ..::apiserver::Options::new(store)?
+    });
+    ::apiserver::bootstrap(&api).await?;
+    let listener = TcpListener::bind((options.bind_address, options.secure_port))
+        .await
+        .with_context(|| format!("failed to listen on port {}", options.secure_port))?;
+    let address = listener.local_addr()?;
+    let stop = crate::stop_signal()?;
+    let serving = tls::server(&serving, client_ca.as_deref())?;
+    let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
+    println!("the API server is ready at https://{address}");
+    stop.await;
+    api.stop();
+    server.await?;
+    if let Some(engine) = engine {
+        engine.close().await;
+    }
+    Ok(())
+}
+
+fn pair(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Option<Pair> {
+    Some(Pair { certificate: certificate.clone()?, key: key.clone()? })
+}
+
+impl Options {
+    /// The store, and the embedded engine if it is that, which wants to be closed.
+    async fn store(&self) -> anyhow::Result<(Store, Option<Embedded>)> {
+        if self.etcd_servers.is_empty() {
+            let engine = Embedded::open(&self.data_dir.join("store"), Default::default())
+                .with_context(|| {
+                    format!("failed to open the store in {}", self.data_dir.display())
+                })?;
+            return Ok((Store::from(engine.clone()), Some(engine)));
+        }
+        let read = |path: &Path| {
+            std::fs::read_to_string(path)
+                .with_context(|| format!("failed to read {}", path.display()))
+        };
+        let mut etcd = EtcdOptions::new(self.etcd_servers.iter().cloned());
+        // Our keys begin with upstream's default; what a cluster has in its place goes before.
+        etcd.prefix = match self.etcd_prefix.trim_end_matches('/') {
+            "/registry" | "registry" => String::new(),
+            other => format!("/{}", other.trim_start_matches('/')),
+        };
+        if let Some(ca) = &self.etcd_cafile {
+            etcd.tls = Some(EtcdTls {
+                ca: read(ca)?,
+                certificate: self.etcd_certfile.as_deref().map(read).transpose()?,
+                key: self.etcd_keyfile.as_deref().map(read).transpose()?,
+            });
+        }
+        let servers = self.etcd_servers.join(",");
+        let engine = Etcd::connect(etcd)
+            .await
+            .with_context(|| format!("failed to reach etcd at {servers}"))?;
+        Ok((Store::from(engine), None))
+    }
+}

@@ -1,0 +1,53 @@
+//! `skiff up`: a cluster on this machine, with nothing to configure.
+use ::apiserver::pki::Pki;
+use ::apiserver::{ApiServer, listen, tls};
+use anyhow::Context;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use store::Store;
+use store::embedded::Embedded;
+use tokio::net::TcpListener;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where the cluster's state and keys are kept.
+    #[arg(long, default_value = "/var/lib/skiff")]
+    data_dir: PathBuf,
+    /// The API server's port; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    port: u16,
+    /// The address to listen on.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    bind_address: IpAddr,
+    /// Where to write the administrator's kubeconfig; by default into the data directory.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let folder = &options.data_dir;
+    let pki = Pki::open(&folder.join("pki"))?;
+    let engine = Embedded::open(&folder.join("store"), Default::default())
+        .with_context(|| format!("failed to open the store in {}", folder.display()))?;
+    let client = pki.pair("apiserver-kubelet-client");
+    let api = ApiServer::new(::apiserver::Options {
+        kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+        ..::apiserver::Options::new(Store::from(engine.clone()))?
+    });
+    ::apiserver::bootstrap(&api).await?;
+    let listener = TcpListener::bind((options.bind_address, options.port))
+        .await
+        .with_context(|| format!("failed to listen on port {}", options.port))?;
+    let address = listener.local_addr()?;
+    let kubeconfig = options.kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
+    pki.write_kubeconfig(&kubeconfig, &format!("https://{address}"))?;
+    let stop = crate::stop_signal()?;
+    let serving = tls::server(&pki.pair("apiserver"), Some(&pki.ca()))?;
+    let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
+    println!("skiff is ready at https://{address}: export KUBECONFIG={}", kubeconfig.display());
+    stop.await;
+    api.stop();
+    server.await?;
+    engine.close().await;
+    Ok(())
+}
