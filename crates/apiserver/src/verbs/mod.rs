@@ -42,7 +42,11 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// Which part of its object the call is about.
     pub fn part(&self) -> Part<'a> {
-        self.call.subresource.map_or(Part::Main, |subresource| Part::Sub(subresource.name))
+        match self.call.subresource.map(|subresource| subresource.name) {
+            // A scale is a view of the object itself.
+            None | Some("scale") => Part::Main,
+            Some(name) => Part::Sub(name),
+        }
     }
 }
 
