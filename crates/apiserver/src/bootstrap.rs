@@ -1,8 +1,11 @@
 //! What an empty store begins with, so that the first client finds a cluster.
+use crate::authz::{rbac, roles};
 use crate::resources::ApiServer;
 use crate::verbs;
 use api::kinds::find_kind;
 use api::status::Status;
+
+use futures_util::future::try_join_all;
 use serde_json::json;
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -17,5 +20,13 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         });
         verbs::first(api, resource, namespace).await?;
     }
-    Ok(())
+    // All at once: the store commits them together.
+    let roles = roles::objects().into_iter().map(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let resource = find_kind("rbac.authorization.k8s.io/v1", kind)
+            .expect("RBAC's kinds are in the registry");
+        verbs::first(api, resource, object)
+    });
+    try_join_all(roles).await?;
+    rbac::start(api).await
 }

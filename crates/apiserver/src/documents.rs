@@ -3,6 +3,7 @@ use crate::answer::{self, Answer};
 use crate::health;
 use crate::resources::ApiServer;
 use crate::serve::Received;
+use crate::service_account;
 use api::codec::object::Encoding;
 use api::content;
 use api::discovery;
@@ -32,6 +33,13 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
             Some(list) => plain(received, json!(list))?,
             None => return Err(missing()),
         },
+        [".well-known", "openid-configuration"] => {
+            json_text(&service_account::configuration(api.issuer()))
+        }
+        ["openid", "v1", "jwks"] => {
+            let keys = service_account::jwks(api.issuer()).to_string();
+            answer::bytes(StatusCode::OK, "application/jwk-set+json", keys)
+        }
         ["version"] => json_text(&version()),
         [endpoint @ ("healthz" | "livez" | "readyz")] => {
             health::serve(api, endpoint, None, received).await?

@@ -21,6 +21,7 @@
 mod admission;
 mod answer;
 mod authn;
+mod authz;
 mod bootstrap;
 mod documents;
 mod gzip;
@@ -36,9 +37,11 @@ mod request;
 mod resources;
 mod selection;
 mod serve;
+pub mod service_account;
 mod stored;
 pub mod tls;
 mod verbs;
+mod websocket;
 
 pub use authn::User;
 pub use bootstrap::bootstrap;

@@ -57,6 +57,7 @@ impl Pki {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue(params, &ca, "apiserver")?;
 
+        self.write("sa.key", &KeyPair::generate()?.serialize_pem())?;
         // The administrator's last: its presence says that all is there.
         for (file, name) in [
             ("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
@@ -91,6 +92,11 @@ impl Pki {
 
     pub fn ca(&self) -> PathBuf {
         self.folder.join(CA)
+    }
+
+    /// The key that signs service accounts' tokens.
+    pub fn service_account_key(&self) -> PathBuf {
+        self.folder.join("sa.key")
     }
 
     /// A certificate of this PKI and its key: `apiserver`, `apiserver-kubelet-client`, `admin`.

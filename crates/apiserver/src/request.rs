@@ -2,12 +2,13 @@
 //! (`apiserver/pkg/endpoints/request`).
 use api::codec::FieldValidation;
 use api::kinds::{self, Resource, Subresource, Verb};
+use api::selector::field;
 use api::status::Status;
 use http::Method;
 use std::collections::HashMap;
 
 /// A request on a resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Call {
     pub verb: Verb,
     pub resource: &'static Resource,
@@ -21,8 +22,18 @@ pub struct Call {
     pub query: Query,
 }
 
+impl Call {
+    /// The one object that a field selector leaves, or nothing.
+    pub fn selected_name(&self) -> String {
+        field::Selector::parse(self.query.get("fieldSelector"))
+            .ok()
+            .and_then(|s| s.requires_exact_match("metadata.name").map(str::to_owned))
+            .unwrap_or_default()
+    }
+}
+
 /// The parameters of the query, by name; the first of each counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Query(HashMap<String, String>);
 
 impl Query {

@@ -1,7 +1,9 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::authz::rbac::Rbac;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
+use crate::service_account::Issuer;
 use crate::tls;
 use api::kinds::Resource;
 use api::status::Status;
@@ -24,6 +26,8 @@ pub struct Options {
     pub store: Store,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
+    /// Who signs the tokens of service accounts.
+    pub issuer: Issuer,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
@@ -35,9 +39,10 @@ pub struct Options {
 
 impl Options {
     /// Upstream's defaults.
-    pub fn new(store: Store) -> Result<Options, tls::Error> {
+    pub fn new(store: Store, issuer: Issuer) -> Result<Options, tls::Error> {
         Ok(Options {
             store,
+            issuer,
             kubelet_tls: tls::kubelet(None, None)?,
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
@@ -51,6 +56,8 @@ struct Shared {
     store: Store,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
+    issuer: Issuer,
+    rbac: Rbac,
     in_flight: InFlight,
     metrics: Metrics,
     request_timeout: Duration,
@@ -66,6 +73,8 @@ impl ApiServer {
             store: options.store,
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
+            issuer: options.issuer,
+            rbac: Rbac::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
@@ -73,6 +82,14 @@ impl ApiServer {
             stopping: watch::Sender::new(false),
         };
         ApiServer { shared: Arc::new(shared) }
+    }
+
+    pub fn issuer(&self) -> &Issuer {
+        &self.shared.issuer
+    }
+
+    pub fn rbac(&self) -> &Rbac {
+        &self.shared.rbac
     }
 
     pub fn in_flight(&self) -> &InFlight {

@@ -1,6 +1,7 @@
 //! One request, start to finish.
 use crate::answer::{self, Answer};
 use crate::authn::{self, User};
+use crate::authz::{self, Attributes};
 use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
 use crate::verbs::{self, Context};
@@ -12,7 +13,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use std::sync::Arc;
+use hyper::upgrade::OnUpgrade;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// What one request may carry: upstream's limit.
@@ -26,6 +28,8 @@ pub struct Received {
     pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// The connection itself, for whoever goes on with it in another protocol.
+    pub upgrade: Mutex<Option<OnUpgrade>>,
 }
 
 impl Received {
@@ -54,13 +58,18 @@ async fn serve_request(
     user: Option<&Arc<User>>,
     request: Request<Incoming>,
 ) -> Result<Answer, Status> {
-    let user = authn::identify(user)?;
+    let user = authn::identify(api, user, request.headers()).await?;
     let uri = request.uri();
     let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default())?;
     let call = match target {
-        Target::Document => return documents::serve(api, &receive(user, request).await?).await,
+        Target::Document => {
+            authz::check(api, &user, &Attributes::of_path(request.method(), uri.path()))?;
+            return documents::serve(api, &receive(user, request).await?).await;
+        }
         Target::Call(call) => call,
     };
+    authz::check(api, &user, &Attributes::of_call(&call))?;
+    proxy::check_stream(api, &user, &call)?;
     let is_apply = request.headers().get(header::CONTENT_TYPE).is_some_and(|media| {
         media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
     });
@@ -100,7 +109,9 @@ async fn answer_call(
     }
 }
 
-async fn receive(user: Arc<User>, request: Request<Incoming>) -> Result<Received, Status> {
+async fn receive(user: Arc<User>, mut request: Request<Incoming>) -> Result<Received, Status> {
+    let wants_upgrade = request.headers().contains_key(header::UPGRADE);
+    let upgrade = Mutex::new(wants_upgrade.then(|| hyper::upgrade::on(&mut request)));
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
@@ -116,6 +127,7 @@ async fn receive(user: Arc<User>, request: Request<Incoming>) -> Result<Received
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers,
         body: body.to_bytes(),
+        upgrade,
     })
 }
 

@@ -1,5 +1,6 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
 use ::apiserver::pki::Pki;
+use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
 use ::apiserver::{ApiServer, listen};
 use anyhow::{Context, bail};
@@ -63,6 +64,19 @@ pub struct Options {
     #[arg(long)]
     kubelet_certificate_authority: Option<PathBuf>,
 
+    /// Who signs service accounts' tokens; the first signs, all are believed.
+    #[arg(long, default_value = "https://kubernetes.default.svc", value_delimiter = ',')]
+    service_account_issuer: Vec<String>,
+    /// The private key that signs service accounts' tokens.
+    #[arg(long)]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Keys that service accounts' tokens may be signed with.
+    #[arg(long)]
+    service_account_key_file: Vec<PathBuf>,
+    /// Whom a token must be for to be believed; by default the issuer.
+    #[arg(long, value_delimiter = ',')]
+    api_audiences: Vec<String>,
+
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
     event_ttl: Duration,
@@ -85,10 +99,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let (store, engine) = options.store().await?;
-    let pki = match (&options.tls_cert_file, &options.client_ca_file) {
-        (Some(_), Some(_)) => None,
-        _ => Some(Pki::open(&options.cert_dir)?),
-    };
+    let given = options.tls_cert_file.is_some()
+        && options.client_ca_file.is_some()
+        && options.service_account_signing_key_file.is_some();
+    let pki = if given { None } else { Some(Pki::open(&options.cert_dir)?) };
+    let issuer = options.issuer(pki.as_ref())?;
     let serving = match (pair(&options.tls_cert_file, &options.tls_private_key_file), &pki) {
         (Some(pair), _) => pair,
         (None, Some(pki)) => pki.pair("apiserver"),
@@ -103,7 +118,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         max_reads: options.max_requests_inflight,
         max_writes: options.max_mutating_requests_inflight,
         request_timeout: options.request_timeout,
-        ..::apiserver::Options::new(store)?
+        ..::apiserver::Options::new(store, issuer)?
     });
     ::apiserver::bootstrap(&api).await?;
     let listener = TcpListener::bind((options.bind_address, options.secure_port))
@@ -128,6 +143,22 @@ fn pair(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Option<Pair> {
 }
 
 impl Options {
+    fn issuer(&self, pki: Option<&Pki>) -> anyhow::Result<Issuer> {
+        let signing = match (&self.service_account_signing_key_file, pki) {
+            (Some(path), _) => path.clone(),
+            (None, Some(pki)) => pki.service_account_key(),
+            (None, None) => bail!("--service-account-signing-key-file is missing"),
+        };
+        let believed: Vec<&Path> =
+            self.service_account_key_file.iter().map(PathBuf::as_path).collect();
+        let names = self.service_account_issuer.clone();
+        let audiences = match self.api_audiences.is_empty() {
+            true => names.iter().take(1).cloned().collect(),
+            false => self.api_audiences.clone(),
+        };
+        Ok(Issuer { keys: Keys::read(&signing, &believed)?, names, audiences })
+    }
+
     /// The store, and the embedded engine if it is that, which wants to be closed.
     async fn store(&self) -> anyhow::Result<(Store, Option<Embedded>)> {
         if self.etcd_servers.is_empty() {

@@ -22,7 +22,7 @@ enum Command {
     Up(up::Options),
     /// Run the API server alone, with upstream's flags.
     #[command(name = "apiserver", alias = "kube-apiserver")]
-    ApiServer(apiserver::Options),
+    ApiServer(Box<apiserver::Options>),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
         Command::Up(options) => runtime.block_on(up::run(options)),
-        Command::ApiServer(options) => runtime.block_on(apiserver::run(options)),
+        Command::ApiServer(options) => runtime.block_on(apiserver::run(*options)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
 use ::apiserver::pki::Pki;
+use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::{ApiServer, listen, tls};
 use anyhow::Context;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,10 +30,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let pki = Pki::open(&folder.join("pki"))?;
     let engine = Embedded::open(&folder.join("store"), Default::default())
         .with_context(|| format!("failed to open the store in {}", folder.display()))?;
+    let keys = Keys::read(&pki.service_account_key(), &[])?;
+    let name = "https://kubernetes.default.svc".to_owned();
+    let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
     let api = ApiServer::new(::apiserver::Options {
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
-        ..::apiserver::Options::new(Store::from(engine.clone()))?
+        ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
     });
     ::apiserver::bootstrap(&api).await?;
     let listener = TcpListener::bind((options.bind_address, options.port))

@@ -5,6 +5,7 @@
 //! change its object on the way; once the kind's rules have had their say, each may refuse the
 //! outcome. Webhooks and policies of the cluster's users have their place at the end of each half.
 mod namespace_lifecycle;
+mod rbac_escalation;
 
 use crate::verbs::Context;
 use api::status::Status;
@@ -38,11 +39,18 @@ struct Plugin {
     validate: Option<Hook>,
 }
 
-static PLUGINS: &[Plugin] = &[Plugin {
-    name: "NamespaceLifecycle",
-    admit: Some(|attributes| Box::pin(namespace_lifecycle::admit(attributes))),
-    validate: None,
-}];
+static PLUGINS: &[Plugin] = &[
+    Plugin {
+        name: "NamespaceLifecycle",
+        admit: Some(|attributes| Box::pin(namespace_lifecycle::admit(attributes))),
+        validate: None,
+    },
+    Plugin {
+        name: "RBACEscalation",
+        admit: None,
+        validate: Some(|attributes| Box::pin(rbac_escalation::validate(attributes))),
+    },
+];
 
 /// Lets every plugin have a say before the kind's rules.
 pub async fn admit(mut attributes: Attributes<'_>) -> Result<(), Status> {

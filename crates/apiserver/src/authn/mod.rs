@@ -1,12 +1,17 @@
 //! Who is asking.
 //!
-//! A connection may prove it once, with a client certificate; else a request does. Whoever proves
-//! nothing is refused.
+//! A connection may prove it once, with a client certificate; else a request does, with a bearer
+//! token. Whoever proves nothing is `system:anonymous`; whoever tries and fails is refused.
+mod impersonation;
 mod x509;
 
 pub use x509::user_of;
 
+use crate::resources::ApiServer;
+use crate::service_account;
 use api::status::Status;
+use http::{HeaderMap, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +26,14 @@ pub struct User {
 }
 
 impl User {
+    fn anonymous() -> User {
+        User {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            ..User::default()
+        }
+    }
+
     /// As `authentication.k8s.io/v1.UserInfo`.
     pub fn info(&self) -> Value {
         let mut info = json!({ "username": self.name, "groups": self.groups });
@@ -35,6 +48,27 @@ impl User {
 }
 
 /// The user of a request on a connection that may have proved one.
-pub fn identify(connection: Option<&Arc<User>>) -> Result<Arc<User>, Status> {
-    connection.cloned().ok_or_else(|| Status::unauthorized("Unauthorized"))
+pub async fn identify(
+    api: &ApiServer,
+    connection: Option<&Arc<User>>,
+    headers: &HeaderMap,
+) -> Result<Arc<User>, Status> {
+    let user = match (connection, bearer(headers)) {
+        (Some(user), _) => user.clone(),
+        (None, None) => Arc::new(User::anonymous()),
+        (None, Some(token)) => {
+            let audiences = &api.issuer().audiences;
+            let found =
+                service_account::user_of(api, api.issuer(), token, audiences, Timestamp::now());
+            let found = found.await.ok_or_else(|| Status::unauthorized("Unauthorized"))?;
+            Arc::new(found.0)
+        }
+    };
+    impersonation::apply(api, user, headers)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -15,8 +15,11 @@ mod tls;
 pub use tls::{Anyone, Tls};
 
 use crate::answer::Answer;
+use crate::authn::User;
+use crate::authz::{self, Attributes};
 use crate::request::Call;
 use crate::resources::ApiServer;
+use api::kinds::Verb;
 use api::status::Status;
 use http::Request;
 use hyper::body::Incoming;
@@ -35,6 +38,17 @@ pub fn handles(call: &Call) -> bool {
     call.subresource.is_some_and(|subresource| {
         matches!(subresource.name, "log" | "exec" | "attach" | "portforward" | "proxy")
     })
+}
+
+/// A WebSocket is opened with GET, and yet it runs commands: that takes the right to create.
+pub fn check_stream(api: &ApiServer, user: &User, call: &Call) -> Result<(), Status> {
+    let streams = ["exec", "attach", "portforward"];
+    let is_stream = call.subresource.is_some_and(|s| streams.contains(&s.name));
+    if !is_stream || call.verb == Verb::Create {
+        return Ok(());
+    }
+    let wanted = Attributes { verb: "create".into(), ..Attributes::of_call(call) };
+    authz::check(api, user, &wanted)
 }
 
 pub async fn run(

@@ -2,20 +2,22 @@
 use super::Context;
 use super::paging::{self, parse_version};
 use crate::answer::{self, Answer, Body, View};
+use crate::request::Call;
 use crate::resources::{ApiServer, range, status_of};
 use crate::selection::Selection;
 use crate::stored;
+use crate::websocket;
 use api::codec::object::Encoding;
 use api::codec::protobuf;
 use api::kinds::Resource;
 use api::meta::{EventType, write_watch_event};
 use api::status::Status;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use store::KeyValue;
@@ -69,11 +71,17 @@ pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
         events,
         sender,
     };
+    api.metrics().running(call, 1);
+    let ended = Ended { api: api.clone(), call: context.call.clone() };
     tokio::spawn(async move {
         let _ = tokio::time::timeout(timeout, stream.run()).await;
+        drop(ended);
     });
-    let body = StreamBody::new(ReceiverStream::new(receiver));
-    let mut answer: Response<Body> = Response::new(body.boxed());
+    if websocket::is_asked_for(context.received) {
+        return Ok(websocket::serve(context.received, view.encoding, receiver));
+    }
+    let frames = ReceiverStream::new(receiver).map(|batch| Ok(Frame::data(batch)));
+    let mut answer: Response<Body> = Response::new(BodyExt::boxed(StreamBody::new(frames)));
     *answer.status_mut() = StatusCode::OK;
     let media = match view.encoding {
         Encoding::Protobuf if view.target.is_none() => {
@@ -85,6 +93,18 @@ pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
     Ok(answer)
 }
 
+/// Counts a watch off when it goes, however it does.
+struct Ended {
+    api: ApiServer,
+    call: Call,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.api.metrics().running(&self.call, -1);
+    }
+}
+
 struct Stream {
     api: ApiServer,
     resource: &'static Resource,
@@ -93,7 +113,7 @@ struct Stream {
     bookmarks: bool,
     initial_end: bool,
     events: CacheWatch,
-    sender: mpsc::Sender<Result<Frame<Bytes>, io::Error>>,
+    sender: mpsc::Sender<Bytes>,
 }
 
 impl Stream {
@@ -119,12 +139,12 @@ impl Stream {
                     Err(error) => {
                         let status = status_of(error, self.resource);
                         self.frame(EventType::Error, json!(status), &mut out);
-                        let _ = sender.send(Ok(Frame::data(out.into()))).await;
+                        let _ = sender.send(out.into()).await;
                         return;
                     }
                 },
             }
-            if !out.is_empty() && sender.send(Ok(Frame::data(out.into()))).await.is_err() {
+            if !out.is_empty() && sender.send(out.into()).await.is_err() {
                 return;
             }
         }

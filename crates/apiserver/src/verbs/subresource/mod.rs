@@ -2,7 +2,9 @@
 //! part of a stored object. One row each.
 mod binding;
 mod eviction;
+mod reviews;
 mod scale;
+mod token;
 
 use super::{Context, Outgoing};
 use crate::request::Call;
@@ -16,6 +18,13 @@ static ROWS: &[(&str, &str, Handler)] = &[
     ("Binding", "", |context| Box::pin(binding::run(context))),
     ("Pod", "binding", |context| Box::pin(binding::run(context))),
     ("Pod", "eviction", |context| Box::pin(eviction::run(context))),
+    ("ServiceAccount", "token", |context| Box::pin(token::run(context))),
+    ("SelfSubjectReview", "", |context| Box::pin(reviews::run(context))),
+    ("TokenReview", "", |context| Box::pin(reviews::run(context))),
+    ("SubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
+    ("LocalSubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
+    ("SelfSubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
+    ("SelfSubjectRulesReview", "", |context| Box::pin(reviews::run(context))),
 ];
 
 /// What answers a call, if it is not one of the verbs over stored objects.

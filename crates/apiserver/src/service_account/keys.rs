@@ -1,0 +1,286 @@
+//! Signing and verifying JSON Web Tokens, with elliptic (ES256) or RSA (RS256) keys.
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
+};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo};
+use x509_parser::public_key::PublicKey;
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error("failed to read {path}")]
+    Read { path: String, source: rustls::pki_types::pem::Error },
+    #[error("{path} holds no key that can sign tokens: {cause}")]
+    Unfit { path: String, cause: String },
+}
+
+/// The key that signs, and all that are believed.
+pub struct Keys {
+    signer: Signer,
+    verifiers: Vec<Verifier>,
+}
+
+enum Signer {
+    Elliptic(Box<EcdsaKeyPair>),
+    Rsa(Box<RsaKeyPair>),
+}
+
+/// A public key and the name that tokens know it by.
+struct Verifier {
+    id: String,
+    algorithm: Algorithm,
+    /// A point of the curve, or PKCS #1.
+    key: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Algorithm {
+    Es256,
+    Rs256,
+}
+
+impl Algorithm {
+    const fn name(self) -> &'static str {
+        match self {
+            Algorithm::Es256 => "ES256",
+            Algorithm::Rs256 => "RS256",
+        }
+    }
+}
+
+impl Keys {
+    /// Signs with the private key of a file, and believes it and the public keys of others.
+    pub fn read(signing: &Path, believed: &[&Path]) -> Result<Keys, KeysError> {
+        let unfit = |path: &Path, cause: &dyn std::fmt::Display| KeysError::Unfit {
+            path: path.display().to_string(),
+            cause: cause.to_string(),
+        };
+        let signer = Signer::read(signing)?;
+        let mut verifiers =
+            vec![signer.verifier().ok_or_else(|| unfit(signing, &"its public half is missing"))?];
+        for path in believed {
+            let verifier = match Signer::read(path) {
+                Ok(private) => private.verifier(),
+                Err(_) => public(path)?,
+            };
+            verifiers.push(verifier.ok_or_else(|| unfit(path, &"unknown kind of key"))?);
+        }
+        Ok(Keys { signer, verifiers })
+    }
+
+    /// A token with these claims.
+    pub fn sign(&self, claims: &Value) -> Result<String, ring::error::Unspecified> {
+        let own = &self.verifiers[0];
+        let header = json!({ "alg": own.algorithm.name(), "kid": own.id });
+        let signed = format!("{}.{}", encode(&header), encode(claims));
+        let random = SystemRandom::new();
+        let signature = match &self.signer {
+            Signer::Elliptic(key) => key.sign(&random, signed.as_bytes())?.as_ref().to_vec(),
+            Signer::Rsa(key) => {
+                let mut signature = vec![0; key.public().modulus_len()];
+                key.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature)?;
+                signature
+            }
+        };
+        Ok(format!("{signed}.{}", BASE64.encode(signature)))
+    }
+
+    /// The claims of a token that one of the keys has signed. The algorithm is the key's: what the
+    /// token says of it must agree, so that no token can choose a weaker one.
+    pub fn verify(&self, token: &str) -> Option<Value> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        let header = decode(header)?;
+        let signature = BASE64.decode(signature).ok()?;
+        let fits = |verifier: &&Verifier| {
+            header["alg"] == verifier.algorithm.name()
+                && header["kid"].as_str().is_none_or(|id| id.is_empty() || id == verifier.id)
+        };
+        let verified = self
+            .verifiers
+            .iter()
+            .filter(fits)
+            .any(|verifier| verifier.accepts(signed.as_bytes(), &signature));
+        if verified { decode(claims) } else { None }
+    }
+
+    /// The public halves, as a JSON Web Key Set.
+    pub fn jwks(&self) -> Value {
+        let mut keys: Vec<Value> = self.verifiers.iter().filter_map(Verifier::jwk).collect();
+        keys.dedup();
+        json!({ "keys": keys })
+    }
+}
+
+impl Signer {
+    fn read(path: &Path) -> Result<Signer, KeysError> {
+        let shown = path.display().to_string();
+        let der = PrivateKeyDer::from_pem_file(path)
+            .map_err(|source| KeysError::Read { path: shown.clone(), source })?;
+        let unfit = |cause: ring::error::KeyRejected| KeysError::Unfit {
+            path: shown.clone(),
+            cause: cause.to_string(),
+        };
+        match &der {
+            PrivateKeyDer::Pkcs1(der) => {
+                let key = RsaKeyPair::from_der(der.secret_pkcs1_der()).map_err(unfit)?;
+                Ok(Signer::Rsa(Box::new(key)))
+            }
+            PrivateKeyDer::Pkcs8(der) => {
+                let der = der.secret_pkcs8_der();
+                let random = SystemRandom::new();
+                let kind = &ECDSA_P256_SHA256_FIXED_SIGNING;
+                match EcdsaKeyPair::from_pkcs8(kind, der, &random) {
+                    Ok(key) => Ok(Signer::Elliptic(Box::new(key))),
+                    Err(_) => {
+                        let key = RsaKeyPair::from_pkcs8(der).map_err(unfit)?;
+                        Ok(Signer::Rsa(Box::new(key)))
+                    }
+                }
+            }
+            _ => Err(KeysError::Unfit {
+                path: shown,
+                cause: "convert it to PKCS #8: openssl pkcs8 -topk8 -nocrypt".into(),
+            }),
+        }
+    }
+
+    fn verifier(&self) -> Option<Verifier> {
+        let (algorithm, key) = match self {
+            Signer::Elliptic(key) => (Algorithm::Es256, key.public_key().as_ref()),
+            Signer::Rsa(key) => (Algorithm::Rs256, key.public_key().as_ref()),
+        };
+        Some(Verifier::new(algorithm, key.to_vec()))
+    }
+}
+
+/// A public key in a file of its own.
+fn public(path: &Path) -> Result<Option<Verifier>, KeysError> {
+    let spki = rustls::pki_types::SubjectPublicKeyInfoDer::from_pem_file(path)
+        .map_err(|source| KeysError::Read { path: path.display().to_string(), source })?;
+    let Ok((_, parsed)) = SubjectPublicKeyInfo::from_der(&spki) else { return Ok(None) };
+    let raw = parsed.subject_public_key.data.to_vec();
+    Ok(match parsed.parsed() {
+        Ok(PublicKey::EC(_)) => Some(Verifier::new(Algorithm::Es256, raw)),
+        Ok(PublicKey::RSA(_)) => Some(Verifier::new(Algorithm::Rs256, raw)),
+        _ => None,
+    })
+}
+
+impl Verifier {
+    fn new(algorithm: Algorithm, key: Vec<u8>) -> Verifier {
+        Verifier { id: BASE64.encode(Sha256::digest(&key)), algorithm, key }
+    }
+
+    fn accepts(&self, signed: &[u8], signature: &[u8]) -> bool {
+        match self.algorithm {
+            Algorithm::Es256 => UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.key)
+                .verify(signed, signature),
+            Algorithm::Rs256 => UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, &self.key)
+                .verify(signed, signature),
+        }
+        .is_ok()
+    }
+
+    fn jwk(&self) -> Option<Value> {
+        let mut jwk = json!({ "use": "sig", "kid": self.id, "alg": self.algorithm.name() });
+        match self.algorithm {
+            // An uncompressed point: 4, x, y.
+            Algorithm::Es256 => {
+                let (x, y) = self.key.get(1..)?.split_at_checked(32)?;
+                jwk["kty"] = "EC".into();
+                jwk["crv"] = "P-256".into();
+                jwk["x"] = BASE64.encode(x).into();
+                jwk["y"] = BASE64.encode(y).into();
+            }
+            Algorithm::Rs256 => {
+                let (n, e) = integers(&self.key)?;
+                jwk["kty"] = "RSA".into();
+                jwk["n"] = BASE64.encode(n).into();
+                jwk["e"] = BASE64.encode(e).into();
+            }
+        }
+        Some(jwk)
+    }
+}
+
+/// Modulus and exponent of a PKCS #1 key, without leading zeros.
+fn integers(pkcs1: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    use x509_parser::der_parser::der::parse_der;
+    let (_, sequence) = parse_der(pkcs1).ok()?;
+    let items = sequence.as_sequence().ok()?;
+    let number = |i: usize| {
+        let bytes = items.get(i)?.as_slice().ok()?;
+        Some(bytes.iter().copied().skip_while(|byte| *byte == 0).collect::<Vec<u8>>())
+    };
+    Some((number(0)?, number(1)?))
+}
+
+fn encode(value: &Value) -> String {
+    BASE64.encode(value.to_string())
+}
+
+fn decode(part: &str) -> Option<Value> {
+    serde_json::from_slice(&BASE64.decode(part).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sa.key");
+        let pem = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+        std::fs::write(&path, pem).expect("written");
+        Keys::read(&path, &[]).expect("keys")
+    }
+
+    #[test]
+    fn a_token_is_believed_by_its_own_keys_only() {
+        let (ours, theirs) = (keys(), keys());
+        let token = ours.sign(&json!({ "sub": "a" })).expect("a token");
+        assert_eq!(ours.verify(&token), Some(json!({ "sub": "a" })));
+        assert_eq!(theirs.verify(&token), None);
+    }
+
+    #[test]
+    fn a_token_cannot_choose_how_it_is_checked() {
+        let keys = keys();
+        let token = keys.sign(&json!({ "sub": "a" })).expect("a token");
+        let parts: Vec<&str> = token.split('.').collect();
+        let none = encode(&json!({ "alg": "none" }));
+        let hmac = encode(&json!({ "alg": "HS256", "kid": keys.verifiers[0].id }));
+        let other = encode(&json!({ "sub": "system:admin" }));
+        for forged in [
+            format!("{none}.{}.", parts[1]),
+            format!("{none}.{}.{}", parts[1], parts[2]),
+            format!("{hmac}.{}.{}", parts[1], parts[2]),
+            format!("{}.{other}.{}", parts[0], parts[2]),
+            format!("{}.{}", parts[0], parts[1]),
+            String::new(),
+            "a.b.c".into(),
+        ] {
+            assert_eq!(keys.verify(&forged), None, "{forged}");
+        }
+    }
+
+    #[test]
+    fn the_public_key_is_told() {
+        let keys = keys();
+        let jwk = &keys.jwks()["keys"][0];
+        assert_eq!(
+            (&jwk["kty"], &jwk["crv"], &jwk["alg"]),
+            (&"EC".into(), &"P-256".into(), &"ES256".into())
+        );
+        assert_eq!(jwk["x"].as_str().map(str::len), Some(43));
+    }
+}

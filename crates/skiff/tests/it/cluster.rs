@@ -1,0 +1,104 @@
+//! A server on a free port, and the real kubectl to drive it.
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use tempfile::TempDir;
+
+/// A running `skiff up`; killed when it goes.
+pub struct Cluster {
+    pub folder: TempDir,
+    pub process: Child,
+    kubectl: PathBuf,
+}
+
+impl Cluster {
+    pub fn start() -> Cluster {
+        let folder = TempDir::new().expect("a temporary folder");
+        let process = up(&folder);
+        Cluster {
+            folder,
+            process,
+            kubectl: testkit::tools::program("kubectl", "kubernetes-client"),
+        }
+    }
+
+    /// Kills the server without warning and starts it on the same data.
+    pub fn crash_and_restart(&mut self) {
+        self.process.kill().expect("a running process");
+        self.process.wait().expect("a killed process");
+        self.process = up(&self.folder);
+    }
+
+    pub fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command
+            .args(arguments.split_whitespace())
+            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .env("HOME", self.folder.path());
+        command
+    }
+
+    /// Runs kubectl with this input; its output, or `error: …` with what it complained about.
+    pub fn kubectl_with(&self, arguments: &str, input: &str) -> String {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl runs");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("kubectl reads");
+        let output = child.wait_with_output().expect("kubectl ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() {
+            text(&output.stdout)
+        } else {
+            format!("error: {}", text(&output.stderr))
+        }
+    }
+
+    /// The same, split as given: for arguments with spaces in them.
+    pub fn kubectl_args(&self, arguments: &[&str]) -> String {
+        let output = self.command("").args(arguments).output().expect("kubectl runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        match output.status.success() {
+            true => text(&output.stdout),
+            false => format!("error: {}", text(&output.stderr)),
+        }
+    }
+
+    pub fn kubectl(&self, arguments: &str) -> String {
+        self.kubectl_with(arguments, "")
+    }
+
+    pub fn json(&self, arguments: &str) -> Value {
+        let text = self.kubectl(&format!("{arguments} -o json"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments}: {error}: {text}"))
+    }
+
+    /// Starts kubectl and hands over its output as it comes.
+    pub fn stream(&self, arguments: &str) -> (Child, BufReader<ChildStdout>) {
+        let mut command = self.command(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("kubectl runs");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        (child, output)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn up(folder: &TempDir) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_skiff"))
+        .args(["up", "--port", "0", "--data-dir"])
+        .arg(folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("skiff starts");
+    let mut line = String::new();
+    let output = child.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("skiff speaks");
+    assert!(line.starts_with("skiff is ready at https://127.0.0.1:"), "{line}");
+    child
+}

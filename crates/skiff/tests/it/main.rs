@@ -1,0 +1,5 @@
+//! The binary on a free port, driven by programs that nobody here wrote.
+mod access;
+mod cluster;
+mod kubectl;
+mod streams;
