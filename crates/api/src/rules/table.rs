@@ -1,4 +1,5 @@
 //! Objects as rows of a table: the columns and cells of `kubectl get`.
+use super::Field;
 use crate::duration::Duration;
 use crate::meta::{TableColumnDefinition, TableRowCondition};
 use jiff::Timestamp;
@@ -56,9 +57,9 @@ impl From<Vec<Value>> for Row {
 pub const USUAL: &[Column] =
     &[Column::NAME, Column::text("Created At", "When the object was created.").of("date")];
 
-pub fn usual(object: &Value) -> Row {
-    let metadata = &object["metadata"];
-    vec![metadata["name"].clone(), metadata["creationTimestamp"].clone()].into()
+pub fn usual(object: &Field<'_, '_>) -> Row {
+    let cell = |field| object.at("metadata").at(field).value().clone();
+    vec![cell("name"), cell("creationTimestamp")].into()
 }
 
 /// How long ago, in kubectl's words.
