@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 
 static ABSENT: Value = Value::Null;
 
-pub const MAX_SECONDS: i64 = i32::MAX as i64;
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub const POSITIVE: &str = "must be greater than 0";
 
@@ -69,7 +68,24 @@ impl<'v, 'p> Field<'v, 'p> {
         Field { value, path: self.path.child(name), errors: self.errors, ty }
     }
 
-    /// The same value as seen from the object that embeds it: its errors name the embedding field.
+    /// A place below this one that upstream names unlike any field; there is no value.
+    pub fn spelled<'q>(&'q self, name: &'q str) -> Field<'v, 'q>
+    where
+        'p: 'q,
+    {
+        Field { value: &ABSENT, path: self.path.child(name), errors: self.errors, ty: None }
+    }
+
+    /// An entry of this map, whether it is there or not.
+    pub fn key<'q>(&'q self, key: &'q str) -> Field<'v, 'q>
+    where
+        'p: 'q,
+    {
+        let value = self.value.get(key).unwrap_or(&ABSENT);
+        let ty = self.ty.and_then(|ty| ty.as_map().map(|map| ty.at(map.value)));
+        Field { value, path: self.path.key(key), errors: self.errors, ty }
+    }
+
     pub fn value(&self) -> &'v Value {
         self.value
     }
@@ -158,6 +174,11 @@ impl<'v, 'p> Field<'v, 'p> {
             let path = self.path.key(key);
             (key.as_str(), Field { value, path, errors: self.errors, ty })
         })
+    }
+
+    /// Another value in the same place, for a walk over what is not there literally.
+    pub fn with_value<T>(&self, value: &Value, walk: impl FnOnce(&Field<'_, '_>) -> T) -> T {
+        walk(&Field { value, path: self.path, errors: self.errors, ty: self.ty })
     }
 
     /// The same value under another path.
@@ -333,6 +354,31 @@ impl Field<'_, '_> {
             self.invalid_as(shown, IMMUTABLE);
         }
         same
+    }
+
+    /// An absolute path, or one that leads out of where it starts, is refused.
+    pub fn descending_path(&self) {
+        if self.text().starts_with('/') {
+            self.invalid("must be a relative path");
+        }
+        self.no_backsteps();
+    }
+
+    pub fn no_backsteps(&self) {
+        if self.text().split('/').any(|part| part == "..") {
+            self.invalid("must not contain '..'");
+        }
+    }
+
+    /// Each item's value of a field must be another; reports at the field of the later item.
+    pub fn unique_by(&self, field: &'static str) {
+        let mut seen = std::collections::HashSet::new();
+        for item in self.items() {
+            let value = item.at(field);
+            if !value.is_empty() && !seen.insert(value.text()) {
+                value.duplicate();
+            }
+        }
     }
 
     /// Nothing may occur twice.

@@ -19,25 +19,39 @@
 //!
 //! **They may not know** the store, other objects or who is asking: what needs state (allocating an
 //! address, counting a quota) is the server's.
+mod access;
+mod batch;
+mod certificates;
 pub mod check;
+mod claim;
+mod config;
 pub mod defaults;
 mod generic;
 pub mod metadata;
+mod namespace;
+mod pod;
+mod scheduling;
+mod storage;
 mod table;
+mod volume;
+mod volume_source;
+mod workload;
 
 pub use check::Field;
 pub use metadata::NameRule;
-pub use table::{Column, Row, age};
+pub use table::{Column, Row};
 
+use crate::codec::json;
 use crate::field::{ErrorList, Path};
 use crate::kinds::Resource;
+use crate::meta::TableRowCondition;
 use crate::names;
 use crate::schema::{TypeRef, builtin};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::any::Any;
 
 /// What a typed form has to be able to do.
@@ -86,9 +100,9 @@ pub trait Kind: Form {
     /// What `kubectl get` prints of it.
     const COLUMNS: &[Column] = table::USUAL;
 
-    /// One cell for each column.
-    fn row(object: &Field<'_, '_>, _now: Timestamp) -> Row {
-        table::usual(object)
+    /// Marks on its row.
+    fn conditions(_object: &Field<'_, '_>) -> Vec<TableRowCondition> {
+        Vec::new()
     }
 }
 
@@ -173,8 +187,8 @@ impl Rules {
     pub const fn of<T: Kind>() -> Rules {
         Rules {
             strategy: T::STRATEGY,
-            prepare_create: T::prepare_create,
-            prepare_update: T::prepare_update,
+            prepare_create: prepare_create::<T>,
+            prepare_update: prepare_update::<T>,
             validate_create: validate_create::<T>,
             validate_update: validate_update::<T>,
             columns: T::COLUMNS,
@@ -189,8 +203,35 @@ fn type_of<T: Kind>() -> TypeRef<'static> {
 
 fn row<T: Kind>(object: &Value, now: Timestamp) -> Result<Row, serde_json::Error> {
     let mut row = Row::default();
-    check::collect(object, type_of::<T>(), |object| row = T::row(object, now));
+    check::collect(object, type_of::<T>(), |object| {
+        row.cells = T::COLUMNS.iter().map(|column| column.cell(object, now)).collect();
+        row.conditions = T::conditions(object);
+    });
     Ok(row)
+}
+
+fn prepare_create<T: Kind>(object: &mut Value) {
+    T::prepare_create(object);
+    settle_status(object, type_of::<T>());
+}
+
+fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
+    T::prepare_update(new, old, part);
+    settle_status(new, type_of::<T>());
+}
+
+/// A status that was wiped is not absent: it is the zero value, with the defaults of its type.
+fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
+    let Some(status) =
+        ty.child("status").filter(|_| !ty.field("status").is_some_and(|f| f.pointer))
+    else {
+        return;
+    };
+    let given = object.get_mut("status").map_or_else(|| Map::new().into(), Value::take);
+    if let Ok(decoded) = json::canonicalize(given, status) {
+        object["status"] = decoded.value;
+    }
+    defaults::set(object, ty);
 }
 
 fn validate_create<T: Kind>(

@@ -102,7 +102,10 @@ fn custom_resource_definition(definition: &mut Map<String, Value>) {
     let stored = spec.each("versions").find(|version| version.get("storage") == Some(&true.into()));
     if let Some(stored) = stored.and_then(|version| version.get("name").cloned()) {
         let status = definition.inside("status");
-        if status.get("storedVersions").is_none_or(|versions| versions.as_array().is_none_or(Vec::is_empty)) {
+        if status
+            .get("storedVersions")
+            .is_none_or(|versions| versions.as_array().is_none_or(Vec::is_empty))
+        {
             status.insert("storedVersions".into(), json!([stored]));
         }
     }

@@ -91,7 +91,8 @@ fn limit_range_item(item: &mut Map<String, Value>) {
     if item.text("type") != "Container" {
         return;
     }
-    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")]
+    {
         let amounts = item.get(from).cloned().unwrap_or_else(empty);
         for (name, amount) in amounts.as_object().into_iter().flatten() {
             item.inside(to).entry(name).or_insert_with(|| amount.clone());

@@ -101,7 +101,8 @@ fn pull_policy(image: &str) -> &'static str {
 
 /// Roughly what an image may be called; anything else has no tag.
 fn is_reference(name: &str) -> bool {
-    let path = name.split_once('/').filter(|(host, _)| host.contains(['.', ':'])).map_or(name, |p| p.1);
+    let path =
+        name.split_once('/').filter(|(host, _)| host.contains(['.', ':'])).map_or(name, |p| p.1);
     let part = |part: &str| {
         let alnum = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let sound = |b: u8| alnum(b) || matches!(b, b'.' | b'_' | b'-');
@@ -122,9 +123,12 @@ fn volume(volume: &mut Map<String, Value>) {
 }
 
 fn probe(probe: &mut Map<String, Value>) {
-    for (field, value) in
-        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
-    {
+    for (field, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
         probe.fill(field, value);
     }
 }
