@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 static ABSENT: Value = Value::Null;
 
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
-pub const POSITIVE: &str = "must be greater than 0";
+pub const POSITIVE: &str = "must be greater than zero";
 
 /// A value somewhere in an object, or its absence.
 #[derive(Clone, Copy)]

@@ -20,17 +20,26 @@
 //! **They may not know** the store, other objects or who is asking: what needs state (allocating an
 //! address, counting a quota) is the server's.
 mod access;
+mod autoscaling;
 mod batch;
 mod certificates;
 pub mod check;
 mod claim;
 mod config;
 pub mod defaults;
+mod endpoints;
+mod event;
+mod flow;
 mod generic;
+mod ingress;
 pub mod metadata;
 mod namespace;
+mod network;
+mod node;
 mod pod;
+mod quota;
 mod scheduling;
+mod service;
 mod storage;
 mod table;
 mod volume;
@@ -270,6 +279,32 @@ fn validate_update<T: Kind>(
         });
     }));
     Ok(Verdict { errors, warnings })
+}
+
+/// Conditions of the usual form, in a status.
+fn conditions(conditions: &Field<'_, '_>) {
+    let mut seen = Vec::new();
+    for condition in conditions.items() {
+        let kind = condition.at("type");
+        kind.faults(names::qualified_name(kind.text()));
+        if seen.contains(&kind.text()) {
+            kind.duplicate();
+        }
+        seen.push(kind.text());
+        condition.at("status").one_of(&["False", "True", "Unknown"]);
+        condition.at("observedGeneration").nonnegative();
+        if !condition.at("lastTransitionTime").exists() {
+            condition.at("lastTransitionTime").required("must be set");
+        }
+        let reason = condition.at("reason");
+        reason.require_for("must be set");
+        if reason.text().len() > 1024 {
+            reason.too_long(1024);
+        }
+        if condition.at("message").text().len() > 32 * 1024 {
+            condition.at("message").too_long(32 * 1024);
+        }
+    }
 }
 
 /// What most kinds keep and wipe.

@@ -71,9 +71,9 @@ impl Kind for PersistentVolume {
         text_or("VolumeMode", "spec.volumeMode", "<unset>").wide(),
     ];
 
-    /// The server sets when the phase began.
     fn prepare_create(volume: &mut Value) {
-        volume["status"] = json!({ "phase": "Pending" });
+        let now = volume["metadata"]["creationTimestamp"].clone();
+        volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": now });
     }
 
     fn validate(volume: &Field<'_, '_>) {

@@ -68,7 +68,10 @@ pub fn host_path(source: &Field<'_, '_>) {
 }
 
 pub fn partition(source: &Field<'_, '_>) {
-    source.at("partition").between(0, 255);
+    let partition = source.at("partition");
+    if !(0..=255).contains(&partition.int()) {
+        partition.invalid(crate::names::inclusive_range(1, 255));
+    }
 }
 
 pub fn nfs(source: &Field<'_, '_>) {

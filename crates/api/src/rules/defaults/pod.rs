@@ -109,7 +109,7 @@ fn is_reference(name: &str) -> bool {
         let ends = [part.bytes().next(), part.bytes().last()];
         part.bytes().all(sound) && ends.into_iter().all(|end| end.is_some_and(alnum))
     };
-    path.split('/').all(part)
+    path.len() <= 255 && path.split('/').all(part)
 }
 
 fn volume(volume: &mut Map<String, Value>) {

@@ -53,8 +53,10 @@ pub fn init(containers: &Field<'_, '_>, spec: &Field<'_, '_>, context: &Context<
         common(&container, context);
         restart_policy(&container);
         let name = container.at("name");
-        if !names.insert(name.text()) && !name.is_empty() {
+        if names.contains(name.text()) {
             name.duplicate();
+        } else if !name.is_empty() {
+            names.insert(name.text());
         }
         let sidecar = container.at("restartPolicy").text() == "Always";
         if sidecar {

@@ -14,8 +14,8 @@ pub fn validate(probe: &Field<'_, '_>, readiness: bool, grace_period: Option<i64
         probe.at(field).nonnegative();
     }
     let grace = probe.at("terminationGracePeriodSeconds");
-    if grace.exists() {
-        grace.positive();
+    if grace.exists() && grace.int() <= 0 {
+        grace.invalid("must be greater than 0");
     }
     if readiness && grace.exists() {
         grace.invalid("must not be set for readinessProbes");

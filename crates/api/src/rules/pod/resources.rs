@@ -284,7 +284,8 @@ pub fn aggregate(spec: &Value, part: &str) -> BTreeMap<String, Quantity> {
 }
 
 pub fn overhead(overhead: &Field<'_, '_>) {
-    for (name, entry) in overhead.entries() {
+    let limits = overhead.on_path(overhead.path().child("limits"));
+    for (name, entry) in limits.entries() {
         container_name(&entry, name);
         amount(&entry, name);
     }

@@ -17,7 +17,7 @@ pub fn create(pod: &mut Value) {
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": null,
+            "lastTransitionTime": pod["metadata"]["creationTimestamp"].clone(),
         }]);
     }
     pod["status"]["qosClass"] = qos::class(&pod["spec"]).into();

@@ -64,7 +64,7 @@ fn restarts(template: &Field<'_, '_>, kind: &str) {
 }
 
 /// A count or a percentage.
-fn count_or_percent(field: &Field<'_, '_>) {
+pub fn count_or_percent(field: &Field<'_, '_>) {
     match field.value() {
         Value::String(text) => {
             field.faults(names::percent(text));
@@ -87,7 +87,7 @@ fn count_of(field: &Field<'_, '_>) -> i64 {
     })
 }
 
-fn at_most_everything(field: &Field<'_, '_>) {
+pub fn at_most_everything(field: &Field<'_, '_>) {
     if percent_of(field).is_some_and(|percent| percent > 100) {
         field.invalid("must not be greater than 100%");
     }
