@@ -263,9 +263,8 @@ fn table(rows: Vec<TableRow<Value>>, metadata: Value, resource: &Resource) -> Va
 }
 
 fn row(object: &Value, resource: &Resource, view: &View, now: Timestamp) -> TableRow<Value> {
-    // An object that has no typed form is still listed: by name, its other cells empty.
-    let Row { mut cells, conditions } = (resource.rules.row)(object, now)
-        .unwrap_or_else(|_| vec![object["metadata"]["name"].clone()].into());
+    // An object that cannot be read is still listed, if with empty cells.
+    let Row { mut cells, conditions } = (resource.rules.row)(object, now).unwrap_or_default();
     cells.resize(resource.rules.columns.len(), Value::Null);
     let object = match view.include {
         IncludeObject::None => None,

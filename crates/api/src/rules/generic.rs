@@ -1,26 +1,8 @@
 //! Kinds that still have only what every kind has: metadata and nothing else is checked.
-use super::Kind;
-use crate::field::ErrorList;
+use super::{Field, Kind};
 use k8s_openapi::api::{
-    admissionregistration::v1 as admissionregistration,
-    apps::v1 as apps,
-    authentication::v1 as authentication,
-    authorization::v1 as authorization,
-    autoscaling::{v1 as autoscaling_v1, v2 as autoscaling_v2},
-    batch::v1 as batch,
-    certificates::v1 as certificates,
-    coordination::v1 as coordination,
-    core::v1 as core,
-    discovery::v1 as discovery,
-    events::v1 as events,
-    flowcontrol::v1 as flowcontrol,
-    networking::v1 as networking,
-    node::v1 as node,
-    policy::v1 as policy,
-    rbac::v1 as rbac,
-    resource::v1 as resource,
-    scheduling::v1 as scheduling,
-    storage::v1 as storage,
+    admissionregistration::v1 as admissionregistration, authentication::v1 as authentication,
+    authorization::v1 as authorization, resource::v1 as resource,
     storagemigration::v1 as storagemigration,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
@@ -29,66 +11,19 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistrat
 macro_rules! generic {
     ($($kind:ty),* $(,)?) => {
         $(impl Kind for $kind {
-            fn validate(&self) -> ErrorList {
-                ErrorList::new()
-            }
+            fn validate(_: &Field<'_, '_>) {}
         })*
     };
 }
 
 generic! {
-    core::Binding,
-    core::ComponentStatus,
-    core::ConfigMap,
-    core::Endpoints,
-    core::Event,
-    core::LimitRange,
-    core::Node,
-    core::PersistentVolumeClaim,
-    core::PersistentVolume,
-    core::Pod,
-    core::PodTemplate,
-    core::ReplicationController,
-    core::ResourceQuota,
-    core::Secret,
-    core::ServiceAccount,
-    core::Service,
     apiregistration::APIService,
-    apps::ControllerRevision,
-    apps::DaemonSet,
-    apps::Deployment,
-    apps::ReplicaSet,
-    apps::StatefulSet,
-    events::Event,
     authentication::SelfSubjectReview,
     authentication::TokenReview,
     authorization::LocalSubjectAccessReview,
     authorization::SelfSubjectAccessReview,
     authorization::SelfSubjectRulesReview,
     authorization::SubjectAccessReview,
-    autoscaling_v2::HorizontalPodAutoscaler,
-    autoscaling_v1::HorizontalPodAutoscaler,
-    batch::CronJob,
-    batch::Job,
-    certificates::CertificateSigningRequest,
-    certificates::ClusterTrustBundle,
-    certificates::PodCertificateRequest,
-    networking::IngressClass,
-    networking::Ingress,
-    networking::IPAddress,
-    networking::NetworkPolicy,
-    networking::ServiceCIDR,
-    policy::PodDisruptionBudget,
-    rbac::ClusterRoleBinding,
-    rbac::ClusterRole,
-    rbac::RoleBinding,
-    rbac::Role,
-    storage::CSIDriver,
-    storage::CSINode,
-    storage::CSIStorageCapacity,
-    storage::StorageClass,
-    storage::VolumeAttachment,
-    storage::VolumeAttributesClass,
     admissionregistration::MutatingAdmissionPolicy,
     admissionregistration::MutatingAdmissionPolicyBinding,
     admissionregistration::MutatingWebhookConfiguration,
@@ -96,16 +31,10 @@ generic! {
     admissionregistration::ValidatingAdmissionPolicyBinding,
     admissionregistration::ValidatingWebhookConfiguration,
     apiextensions::CustomResourceDefinition,
-    scheduling::PriorityClass,
-    coordination::Lease,
-    node::RuntimeClass,
-    discovery::EndpointSlice,
     resource::DeviceClass,
     resource::DeviceTaintRule,
     resource::ResourceClaim,
     resource::ResourceClaimTemplate,
     resource::ResourceSlice,
-    flowcontrol::FlowSchema,
-    flowcontrol::PriorityLevelConfiguration,
     storagemigration::StorageVersionMigration,
 }

@@ -138,12 +138,23 @@ pub fn validate_finalizers(finalizers: &[String], path: &Path<'_>) -> ErrorList 
         let faults = names::qualified_name(finalizer);
         errors.extend(faults.into_iter().map(|f| Error::invalid(path, finalizer.as_str(), f)));
     }
+    for (i, finalizer) in finalizers.iter().enumerate() {
+        errors.extend(unqualified_finalizer(finalizer, &path.index(i)));
+    }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(Error::invalid(path, BadValue::json(&finalizers), detail));
     }
     errors
+}
+
+/// A finalizer of anyone but Kubernetes names its owner.
+pub fn unqualified_finalizer(finalizer: &str, path: &Path<'_>) -> Option<Error> {
+    const STANDARD: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    let odd = !finalizer.contains('/') && !STANDARD.contains(&finalizer);
+    odd.then(|| Error::invalid(path, finalizer, detail))
 }
 
 fn no_new_finalizers(new: &ObjectMeta, old: &ObjectMeta, path: &Path<'_>) -> Option<Error> {

@@ -7,35 +7,60 @@
 //!
 //! ```text
 //!  decode ─► defaults ─► prepare ─► validate ─► store ─► row of a table
-//!  (tree)     (tree)      (tree)     (typed)               (typed)
+//!  (tree)     (tree)      (tree)     (tree)                (tree)
 //! ```
 //!
 //! - **Defaults** ([`defaults`]) belong to types, not to kinds: a container is defaulted alike in a
 //!   Pod and in a Deployment's template. They are a table keyed by type, run by one walk.
 //! - **Preparing** is what upstream calls the strategy: which parts of a request count at all.
-//! - **Validation** reads the typed form and collects `field::Error`s with upstream's paths, words
-//!   and order. What every object shares (names, labels, owners) is in [`metadata`].
+//! - **Validation** walks the tree with a [`Field`], value and path in one, and collects errors with
+//!   upstream's paths, words and order. What every object shares is in [`metadata`].
 //! - **Tables** are what `kubectl get` prints.
 //!
 //! **They may not know** the store, other objects or who is asking: what needs state (allocating an
 //! address, counting a quota) is the server's.
+mod access;
+mod autoscaling;
+mod batch;
+mod certificates;
+pub mod check;
+mod claim;
+mod config;
 pub mod defaults;
+mod endpoints;
+mod event;
+mod flow;
 mod generic;
+mod ingress;
 pub mod metadata;
 mod namespace;
+mod network;
+mod node;
+mod pod;
+mod quota;
+mod scheduling;
+mod service;
+mod storage;
 mod table;
+mod volume;
+mod volume_source;
+mod workload;
 
+pub use check::Field;
 pub use metadata::NameRule;
-pub use table::{Column, Row, age};
+pub use table::{Column, Row};
 
+use crate::codec::json;
 use crate::field::{ErrorList, Path};
 use crate::kinds::Resource;
+use crate::meta::TableRowCondition;
 use crate::names;
+use crate::schema::{TypeRef, builtin};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::any::Any;
 
 /// What a typed form has to be able to do.
@@ -50,6 +75,8 @@ impl<T> Form for T where
 }
 
 /// What is peculiar to one kind. The defaults of this trait are what most kinds do.
+///
+/// Rules read the tree through [`Field`]; the typed form only names the kind.
 pub trait Kind: Form {
     const STRATEGY: Strategy = Strategy::USUAL;
 
@@ -67,24 +94,24 @@ pub trait Kind: Form {
     }
 
     /// A new object, beside its metadata.
-    fn validate(&self) -> ErrorList;
+    fn validate(object: &Field<'_, '_>);
 
     /// A changed one, beside its metadata.
-    fn validate_update(&self, _old: &Self, _part: Part<'_>) -> ErrorList {
-        self.validate()
+    fn validate_update(new: &Field<'_, '_>, _old: &Field<'_, '_>, _part: Part<'_>) {
+        Self::validate(new);
     }
 
     /// What is allowed and yet worth a word.
-    fn warnings(&self, _old: Option<&Self>) -> Vec<String> {
+    fn warnings(_new: &Field<'_, '_>, _old: Option<&Field<'_, '_>>) -> Vec<String> {
         Vec::new()
     }
 
     /// What `kubectl get` prints of it.
     const COLUMNS: &[Column] = table::USUAL;
 
-    /// One cell for each column.
-    fn row(&self, object: &Value, _now: Timestamp) -> Row {
-        table::usual(object)
+    /// Marks on its row.
+    fn conditions(_object: &Field<'_, '_>) -> Vec<TableRowCondition> {
+        Vec::new()
     }
 }
 
@@ -106,6 +133,8 @@ pub struct Strategy {
     pub separate_status: bool,
     /// `metadata.generation` counts the changes of the spec.
     pub counts_generations: bool,
+    /// The metadata that a write to the status cannot change.
+    pub status_resets: &'static [&'static str],
 }
 
 impl Strategy {
@@ -114,7 +143,31 @@ impl Strategy {
         allow_unconditional_update: true,
         separate_status: true,
         counts_generations: true,
+        status_resets: &[],
     };
+
+    pub const fn creates_on_update(self) -> Strategy {
+        Strategy { allow_create_on_update: true, ..self }
+    }
+
+    /// An update must name the version it is about.
+    pub const fn conditional(self) -> Strategy {
+        Strategy { allow_unconditional_update: false, ..self }
+    }
+
+    pub const fn without_status(self) -> Strategy {
+        Strategy { separate_status: false, ..self }
+    }
+
+    pub const fn without_generation(self) -> Strategy {
+        Strategy { counts_generations: false, ..self }
+    }
+
+    /// Writes to the status leave the metadata alone.
+    pub const fn status_only(self) -> Strategy {
+        let status_resets = &["labels", "annotations", "finalizers", "ownerReferences"];
+        Strategy { status_resets, ..self }
+    }
 }
 
 /// What validation says of a request.
@@ -143,25 +196,66 @@ impl Rules {
     pub const fn of<T: Kind>() -> Rules {
         Rules {
             strategy: T::STRATEGY,
-            prepare_create: T::prepare_create,
-            prepare_update: T::prepare_update,
+            prepare_create: prepare_create::<T>,
+            prepare_update: prepare_update::<T>,
             validate_create: validate_create::<T>,
             validate_update: validate_update::<T>,
             columns: T::COLUMNS,
-            row: |object, now| Ok(T::deserialize(object)?.row(object, now)),
+            row: row::<T>,
         }
     }
+}
+
+fn type_of<T: Kind>() -> TypeRef<'static> {
+    builtin().kind(T::GROUP, T::VERSION, T::KIND).expect("every row's kind is in the facts")
+}
+
+fn row<T: Kind>(object: &Value, now: Timestamp) -> Result<Row, serde_json::Error> {
+    let mut row = Row::default();
+    check::collect(object, type_of::<T>(), |object| {
+        row.cells = T::COLUMNS.iter().map(|column| column.cell(object, now)).collect();
+        row.conditions = T::conditions(object);
+    });
+    Ok(row)
+}
+
+fn prepare_create<T: Kind>(object: &mut Value) {
+    T::prepare_create(object);
+    settle_status(object, type_of::<T>());
+}
+
+fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
+    T::prepare_update(new, old, part);
+    settle_status(new, type_of::<T>());
+}
+
+/// A status that was wiped is not absent: it is the zero value, with the defaults of its type.
+fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
+    let Some(status) =
+        ty.child("status").filter(|_| !ty.field("status").is_some_and(|f| f.pointer))
+    else {
+        return;
+    };
+    let given = object.get_mut("status").map_or_else(|| Map::new().into(), Value::take);
+    if let Ok(decoded) = json::canonicalize(given, status) {
+        object["status"] = decoded.value;
+    }
+    defaults::set(object, ty);
 }
 
 fn validate_create<T: Kind>(
     resource: &Resource,
     object: &Value,
 ) -> Result<Verdict, serde_json::Error> {
-    let new = T::deserialize(object)?;
+    let meta = ObjectMeta::deserialize(&object["metadata"])?;
     let path = Path::new("metadata");
-    let mut errors = metadata::validate(new.metadata(), resource.is_namespaced(), T::NAME, &path);
-    errors.extend(new.validate());
-    Ok(Verdict { errors, warnings: new.warnings(None) })
+    let mut errors = metadata::validate(&meta, resource.is_namespaced(), T::NAME, &path);
+    let mut warnings = Vec::new();
+    errors.extend(check::collect(object, type_of::<T>(), |object| {
+        T::validate(object);
+        warnings = T::warnings(object, None);
+    }));
+    Ok(Verdict { errors, warnings })
 }
 
 fn validate_update<T: Kind>(
@@ -170,13 +264,47 @@ fn validate_update<T: Kind>(
     old: &Value,
     part: Part<'_>,
 ) -> Result<Verdict, serde_json::Error> {
-    let (new, previous) = (T::deserialize(object)?, T::deserialize(old)?);
+    let meta = ObjectMeta::deserialize(&object["metadata"])?;
+    let previous = ObjectMeta::deserialize(&old["metadata"])?;
     let path = Path::new("metadata");
     let rule = metadata::path_segment;
-    let mut errors = metadata::validate(new.metadata(), resource.is_namespaced(), rule, &path);
-    errors.extend(metadata::validate_update(new.metadata(), previous.metadata(), &path));
-    errors.extend(new.validate_update(&previous, part));
-    Ok(Verdict { errors, warnings: new.warnings(Some(&previous)) })
+    let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
+    errors.extend(metadata::validate_update(&meta, &previous, &path));
+    let mut warnings = Vec::new();
+    errors.extend(check::collect(object, type_of::<T>(), |new| {
+        // What was wrong before is not reported: the old object only answers questions.
+        check::collect(old, type_of::<T>(), |old| {
+            T::validate_update(new, old, part);
+            warnings = T::warnings(new, Some(old));
+        });
+    }));
+    Ok(Verdict { errors, warnings })
+}
+
+/// Conditions of the usual form, in a status.
+fn conditions(conditions: &Field<'_, '_>) {
+    let mut seen = Vec::new();
+    for condition in conditions.items() {
+        let kind = condition.at("type");
+        kind.faults(names::qualified_name(kind.text()));
+        if seen.contains(&kind.text()) {
+            kind.duplicate();
+        }
+        seen.push(kind.text());
+        condition.at("status").one_of(&["False", "True", "Unknown"]);
+        condition.at("observedGeneration").nonnegative();
+        if !condition.at("lastTransitionTime").exists() {
+            condition.at("lastTransitionTime").required("must be set");
+        }
+        let reason = condition.at("reason");
+        reason.require_for("must be set");
+        if reason.text().len() > 1024 {
+            reason.too_long(1024);
+        }
+        if condition.at("message").text().len() > 32 * 1024 {
+            condition.at("message").too_long(32 * 1024);
+        }
+    }
 }
 
 /// What most kinds keep and wipe.
@@ -197,19 +325,24 @@ pub mod prepare {
         match part {
             Part::Main if strategy.separate_status => put(new, "status", old.get("status")),
             Part::Main => {}
-            // Only the status counts, and who owns it.
-            Part::Sub(_) => {
-                let status = new.get("status").cloned();
-                let managed = new["metadata"].get("managedFields").cloned();
-                *new = old.clone();
-                put(new, "status", status.as_ref());
-                put(&mut new["metadata"], "managedFields", managed.as_ref());
-            }
+            Part::Sub(_) => status(new, old, strategy.status_resets),
         }
-        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-        if strategy.counts_generations && generation > 0 && changed(new, old) {
+        put(&mut new["metadata"], "generation", old["metadata"].get("generation"));
+        if strategy.counts_generations && changed(new, old) {
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
             new["metadata"]["generation"] = (generation + 1).into();
         }
+    }
+
+    /// Of the request only the status counts, and the metadata that is not reset.
+    pub fn status(new: &mut Value, old: &Value, resets: &[&str]) {
+        let (status, mut metadata) = (new.get("status").cloned(), new["metadata"].take());
+        for field in resets {
+            put(&mut metadata, field, old["metadata"].get(*field));
+        }
+        *new = old.clone();
+        new["metadata"] = metadata;
+        put(new, "status", status.as_ref());
     }
 
     /// Whether anything differs beside the metadata and the status.

@@ -1,39 +1,71 @@
-//! Namespaces: they live until their finalizers say that nothing is left in them.
-use super::{Kind, Part, Strategy, prepare};
-use crate::field::ErrorList;
+//! Namespace.
+use super::table::{AGE, Column, NAME, text};
+use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
+use crate::field::Path;
 use crate::names;
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
+/// The finalizer of the server itself: contents are removed before the namespace is.
+const KUBERNETES: &str = "kubernetes";
+
 impl Kind for Namespace {
-    const STRATEGY: Strategy = Strategy { counts_generations: false, ..Strategy::USUAL };
-    const NAME: super::NameRule = names::name_is_dns_label;
+    const STRATEGY: Strategy = Strategy::USUAL.without_generation();
+    const NAME: NameRule = names::name_is_dns_label;
+    const COLUMNS: &[Column] = &[NAME, text("Status", "status.phase"), AGE];
 
     fn prepare_create(namespace: &mut Value) {
         namespace["status"] = json!({ "phase": "Active" });
+        if !namespace["spec"].is_object() {
+            namespace["spec"] = json!({});
+        }
         let finalizers = &mut namespace["spec"]["finalizers"];
-        if !finalizers.is_array() {
-            *finalizers = json!([]);
-        }
-        if let Value::Array(all) = finalizers
-            && !all.iter().any(|finalizer| finalizer == "kubernetes")
-        {
-            all.push("kubernetes".into());
+        match finalizers {
+            Value::Array(list) if list.iter().any(|finalizer| finalizer == KUBERNETES) => {}
+            Value::Array(list) => list.push(KUBERNETES.into()),
+            _ => *finalizers = json!([KUBERNETES]),
         }
     }
 
+    /// Finalizers are removed through a subresource of their own.
     fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        let keep = |new: &mut Value, field| prepare::put(new, field, old.get(field));
         match part {
-            Part::Sub("finalize") => prepare::put(new, "status", old.get("status")),
             Part::Main => {
-                prepare::put(new, "spec", old.get("spec"));
-                prepare::put(new, "status", old.get("status"));
+                keep(new, "spec");
+                keep(new, "status");
             }
-            Part::Sub(_) => prepare::update(new, old, part, &Self::STRATEGY),
+            Part::Sub("finalize") => keep(new, "status"),
+            Part::Sub(_) => keep(new, "spec"),
+        }
+        prepare::put(&mut new["metadata"], "generation", old["metadata"].get("generation"));
+    }
+
+    fn validate(namespace: &Field<'_, '_>) {
+        let finalizers = namespace.at("spec.finalizers");
+        for finalizer in finalizers.texts() {
+            for fault in names::qualified_name(finalizer) {
+                finalizers.invalid_as(finalizer, fault);
+            }
+            finalizers.extend(metadata::unqualified_finalizer(finalizer, finalizers.path()));
         }
     }
 
-    fn validate(&self) -> ErrorList {
-        ErrorList::new()
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
+        match part {
+            Part::Main => {}
+            Part::Sub("finalize") => Self::validate(new),
+            Part::Sub(_) => {
+                let phase = new.at("status.phase");
+                let deleted = new.at("metadata.deletionTimestamp").exists();
+                let (wanted, when) =
+                    if deleted { ("Terminating", "not empty") } else { ("Active", "empty") };
+                if phase.text() != wanted {
+                    phase.on_path(Path::new("status.Phase")).invalid(format!(
+                        "may only be '{wanted}' if `deletionTimestamp` is {when}"
+                    ));
+                }
+            }
+        }
     }
 }

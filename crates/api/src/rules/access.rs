@@ -1,0 +1,131 @@
+//! RBAC: roles and their bindings.
+use super::table::{AGE, Column, NAME, with};
+use super::{Field, Kind, NameRule, Part, Strategy, metadata};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde_json::Value;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation().creates_on_update();
+const ROLE_COLUMNS: &[Column] =
+    &[NAME, super::table::text("Created At", "metadata.creationTimestamp").of("date")];
+const BINDING_COLUMNS: &[Column] = &[
+    NAME,
+    with("Role", |binding, _| {
+        let role = binding.at("roleRef");
+        format!("{}/{}", role.at("kind").text(), role.at("name").text()).into()
+    }),
+    AGE,
+    with("Users", |binding, _| subjects(binding, "User")).wide(),
+    with("Groups", |binding, _| subjects(binding, "Group")).wide(),
+    with("ServiceAccounts", |binding, _| subjects(binding, "ServiceAccount")).wide(),
+];
+
+fn subjects(binding: &Field<'_, '_>, kind: &str) -> Value {
+    let list = binding.at("subjects");
+    let of_kind = list.items().filter(|subject| subject.at("kind").text() == kind);
+    let name = |subject: Field<'_, '_>| match subject.at("namespace").text() {
+        "" => subject.at("name").text().to_owned(),
+        namespace => format!("{namespace}/{}", subject.at("name").text()),
+    };
+    of_kind.map(name).collect::<Vec<_>>().join(", ").into()
+}
+
+macro_rules! roles {
+    ($($kind:ty: $columns:expr, $validate:expr, $update:expr;)*) => {
+        $(impl Kind for $kind {
+            const STRATEGY: Strategy = PLAIN;
+            const NAME: NameRule = metadata::path_segment;
+            const COLUMNS: &[Column] = $columns;
+
+            fn validate(object: &Field<'_, '_>) {
+                $validate(object);
+            }
+
+            fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+                $validate(new);
+                $update(new, old);
+            }
+        })*
+    };
+}
+
+roles! {
+    Role: ROLE_COLUMNS, |role| rules(role, true), |_, _| ();
+    ClusterRole: ROLE_COLUMNS, cluster_role, |_, _| ();
+    RoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["ClusterRole", "Role"]), same_role;
+    ClusterRoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["ClusterRole"]), same_role;
+}
+
+fn cluster_role(role: &Field<'_, '_>) {
+    rules(role, false);
+    if role.at("aggregationRule").exists() {
+        let selectors = role.at("aggregationRule.clusterRoleSelectors");
+        if selectors
+            .require_for("at least one clusterRoleSelector required if aggregationRule is non-nil")
+        {
+            selectors.items().for_each(|selector| selector.label_selector());
+        }
+    }
+}
+
+fn rules(role: &Field<'_, '_>, namespaced: bool) {
+    for rule in role.at("rules").items() {
+        rule.at("verbs").require_for("verbs must contain at least one value");
+        let urls = rule.at("nonResourceURLs");
+        let resourceful = ["apiGroups", "resources", "resourceNames"]
+            .iter()
+            .any(|part| !rule.at(part).is_empty());
+        if !urls.is_empty() {
+            if namespaced {
+                urls.invalid("namespaced rules cannot apply to non-resource URLs");
+            }
+            if resourceful {
+                let detail = "rules cannot apply to both regular resources and non-resource URLs";
+                urls.invalid(detail);
+            }
+            continue;
+        }
+        rule.at("apiGroups").require_for("resource rules must supply at least one api group");
+        rule.at("resources").require_for("resource rules must supply at least one resource");
+    }
+}
+
+fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str]) {
+    let role = binding.at("roleRef");
+    if role.at("apiGroup").text() != GROUP {
+        role.at("apiGroup").not_supported(&[GROUP]);
+    }
+    role.at("kind").one_of(kinds);
+    let name = role.at("name");
+    if name.require() {
+        name.faults(metadata::path_segment(name.text(), false));
+    }
+    for subject in binding.at("subjects").items() {
+        subject.at("name").require();
+        let group = subject.at("apiGroup");
+        match subject.at("kind").text() {
+            "ServiceAccount" => {
+                let name = subject.at("name");
+                if !name.is_empty() {
+                    name.faults(crate::names::name_is_dns_subdomain(name.text(), false));
+                }
+                if !group.is_empty() {
+                    group.not_supported(&[""]);
+                }
+                subject.at("namespace").require();
+            }
+            "User" | "Group" => {
+                if group.text() != GROUP {
+                    group.not_supported(&[GROUP]);
+                }
+            }
+            _ => subject.at("kind").not_supported(&["ServiceAccount", "User", "Group"]),
+        }
+    }
+}
+
+fn same_role(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    if new.at("roleRef").value() != old.at("roleRef").value() {
+        new.at("roleRef").invalid("cannot change roleRef");
+    }
+}

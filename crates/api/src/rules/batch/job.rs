@@ -1,0 +1,455 @@
+//! Job.
+use super::super::table::{AGE, Column, NAME, containers, elapsed, selector, timestamp, with};
+use super::super::{Field, Kind, Part, Strategy, pod, prepare};
+use super::{indexes, job_status};
+use crate::field::{BadValue, Error};
+use crate::names;
+use crate::quote::Quoted;
+use crate::selector::label::Selector;
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::{Value, json};
+
+const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
+const MAX_PARALLELISM: i64 = 100_000;
+const MANY_COMPLETIONS: i64 = 100_000;
+const LIMIT_FOR_MANY: i64 = 10_000;
+
+impl Kind for Job {
+    const STRATEGY: Strategy = Strategy::USUAL.conditional().creates_on_update();
+    const COLUMNS: &[Column] = &[
+        NAME,
+        with("Status", |job, _| job_status::word(job).into()),
+        with("Completions", |job, _| {
+            let (done, wanted) = (job.at("status.succeeded").int(), job.at("spec.completions"));
+            match (wanted.exists(), job.at("spec.parallelism").int()) {
+                (true, _) => format!("{done}/{}", wanted.int()).into(),
+                (false, parallel) if parallel > 1 => format!("{done}/1 of {parallel}").into(),
+                _ => format!("{done}/1").into(),
+            }
+        }),
+        with("Duration", |job, now| {
+            let (start, end) = (
+                timestamp(&job.at("status.startTime")),
+                timestamp(&job.at("status.completionTime")),
+            );
+            start.map_or_else(String::new, |start| elapsed(start, end.unwrap_or(now))).into()
+        }),
+        AGE,
+        with("Containers", |job, _| containers(&job.at("spec.template.spec"), "name")).wide(),
+        with("Images", |job, _| containers(&job.at("spec.template.spec"), "image")).wide(),
+        with("Selector", |job, _| selector(&job.at("spec.selector"))).wide(),
+    ];
+
+    fn prepare_create(job: &mut Value) {
+        generate_selector(job);
+        prepare::create(job, &Self::STRATEGY);
+    }
+
+    fn validate(job: &Field<'_, '_>) {
+        generated_selector(job);
+        validate_spec(&job.at("spec"), true);
+        name_allows_completions(job);
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part != Part::Main {
+            return job_status::validate(new, old);
+        }
+        let (spec, before) = (new.at("spec"), old.at("spec"));
+        validate_spec(&spec, true);
+        completions(&spec, &before);
+        spec.at("selector").immutable(&before.at("selector"));
+        template_update(&spec, &before, old);
+        for field in [
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "managedBy",
+            "successPolicy",
+        ] {
+            spec.at(field).immutable(&before.at(field));
+        }
+        name_allows_completions(new);
+    }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let faults = names::dns1123_label(new.at("metadata.name").text());
+        if old.is_none() && !faults.is_empty() {
+            warnings.push(format!("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]", faults.join(" ")));
+        }
+        warnings.extend(spec_warnings(&new.at("spec")));
+        warnings
+    }
+}
+
+pub fn spec_warnings(spec: &Field<'_, '_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (completions, parallelism) = (spec.at("completions").int(), spec.at("parallelism").int());
+    if spec.at("completionMode").text() == "Indexed"
+        && completions > MANY_COMPLETIONS
+        && parallelism > LIMIT_FOR_MANY
+    {
+        warnings.push(format!("{}: In Indexed Jobs with a number of completions higher than {MANY_COMPLETIONS}, a parallelism higher than {LIMIT_FOR_MANY} might be throttled", spec.path()));
+    }
+    warnings.extend(pod::template_warnings(&spec.at("template")));
+    warnings
+}
+
+/// Unless someone chose a selector, a job's pods are known by its uid.
+fn generate_selector(job: &mut Value) {
+    if job["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (job["metadata"]["uid"].clone(), job["metadata"]["name"].clone());
+    let template = &mut job["spec"]["template"]["metadata"];
+    if !template.is_object() {
+        *template = json!({});
+    }
+    if !template["labels"].is_object() {
+        template["labels"] = json!({});
+    }
+    for (label, value) in [
+        ("controller-uid", &uid),
+        ("job-name", &name),
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+    ] {
+        if template["labels"].get(label).is_none() {
+            template["labels"][label] = value.clone();
+        }
+    }
+    let selector = &mut job["spec"]["selector"];
+    if !selector.is_object() {
+        *selector = json!({});
+    }
+    if !selector["matchLabels"].is_object() {
+        selector["matchLabels"] = json!({});
+    }
+    if selector["matchLabels"].get("batch.kubernetes.io/controller-uid").is_none() {
+        selector["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid;
+    }
+}
+
+fn generated_selector(job: &Field<'_, '_>) {
+    if job.at("spec.manualSelector").flag() || !job.at("spec.selector").exists() {
+        return;
+    }
+    let (uid, name) = (job.at("metadata.uid").text(), job.at("metadata.name").text());
+    let labels = job.at("spec.template.metadata.labels");
+    let wanted = [
+        ("controller-uid", uid),
+        ("job-name", name),
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+    ];
+    for (label, value) in wanted {
+        let entry = labels.key(label);
+        if !entry.exists() {
+            labels.push(Error::required(labels.path(), format!("must be '{value}'")));
+        } else if entry.text() != value {
+            entry.invalid(format!("must be '{value}'"));
+        }
+    }
+    let expected = wanted
+        .iter()
+        .map(|(label, value)| ((*label).to_owned(), (*value).to_owned()))
+        .collect::<std::collections::BTreeMap<_, _>>();
+    let field = job.at("spec.selector");
+    if Selector::from_label_selector(field.read().as_ref())
+        .is_ok_and(|selector| !selector.matches(&expected))
+    {
+        field.invalid_as(BadValue::json(field.value()), "`selector` not auto-generated");
+    }
+}
+
+fn name_allows_completions(job: &Field<'_, '_>) {
+    let completions = job.at("spec.completions").int();
+    if job.at("spec.completionMode").text() != "Indexed" || completions <= 0 {
+        return;
+    }
+    let name = job.at("metadata.name");
+    let longest = format!("{}-{}", name.text(), completions - 1);
+    if !names::dns1123_label(&longest).is_empty() {
+        name.invalid(format!("will not able to create pod with invalid DNS label: {longest}"));
+    }
+}
+
+/// Of a job, or of a CronJob's template, which has no selector yet.
+pub fn validate_spec(spec: &Field<'_, '_>, selected: bool) {
+    for field in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        spec.at(field).nonnegative();
+    }
+    let (per_index, most_failed) = (spec.at("backoffLimitPerIndex"), spec.at("maxFailedIndexes"));
+    if most_failed.exists() && !per_index.exists() {
+        per_index.required("when maxFailedIndexes is specified");
+    }
+    let manager = spec.at("managedBy");
+    if manager.exists() {
+        manager.extend(names::domain_prefixed_path(manager.path(), manager.text()));
+        if manager.text().len() > 63 {
+            manager.too_long(63);
+        }
+    }
+    let indexed = completion_mode(spec);
+    if spec.at("podFailurePolicy").exists() {
+        failure_policy(spec);
+    }
+    let success = spec.at("successPolicy");
+    if success.exists() {
+        if indexed {
+            success_policy(&success, spec.at("completions").int());
+        } else {
+            success.invalid_as(BadValue::json(success.value()), "requires indexed completion mode");
+        }
+    }
+    let replacement = spec.at("podReplacementPolicy");
+    if replacement.exists() {
+        match spec.at("podFailurePolicy").exists() {
+            true => replacement.one_of(&["Failed"]),
+            false => replacement.one_of(&["Failed", "TerminatingOrFailed"]),
+        };
+    }
+    pod::template(&spec.at("template"));
+    restart_policy(spec);
+    if selected {
+        let field = spec.at("selector");
+        if !field.exists() {
+            field.required("");
+        }
+        field.label_selector();
+        let labels = spec.at("template.metadata.labels");
+        let selector = Selector::from_label_selector(field.read().as_ref());
+        if selector.is_ok_and(|selector| !selector.matches(&labels.labels())) {
+            let shown = BadValue::json(labels.value());
+            labels.invalid_as(shown, "`selector` does not match template `labels`");
+        }
+    }
+}
+
+/// Whether completions are counted by index.
+fn completion_mode(spec: &Field<'_, '_>) -> bool {
+    let mode = spec.at("completionMode");
+    let (completions, parallelism) = (spec.at("completions"), spec.at("parallelism"));
+    let (per_index, most_failed) = (spec.at("backoffLimitPerIndex"), spec.at("maxFailedIndexes"));
+    mode.one_of_if_given(&["NonIndexed", "Indexed"]);
+    if mode.text() == "Indexed" {
+        if !completions.exists() {
+            completions.required("when completion mode is Indexed");
+        }
+        if parallelism.int() > MAX_PARALLELISM {
+            parallelism.invalid(format!(
+                "must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed"
+            ));
+        }
+        if completions.exists() && most_failed.int() > completions.int() {
+            most_failed.invalid("must be less than or equal to completions");
+        }
+        if most_failed.int() > MAX_PARALLELISM {
+            most_failed.invalid(format!("must be less than or equal to {MAX_PARALLELISM}"));
+        }
+        if completions.int() > MANY_COMPLETIONS && per_index.exists() {
+            if !most_failed.exists() {
+                most_failed.required(format!(
+                    "must be specified when completions is above {MANY_COMPLETIONS}"
+                ));
+            }
+            for field in [&parallelism, &most_failed] {
+                if field.int() > LIMIT_FOR_MANY {
+                    field.invalid(format!("must be less than or equal to {LIMIT_FOR_MANY} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"));
+                }
+            }
+        }
+    }
+    if matches!(mode.text(), "" | "NonIndexed") {
+        for field in [&per_index, &most_failed] {
+            if field.exists() {
+                field.invalid("requires indexed completion mode");
+            }
+        }
+    }
+    mode.text() == "Indexed"
+}
+
+fn restart_policy(spec: &Field<'_, '_>) {
+    let policy = spec.at("template.spec.restartPolicy");
+    match policy.text() {
+        "" | "Always" => policy.required("valid values: \"OnFailure\", \"Never\""),
+        "Never" => {}
+        "OnFailure" if spec.at("podFailurePolicy").exists() => {
+            policy.invalid("only \"Never\" is supported when podFailurePolicy is specified");
+        }
+        "OnFailure" => {}
+        _ => policy.not_supported(&["OnFailure", "Never"]),
+    }
+}
+
+/// `valid values: ["A" "B"]`, as Go prints a list.
+fn valid_values(values: &[&str]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| Quoted(value).to_string()).collect();
+    format!("valid values: [{}]", quoted.join(" "))
+}
+
+fn failure_policy(spec: &Field<'_, '_>) {
+    let rules = spec.at("podFailurePolicy.rules");
+    rules.at_most(20);
+    let pod = spec.at("template.spec");
+    let mut containers = Vec::new();
+    for list in ["containers", "initContainers"] {
+        containers
+            .extend(pod.at(list).list().iter().filter_map(|container| container["name"].as_str()));
+    }
+    for rule in rules.items() {
+        let action = rule.at("action");
+        match action.text() {
+            "" => action.required(valid_values(ACTIONS)),
+            "FailIndex" if !spec.at("backoffLimitPerIndex").exists() => {
+                action.invalid("requires the backoffLimitPerIndex to be set");
+            }
+            _ => {
+                action.one_of(ACTIONS);
+            }
+        }
+        let (codes, conditions) = (rule.at("onExitCodes"), rule.at("onPodConditions"));
+        if codes.exists() {
+            exit_codes(&codes, &containers);
+        }
+        conditions.at_most(20);
+        for pattern in conditions.items() {
+            let (kind, status) = (pattern.at("type"), pattern.at("status"));
+            kind.faults(names::qualified_name(kind.text()));
+            match status.is_empty() {
+                true => status.required(valid_values(&["False", "True", "Unknown"])),
+                false => {
+                    status.one_of(&["False", "True", "Unknown"]);
+                }
+            }
+        }
+        let wrong = match (codes.exists(), !conditions.is_empty()) {
+            (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
+            (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
+            _ => continue,
+        };
+        rule.invalid_as(BadValue::OMITTED, wrong);
+    }
+}
+
+fn exit_codes(codes: &Field<'_, '_>, containers: &[&str]) {
+    let (operator, name, values) =
+        (codes.at("operator"), codes.at("containerName"), codes.at("values"));
+    match operator.is_empty() {
+        true => operator.required(valid_values(&["In", "NotIn"])),
+        false => {
+            operator.one_of(&["In", "NotIn"]);
+        }
+    }
+    if name.exists() && !containers.contains(&name.text()) {
+        name.invalid("must be one of the container or initContainer names in the pod template");
+    }
+    if values.is_empty() {
+        let shown = if values.exists() { BadValue::json(values.value()) } else { BadValue::null() };
+        values.invalid_as(shown, "at least one value is required");
+    }
+    values.at_most(255);
+    for value in values.items() {
+        if operator.text() == "In" && value.int() == 0 {
+            value.invalid("must not be 0 for the In operator");
+        }
+    }
+    values.unique();
+    if !values.list().is_sorted_by_key(|value| value.as_i64()) {
+        values.invalid("must be ordered");
+    }
+}
+
+fn success_policy(policy: &Field<'_, '_>, completions: i64) {
+    let rules = policy.at("rules");
+    rules.require_for("at least one rules must be specified when the successPolicy is specified");
+    rules.at_most(20);
+    for rule in rules.items() {
+        let (wanted, count) = (rule.at("succeededIndexes"), rule.at("succeededCount"));
+        if !wanted.exists() && !count.exists() {
+            rule.required("at least one of succeededCount or succeededIndexes must be specified");
+        }
+        if wanted.text().len() > 64 * 1024 {
+            wanted.too_long(64 * 1024);
+        }
+        let total = match indexes::count(wanted.text(), completions) {
+            Ok(total) => total,
+            Err(fault) => {
+                wanted.invalid(format!("error parsing succeededIndexes: {fault}"));
+                0
+            }
+        };
+        if count.exists() {
+            count.nonnegative();
+            if count.int() > completions {
+                count.invalid(format!("must be less than or equal to {completions} (the number of specified completions)"));
+            }
+            if wanted.exists() && count.int() > total {
+                count.invalid(format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"));
+            }
+        }
+    }
+}
+
+/// Completions may change only in step with an indexed job's parallelism.
+fn completions(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    let (now, then) = (new.at("completions"), old.at("completions"));
+    if now.value() == then.value() {
+        return;
+    }
+    let indexed = new.at("completionMode").text() == "Indexed";
+    if !indexed || !now.exists() || !then.exists() {
+        now.immutable(&then);
+        return;
+    }
+    if now.int() != new.at("parallelism").int() {
+        now.invalid(format!(
+            "can only be modified in tandem with {}",
+            new.at("parallelism").path()
+        ));
+    }
+}
+
+/// A job that never started may still be told where and how its pods run.
+fn template_update(new: &Field<'_, '_>, old: &Field<'_, '_>, job: &Field<'_, '_>) {
+    let suspended = old.at("suspend").flag()
+        && job.at("status.active").int() == 0
+        && !job.at("status.startTime").exists();
+    let mut allowed = new.at("template").value().clone();
+    if suspended {
+        let before = old.at("template").value();
+        for (parent, fields) in [
+            ("/metadata", &["labels", "annotations"][..]),
+            ("/spec", &["nodeSelector", "tolerations", "schedulingGates", "affinity"][..]),
+        ] {
+            for field in fields {
+                let was = before.pointer(parent).and_then(|parent| parent.get(field));
+                if let Some(parent) = allowed.pointer_mut(parent) {
+                    prepare::put(parent, field, was);
+                }
+            }
+        }
+        for list in ["containers", "initContainers"] {
+            let containers = allowed["spec"].get_mut(list).and_then(Value::as_array_mut);
+            let olds = before["spec"][list].as_array();
+            for (container, old) in containers.into_iter().flatten().zip(olds.into_iter().flatten())
+            {
+                prepare::put(container, "resources", old.get("resources"));
+            }
+        }
+    }
+    if allowed != *old.at("template").value() {
+        let template = new.at("template");
+        template.invalid_as(BadValue::json(template.value()), super::super::metadata::IMMUTABLE);
+    }
+}

@@ -1,0 +1,6 @@
+//! Jobs and what starts them on a schedule.
+mod cron;
+mod cron_job;
+mod indexes;
+mod job;
+mod job_status;

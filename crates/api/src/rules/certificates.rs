@@ -1,0 +1,344 @@
+//! Requests for certificates, bundles of trust.
+use super::table::{AGE, Column, NAME, labels, text, text_or, with};
+use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
+use crate::duration::Duration;
+use crate::field::Error;
+use crate::names::{self, Faults};
+use crate::quote::Quoted;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, ClusterTrustBundle, PodCertificateRequest,
+};
+use serde_json::Value;
+
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+const DECIDED: [&str; 2] = ["Approved", "Denied"];
+
+impl Kind for CertificateSigningRequest {
+    const STRATEGY: Strategy = Strategy::USUAL.without_generation();
+    const NAME: NameRule = metadata::path_segment;
+    const COLUMNS: &[Column] = &[
+        NAME,
+        AGE,
+        text_or("SignerName", "spec.signerName", "<none>"),
+        text("Requestor", "spec.username"),
+        with("RequestedDuration", |request, _| {
+            let seconds = request.at("spec.expirationSeconds");
+            match seconds.exists() {
+                true => Duration::from_secs(seconds.int()).human().into(),
+                false => "<none>".into(),
+            }
+        }),
+        with("Condition", |request, _| state(request)),
+    ];
+
+    /// Who asks is the server's to say.
+    fn prepare_create(request: &mut Value) {
+        prepare::create(request, &Self::STRATEGY);
+        for field in ["username", "uid", "groups", "extra"] {
+            prepare::put(&mut request["spec"], field, None);
+        }
+    }
+
+    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        let conditions = new["status"].get("conditions").cloned();
+        let keep = |new: &mut Value, field| prepare::put(new, field, old.get(field));
+        keep(new, "spec");
+        match part {
+            Part::Main => keep(new, "status"),
+            Part::Sub("approval") => {
+                keep(new, "status");
+                prepare::put(&mut new["status"], "conditions", conditions.as_ref());
+            }
+            Part::Sub(_) => {}
+        }
+    }
+
+    fn validate(request: &Field<'_, '_>) {
+        let spec = request.at("spec");
+        let der = spec.at("request");
+        if let Some(fault) = pem_fault(der.text(), "CERTIFICATE REQUEST") {
+            der.invalid(fault);
+        }
+        let usages = spec.at("usages");
+        usages.require();
+        usages.items().for_each(|usage| {
+            usage.one_of(USAGES);
+        });
+        usages.unique();
+        let signer = spec.at("signerName");
+        if signer.text() == "kubernetes.io/legacy-unknown" {
+            signer.invalid("the legacy signerName is not allowed via this API version");
+        } else {
+            signer_name(&signer);
+        }
+        let seconds = spec.at("expirationSeconds");
+        if seconds.exists() && seconds.int() < 600 {
+            seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)");
+        }
+        conditions(&request.at("status.conditions"));
+        let certificate = request.at("status.certificate");
+        if !certificate.is_empty()
+            && let Some(fault) = pem_fault(certificate.text(), "CERTIFICATE")
+        {
+            certificate.invalid_as("<certificate data>", fault);
+        }
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        Self::validate(new);
+        let place = new.at("status.conditions");
+        let of = |request: &Field<'_, '_>, kind: &str| -> Vec<Value> {
+            let list = request.value()["status"]["conditions"].as_array();
+            list.into_iter()
+                .flatten()
+                .filter(|condition| condition["type"] == kind)
+                .cloned()
+                .collect()
+        };
+        for kind in ["Approved", "Denied", "Failed"] {
+            let (now, then) = (of(new, kind), of(old, kind));
+            if now.len() < then.len() {
+                place.forbidden(format!(
+                    "updates may not remove a condition of type {}",
+                    Quoted(kind)
+                ));
+            } else if part != Part::Sub("approval") && DECIDED.contains(&kind) && now != then {
+                let what = if now.len() > then.len() { "add" } else { "modify" };
+                place.forbidden(format!(
+                    "updates may not {what} a condition of type {}",
+                    Quoted(kind)
+                ));
+            }
+        }
+        let (now, then) = (new.at("status.certificate"), old.at("status.certificate"));
+        if now.text() != then.text() {
+            if part != Part::Sub("status") {
+                now.forbidden("updates may not set certificate content");
+            } else if !then.is_empty() {
+                now.forbidden("updates may not modify existing certificate content");
+            }
+        }
+    }
+}
+
+fn state(request: &Field<'_, '_>) -> Value {
+    let list = request.at("status.conditions");
+    let has = |kind: &str| list.items().any(|condition| condition.at("type").text() == kind);
+    let mut state = match () {
+        () if has("Denied") => "Denied",
+        () if has("Approved") => "Approved",
+        () => "Pending",
+    }
+    .to_owned();
+    if has("Failed") {
+        state.push_str(",Failed");
+    }
+    if !request.at("status.certificate").is_empty() {
+        state.push_str(",Issued");
+    }
+    state.into()
+}
+
+fn conditions(conditions: &Field<'_, '_>) {
+    let mut seen = Vec::new();
+    for condition in conditions.items() {
+        let (kind, status) = (condition.at("type"), condition.at("status"));
+        kind.require();
+        let allowed: &[&str] = match kind.text() {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        if status.require() {
+            status.one_of(allowed);
+        }
+        let other = match kind.text() {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if !other.is_empty() && seen.contains(&other) {
+            conditions
+                .invalid_as(kind.text(), "Approved and Denied conditions are mutually exclusive");
+        }
+        if seen.contains(&kind.text()) {
+            kind.duplicate();
+        }
+        seen.push(kind.text());
+    }
+}
+
+/// What is wrong with bytes that should be a PEM block.
+fn pem_fault(base64: &str, kind: &str) -> Option<String> {
+    let bytes = STANDARD.decode(base64).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let body = text
+        .split_once(&format!("-----BEGIN {kind}-----"))
+        .and_then(|(_, rest)| rest.split_once(&format!("-----END {kind}-----")))
+        .map(|(body, _)| body.split_whitespace().collect::<String>());
+    match body.map(|body| STANDARD.decode(body)) {
+        Some(Ok(_)) => None,
+        _ => Some(format!("PEM block type must be {kind}")),
+    }
+}
+
+/// `example.com/signer-name`
+pub fn signer_name(field: &Field<'_, '_>) {
+    const DOMAIN: usize = 253;
+    const WHOLE: usize = 253 + 1 + 253 + 63 + 1;
+    if !field.require() {
+        return;
+    }
+    let Some((domain, path)) = field.text().split_once('/').filter(|(_, path)| !path.contains('/'))
+    else {
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return field.invalid(detail);
+    };
+    if domain.len() > DOMAIN {
+        field.push(Error::too_long(field.path(), DOMAIN));
+    }
+    let check = |text: &str, rule: fn(&str) -> Faults| {
+        let wrong = text
+            .split('.')
+            .map(|label| (label, rule(label)))
+            .find(|(_, faults)| !faults.is_empty());
+        for (label, fault) in wrong
+            .into_iter()
+            .flat_map(|(label, faults)| faults.into_iter().map(move |f| (label, f)))
+        {
+            field.invalid_as(text, format!("validating label {}: {fault}", Quoted(label)));
+        }
+    };
+    check(domain, names::dns1123_label);
+    if !domain.contains('.') {
+        field.invalid_as(domain, "should be a domain with at least two segments separated by dots");
+    }
+    check(path, names::dns1123_subdomain);
+    if field.text().len() > WHOLE {
+        field.push(Error::too_long(field.path(), WHOLE));
+    }
+}
+
+/// The name of a bundle says which signer it is for: `example.com:signer:name`.
+pub fn bundle_name(name: &str) -> Faults {
+    let signer =
+        name.rsplit_once(':').map_or(String::new(), |(signer, _)| signer.replace(':', "/"));
+    bundle_name_for(name, &signer, false)
+}
+
+fn bundle_name_for(name: &str, signer: &str, prefix: bool) -> Faults {
+    if signer.is_empty() {
+        if name.contains(':') {
+            return vec![
+                "ClusterTrustBundle without signer name must not have \":\" in its name".to_owned(),
+            ];
+        }
+        return names::name_is_dns_subdomain(name, prefix);
+    }
+    let wanted = format!("{}:", signer.replace('/', ":"));
+    match name.strip_prefix(&wanted) {
+        Some(rest) => names::name_is_dns_subdomain(rest, prefix),
+        None => vec![format!(
+            "ClusterTrustBundle for signerName {signer} must be named with prefix {wanted}"
+        )],
+    }
+}
+
+impl Kind for ClusterTrustBundle {
+    const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation().conditional();
+    const NAME: NameRule = metadata::path_segment;
+    const COLUMNS: &[Column] = &[NAME, text_or("SignerName", "spec.signerName", "<none>")];
+
+    fn validate(bundle: &Field<'_, '_>) {
+        let (name, signer) = (bundle.at("metadata.name"), bundle.at("spec.signerName"));
+        name.faults(bundle_name_for(name.text(), signer.text(), false));
+        if !signer.is_empty() {
+            signer_name(&signer);
+        }
+        let trust = bundle.at("spec.trustBundle");
+        if trust.text().len() > 1024 * 1024 {
+            trust.too_long(1024 * 1024);
+        }
+        if !trust.text().contains("-----BEGIN CERTIFICATE-----") {
+            let detail = "at least one trust anchor must be provided";
+            trust.invalid_as("<value omitted>", detail);
+        }
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        Self::validate(new);
+        new.at("spec.signerName").immutable(&old.at("spec.signerName"));
+    }
+}
+
+impl Kind for PodCertificateRequest {
+    const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
+    const COLUMNS: &[Column] = &[
+        NAME,
+        text("PodName", "spec.podName"),
+        text("ServiceAccountName", "spec.serviceAccountName"),
+        text("NodeName", "spec.nodeName"),
+        text("SignerName", "spec.signerName"),
+        with("State", |request, _| {
+            let list = request.at("status.conditions");
+            let last = list.items().map(|condition| condition.at("type").text()).last();
+            last.filter(|kind| matches!(*kind, "Issued" | "Denied" | "Failed"))
+                .unwrap_or("Pending")
+                .into()
+        }),
+        with("UnverifiedUserAnnotations", |request, _| {
+            labels(&request.at("spec.unverifiedUserAnnotations"))
+        })
+        .wide(),
+    ];
+
+    fn validate(request: &Field<'_, '_>) {
+        let spec = request.at("spec");
+        signer_name(&spec.at("signerName"));
+        for field in ["podName", "serviceAccountName", "nodeName"] {
+            let field = spec.at(field);
+            if field.require() {
+                field.faults(names::name_is_dns_subdomain(field.text(), false));
+            }
+        }
+        for field in ["podUID", "serviceAccountUID", "nodeUID"] {
+            spec.at(field).require();
+        }
+        let seconds = spec.at("maxExpirationSeconds");
+        if !seconds.exists() {
+            seconds.required("must be set");
+        } else if seconds.int() < 3600 {
+            seconds.invalid("must be at least 3600");
+        }
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        new.at("spec").immutable(&old.at("spec"));
+    }
+}

@@ -1,0 +1,283 @@
+//! PersistentVolumeClaim.
+use super::table::{AGE, Column, NAME, text, text_or, with};
+use super::volume::{access_modes, storage_class, volume_modes};
+use super::{Field, Kind, Part, Strategy, prepare};
+use crate::field::{BadValue, Path};
+use crate::names;
+use crate::quote::Quoted;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::{Value, json};
+
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const RESIZE_STATUSES: &[&str] = &[
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizePending",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+];
+
+impl Kind for PersistentVolumeClaim {
+    const STRATEGY: Strategy = Strategy::USUAL.without_generation();
+    const COLUMNS: &[Column] = &[
+        NAME,
+        with("Status", |claim, _| super::volume::phase(claim)),
+        text("Volume", "spec.volumeName"),
+        with("Capacity", |claim, _| {
+            if claim.at("spec.volumeName").is_empty() {
+                return "".into();
+            }
+            let capacity = claim.at("status.capacity");
+            capacity.key("storage").value().as_str().unwrap_or("0").into()
+        }),
+        with("Access Modes", |claim, _| {
+            if claim.at("spec.volumeName").is_empty() {
+                return "".into();
+            }
+            super::volume::short_modes(&claim.at("status.accessModes"))
+        }),
+        with("StorageClass", |claim, _| storage_class(claim)),
+        text_or("VolumeAttributesClass", "spec.volumeAttributesClassName", "<unset>"),
+        AGE,
+        text_or("VolumeMode", "spec.volumeMode", "<unset>").wide(),
+    ];
+
+    fn prepare_create(claim: &mut Value) {
+        prepare::create(claim, &Self::STRATEGY);
+        both_sources(&mut claim["spec"]);
+    }
+
+    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        prepare::update(new, old, part, &Self::STRATEGY);
+        if part == Part::Main {
+            both_sources(&mut new["spec"]);
+        }
+    }
+
+    fn validate(claim: &Field<'_, '_>) {
+        validate_spec(&claim.at("spec"));
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        match part {
+            Part::Main => update(new, old),
+            Part::Sub(_) => status(new),
+        }
+    }
+
+    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let annotation = new.at("metadata.annotations");
+        if annotation.key(BETA_CLASS).exists() {
+            warnings.push(format!(
+                "{}: deprecated since v1.8; use \"storageClassName\" attribute instead",
+                annotation.key(BETA_CLASS).path()
+            ));
+        }
+        for part in ["requests", "limits"] {
+            let amounts = new.at("spec.resources").at(part).value().clone();
+            let fraction = amounts["storage"]
+                .as_str()
+                .and_then(|text| crate::quantity::Quantity::parse(text).ok())
+                .filter(|quantity| quantity.milli_value() % 1000 != 0);
+            if let Some(quantity) = fraction {
+                let text = quantity.to_string();
+                warnings.push(format!(
+                    "spec.resources.{part}[storage]: fractional byte value {} is invalid, must be an integer",
+                    Quoted(&text)
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+/// What a claim is filled from can be said in two fields; each is set from the other.
+fn both_sources(spec: &mut Value) {
+    let (old, new) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
+    let group = |source: &Value| source.get("apiGroup").cloned().unwrap_or(Value::Null);
+    match (old, new) {
+        (Some(old), None) => {
+            let known =
+                matches!(old["kind"].as_str(), Some("PersistentVolumeClaim" | "VolumeSnapshot"));
+            if !known {
+                return prepare::put(spec, "dataSource", None);
+            }
+            spec["dataSourceRef"] =
+                json!({ "apiGroup": group(&old), "kind": old["kind"], "name": old["name"] });
+        }
+        (None, Some(new)) if new.get("namespace").is_none_or(|namespace| *namespace == "") => {
+            let known =
+                matches!(new["kind"].as_str(), Some("PersistentVolumeClaim" | "VolumeSnapshot"));
+            if known {
+                spec["dataSource"] =
+                    json!({ "apiGroup": group(&new), "kind": new["kind"], "name": new["name"] });
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The spec of a claim, in a claim or in a template of one.
+pub fn validate_spec(spec: &Field<'_, '_>) {
+    spec.at("accessModes").require_for("at least 1 access mode is required");
+    spec.at("selector").label_selector();
+    access_modes(&spec.at("accessModes"));
+    let requests = spec.at("resources.requests");
+    let resources = spec.at("resources");
+    let storage = requests.key("storage").on_path(resources.path().key("storage"));
+    match storage.quantity() {
+        None => storage.required(""),
+        Some(quantity) if !quantity.sign().is_gt() => storage.invalid("must be greater than zero"),
+        Some(_) => {}
+    }
+    let class = spec.at("storageClassName");
+    if !class.is_empty() {
+        class.faults(names::name_is_dns_subdomain(class.text(), false));
+    }
+    volume_modes(&spec.at("volumeMode"));
+    let (source, reference) = (spec.at("dataSource"), spec.at("dataSourceRef"));
+    for source in [&source, &reference] {
+        if source.exists() {
+            data_source(source);
+        }
+    }
+    if !reference.at("namespace").is_empty() {
+        let namespace = reference.at("namespace");
+        namespace.faults(names::name_is_dns_label(namespace.text(), false));
+        if source.exists() {
+            let shown = BadValue::verbatim(source.path().to_string());
+            spec.invalid_as(
+                shown,
+                "may not be specified when dataSourceRef.namespace is specified",
+            );
+        }
+    } else if source.exists() && reference.exists() {
+        let same = ["apiGroup", "kind", "name"]
+            .iter()
+            .all(|field| source.at(field).value() == reference.at(field).value());
+        if !same {
+            spec.invalid_as(
+                BadValue::verbatim(source.path().to_string()),
+                "must match dataSourceRef",
+            );
+        }
+    }
+    let class = spec.at("volumeAttributesClassName");
+    if !class.is_empty() {
+        class.faults(names::name_is_dns_subdomain(class.text(), false));
+    }
+}
+
+fn data_source(source: &Field<'_, '_>) {
+    source.at("name").require();
+    source.at("kind").require();
+    let (group, kind) = (source.at("apiGroup"), source.at("kind").text());
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        source.invalid_as(
+            kind,
+            "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+        );
+    }
+    group.named_if_given(names::dns1123_subdomain);
+}
+
+/// Once bound, a claim can grow and change its class of attributes; nothing else.
+fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    validate_spec(&new.at("spec"));
+    let (mut now, mut then) = (new.at("spec").value().clone(), old.at("spec").value().clone());
+    if then["volumeName"].as_str().unwrap_or_default().is_empty() {
+        prepare::put(&mut then, "volumeName", now.get("volumeName"));
+    }
+    let annotation =
+        |claim: &Field<'_, '_>| claim.at("metadata.annotations").labels().get(BETA_CLASS).cloned();
+    let (before, after) = (annotation(old), annotation(new));
+    let (class, was) = (now["storageClassName"].as_str(), then["storageClassName"].as_str());
+    let upgraded = before.is_some()
+        && was.is_none()
+        && class == before.as_deref()
+        && after.as_ref().is_none_or(|after| Some(after) == before.as_ref());
+    let from_nothing = class.is_some()
+        && was.is_none()
+        && before.as_ref().is_none_or(|before| class == Some(before));
+    if !upgraded && before.unwrap_or_default() != after.clone().unwrap_or_default() {
+        let annotations = new.at("metadata.annotations");
+        let path = Path::new("metadata");
+        let path = path.child("annotations");
+        annotations
+            .on_path(path.key(BETA_CLASS))
+            .invalid_as(after.unwrap_or_default(), super::metadata::IMMUTABLE);
+    }
+    if upgraded || from_nothing {
+        prepare::put(&mut now, "storageClassName", then.get("storageClassName"));
+    }
+    if new.at("status.phase").text() == "Bound" {
+        if now["resources"]["requests"].is_object() {
+            now["resources"]["requests"]["storage"] =
+                then["resources"]["requests"]["storage"].clone();
+        }
+        prepare::put(&mut now, "volumeAttributesClassName", then.get("volumeAttributesClassName"));
+    }
+    if now != then {
+        new.at("spec").forbidden("spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims");
+    }
+    let size = |claim: &Field<'_, '_>, path| claim.at(path).key("storage").quantity();
+    let zero = crate::quantity::Quantity::ZERO;
+    let (wanted, held) =
+        (size(new, "spec.resources.requests"), size(old, "spec.resources.requests"));
+    let actual = size(old, "status.capacity").unwrap_or(zero);
+    if let (Some(wanted), Some(held)) = (wanted, held)
+        && wanted < held
+        && wanted <= actual
+    {
+        new.at("spec.resources.requests")
+            .spelled("storage")
+            .forbidden("field can not be less than status.capacity");
+    }
+    new.at("spec.volumeMode")
+        .on_path(Path::new("volumeMode"))
+        .immutable(&old.at("spec.volumeMode"));
+    let class = new.at("spec.volumeAttributesClassName");
+    if class.value() != old.at("spec.volumeAttributesClassName").value()
+        && old.at("status.currentVolumeAttributesClassName").exists()
+        && class.is_empty()
+    {
+        let what = if class.exists() { "empty string" } else { "nil" };
+        class.forbidden(format!(
+            "update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        ));
+    }
+}
+
+fn status(new: &Field<'_, '_>) {
+    let status = new.at("status");
+    for (name, entry) in status.at("capacity").entries() {
+        super::pod::resources::amount(&entry, name);
+    }
+    let statuses = status.at("allocatedResourceStatuses");
+    for (key, entry) in statuses.entries() {
+        resource_key(&statuses, key);
+        if !RESIZE_STATUSES.contains(&entry.text()) {
+            let mut sorted = RESIZE_STATUSES.to_vec();
+            sorted.sort_unstable();
+            statuses.push(crate::field::Error::not_supported(statuses.path(), key, sorted));
+        }
+    }
+    let allocated = status.at("allocatedResources");
+    for (key, entry) in allocated.entries() {
+        if resource_key(&allocated, key) {
+            super::pod::resources::amount(&entry, key);
+        }
+    }
+}
+
+fn resource_key(map: &Field<'_, '_>, key: &str) -> bool {
+    let faults = names::qualified_name(key);
+    let mut sound = faults.is_empty();
+    faults.into_iter().for_each(|fault| map.invalid_as(key, fault));
+    if sound && key != "storage" && (!key.contains('/') || key.contains("kubernetes.io/")) {
+        map.push(crate::field::Error::not_supported(map.path(), key, ["storage"]));
+        sound = false;
+    }
+    sound
+}

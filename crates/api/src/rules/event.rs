@@ -1,0 +1,178 @@
+//! Events, in both of their groups.
+use super::table::{Column, age, text, timestamp, with};
+use super::{Field, Kind, Strategy};
+use crate::names;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event as CoreEvent;
+use k8s_openapi::api::events::v1::Event;
+use serde_json::Value;
+
+const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation().creates_on_update();
+
+impl Kind for CoreEvent {
+    const STRATEGY: Strategy = PLAIN;
+    const COLUMNS: &[Column] = &[
+        with("Last Seen", |event, now| {
+            last_seen(event, now, "lastTimestamp", "firstTimestamp").into()
+        }),
+        text("Type", "type"),
+        text("Reason", "reason"),
+        with("Object", |event, _| target(&event.at("involvedObject"))),
+        text("Subobject", "involvedObject.fieldPath").wide(),
+        with("Source", |event, _| source(event, "source")).wide(),
+        with("Message", |event, _| event.at("message").text().trim().into()),
+        with("First Seen", |event, now| first_seen(event, now, "firstTimestamp").into()).wide(),
+        with("Count", |event, _| count(event, "count")).wide(),
+        text("Name", "metadata.name").named().wide(),
+    ];
+
+    fn validate(event: &Field<'_, '_>) {
+        namespaces_match(event, "involvedObject");
+        // Old clients write events with little in them.
+        if event.at("eventTime").exists() {
+            modern(event, "reportingComponent", "message");
+        }
+    }
+}
+
+impl Kind for Event {
+    const STRATEGY: Strategy = PLAIN;
+    const COLUMNS: &[Column] = &[
+        with("Last Seen", |event, now| {
+            last_seen(event, now, "deprecatedLastTimestamp", "deprecatedFirstTimestamp").into()
+        }),
+        text("Type", "type"),
+        text("Reason", "reason"),
+        with("Object", |event, _| target(&event.at("regarding"))),
+        text("Subobject", "regarding.fieldPath").wide(),
+        with("Source", |event, _| source(event, "deprecatedSource")).wide(),
+        with("Message", |event, _| event.at("note").text().trim().into()),
+        with("First Seen", |event, now| first_seen(event, now, "deprecatedFirstTimestamp").into())
+            .wide(),
+        with("Count", |event, _| count(event, "deprecatedCount")).wide(),
+        text("Name", "metadata.name").named().wide(),
+    ];
+
+    fn validate(event: &Field<'_, '_>) {
+        namespaces_match(event, "regarding");
+        modern(event, "reportingController", "note");
+        for (field, spelled) in [
+            ("deprecatedFirstTimestamp", "firstTimestamp"),
+            ("deprecatedLastTimestamp", "lastTimestamp"),
+        ] {
+            if event.at(field).exists() {
+                event.spelled(spelled).invalid_as(event.at(field).shown(), "needs to be unset");
+            }
+        }
+        if event.at("deprecatedCount").int() != 0 {
+            event
+                .spelled("count")
+                .invalid_as(event.at("deprecatedCount").int(), "needs to be unset");
+        }
+        let source = event.at("deprecatedSource");
+        if !source.at("component").is_empty() || !source.at("host").is_empty() {
+            let shown = crate::field::BadValue::json(source.value());
+            event.spelled("source").invalid_as(shown, "needs to be unset");
+        }
+    }
+}
+
+/// An event lives where its object does; those of objects in no namespace live in the default one.
+fn namespaces_match(event: &Field<'_, '_>, object: &'static str) {
+    let (own, other) = (event.at("metadata.namespace"), event.at(object));
+    let place = event.spelled("involvedObject");
+    let place = place.spelled("namespace");
+    let namespace = other.at("namespace").text();
+    let detail = "does not match event.namespace";
+    match (namespace, own.text()) {
+        ("", "" | "default" | "kube-system") => {}
+        ("", _) => place.invalid_as(namespace, detail),
+        (namespace, own) if namespace != own => place.invalid_as(namespace, detail),
+        _ => {}
+    }
+}
+
+/// What events must have since they are written by machines for machines.
+fn modern(event: &Field<'_, '_>, controller: &'static str, message: &'static str) {
+    if !event.at("eventTime").exists() {
+        event.at("eventTime").required("");
+    }
+    let series = event.at("series");
+    if series.exists() {
+        if series.at("count").int() < 2 {
+            series.at("count").invalid_as(series.at("count").int(), "should be at least 2");
+        }
+        if !series.at("lastObservedTime").exists() {
+            series.at("lastObservedTime").required("");
+        }
+    }
+    let place = event.at(controller).on_path(crate::field::Path::new("reportingController"));
+    if place.require() {
+        place.faults(names::qualified_name(place.text()));
+    }
+    for (field, limit) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
+        let value = event.at(field);
+        value.require();
+        if value.text().len() > limit {
+            value.invalid(format!("can have at most {limit} characters"));
+        }
+    }
+    let text = event.at(message).on_path(crate::field::Path::new("message"));
+    if text.text().len() > 1024 {
+        text.invalid("can have at most 1024 characters");
+    }
+    let kind = event.at("type");
+    if !matches!(kind.text(), "Normal" | "Warning") {
+        kind.invalid("has invalid value: ".to_owned() + kind.text());
+    }
+}
+
+fn target(object: &Field<'_, '_>) -> Value {
+    let kind = object.at("kind").text().to_lowercase();
+    match object.at("name").text() {
+        "" => kind.into(),
+        name => format!("{kind}/{name}").into(),
+    }
+}
+
+fn first_seen(event: &Field<'_, '_>, now: Timestamp, first: &'static str) -> String {
+    match timestamp(&event.at(first)) {
+        Some(_) => age(&event.at(first), now),
+        None => age(&event.at("eventTime"), now),
+    }
+}
+
+fn last_seen(
+    event: &Field<'_, '_>,
+    now: Timestamp,
+    last: &'static str,
+    first: &'static str,
+) -> String {
+    if event.at("series").exists() {
+        return age(&event.at("series.lastObservedTime"), now);
+    }
+    match timestamp(&event.at(last)) {
+        Some(_) => age(&event.at(last), now),
+        None => first_seen(event, now, first),
+    }
+}
+
+fn count(event: &Field<'_, '_>, field: &'static str) -> Value {
+    match event.at("series").exists() {
+        true => event.at("series.count").int().into(),
+        false => event.at(field).int().max(1).into(),
+    }
+}
+
+fn source(event: &Field<'_, '_>, source: &'static str) -> Value {
+    let source = event.at(source);
+    let either = |first: &str, second: &str| {
+        if first.is_empty() { second.to_owned() } else { first.to_owned() }
+    };
+    let reporting = event.value();
+    let controller =
+        reporting["reportingComponent"].as_str().or(reporting["reportingController"].as_str());
+    let component = either(source.at("component").text(), controller.unwrap_or_default());
+    let host = either(source.at("host").text(), event.at("reportingInstance").text());
+    if host.is_empty() { component.into() } else { format!("{component}, {host}").into() }
+}

@@ -1,0 +1,174 @@
+//! StatefulSet.
+use super::super::table::{AGE, Column, NAME, with};
+use super::super::{Field, Kind, NameRule, Part, claim, pod, prepare};
+use super::{
+    CONTAINERS, IMAGES, at_most, at_most_everything, collisions, count_of, count_or_percent,
+    counters, restarts, selector_and_template,
+};
+use crate::field::BadValue;
+use crate::names;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use serde_json::{Value, json};
+
+impl Kind for StatefulSet {
+    const NAME: NameRule = names::name_is_dns_label;
+    const COLUMNS: &[Column] = &[
+        NAME,
+        with("Ready", |set, _| {
+            format!("{}/{}", set.at("status.readyReplicas").int(), set.at("spec.replicas").int())
+                .into()
+        }),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+    ];
+
+    fn prepare_create(set: &mut Value) {
+        prepare::create(set, &Self::STRATEGY);
+        type_templates(set);
+    }
+
+    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        type_templates(new);
+        prepare::update(new, old, part, &Self::STRATEGY);
+    }
+
+    fn validate(set: &Field<'_, '_>) {
+        let spec = set.at("spec");
+        let management = spec.at("podManagementPolicy");
+        if management.require() && !matches!(management.text(), "OrderedReady" | "Parallel") {
+            management.invalid("must be 'OrderedReady' or 'Parallel'");
+        }
+        strategy(&spec.at("updateStrategy"));
+        for field in ["whenDeleted", "whenScaled"] {
+            let retention = spec.at("persistentVolumeClaimRetentionPolicy");
+            if retention.exists() {
+                retention.at(field).one_of(&["Retain", "Delete"]);
+            }
+        }
+        for template in spec.at("volumeClaimTemplates").items() {
+            claim::validate_spec(&template.at("spec"));
+        }
+        spec.at("replicas").nonnegative();
+        spec.at("minReadySeconds").nonnegative();
+        let start = spec.at("ordinals.start");
+        start.on_path(spec.path().child("ordinals.start")).nonnegative();
+        spec.at("serviceName").named_if_given(names::dns1123_label);
+        let selector = selector_and_template(&spec, "statefulset");
+        with_claims(&spec, selector.as_ref());
+        restarts(&spec.at("template"), "StatefulSet");
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part == Part::Main {
+            Self::validate(new);
+            for field in ["selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy"]
+            {
+                new.at("spec").at(field).immutable(&old.at("spec").at(field));
+            }
+            return;
+        }
+        let status = new.at("status");
+        counters(
+            &status,
+            &[
+                "replicas",
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+                "observedGeneration",
+                "collisionCount",
+            ],
+        );
+        at_most(
+            &status,
+            &[
+                ("readyReplicas", "replicas"),
+                ("currentReplicas", "replicas"),
+                ("updatedReplicas", "replicas"),
+                ("availableReplicas", "replicas"),
+                ("availableReplicas", "readyReplicas"),
+            ],
+        );
+        collisions(new, old);
+    }
+
+    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+        let mut warnings = pod::template_warnings(&new.at("spec.template"));
+        let limit = new.at("spec.revisionHistoryLimit");
+        if limit.int() < 0 {
+            warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
+        }
+        warnings
+    }
+}
+
+/// A template of a claim says that it is one.
+fn type_templates(set: &mut Value) {
+    let templates = set["spec"].get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
+    for template in templates.into_iter().flatten() {
+        template["apiVersion"] = "v1".into();
+        template["kind"] = "PersistentVolumeClaim".into();
+    }
+}
+
+/// The template as its pods will be: with a volume for each claim, and names that the set gives.
+fn with_claims(spec: &Field<'_, '_>, selector: Option<&crate::selector::label::Selector>) {
+    let template = spec.at("template");
+    let labels = template.at("metadata.labels");
+    if let Some(selector) = selector
+        && !selector.matches(&labels.labels())
+    {
+        let shown = BadValue::json(labels.value());
+        labels.invalid_as(shown, "`selector` does not match template `labels`");
+    }
+    let mut made = template.value().clone();
+    if made["spec"].is_object() {
+        for field in ["subdomain", "hostname"] {
+            prepare::put(&mut made["spec"], field, None);
+        }
+        let claims: Vec<&Value> = spec
+            .at("volumeClaimTemplates")
+            .list()
+            .iter()
+            .map(|claim| &claim["metadata"]["name"])
+            .collect();
+        let volume =
+            |name: &&Value| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
+        let own = made["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+        let others = own.into_iter().filter(|volume| !claims.contains(&&volume["name"]));
+        let volumes: Vec<Value> = claims.iter().map(volume).chain(others).collect();
+        if !volumes.is_empty() {
+            made["spec"]["volumes"] = volumes.into();
+        }
+    }
+    template.with_value(&made, |template| pod::template(template));
+}
+
+fn strategy(strategy: &Field<'_, '_>) {
+    let update = strategy.at("rollingUpdate");
+    match strategy.at("type").text() {
+        "" => strategy.required(""),
+        "OnDelete" if update.exists() => {
+            let shown = BadValue::json(update.value());
+            update.invalid_as(shown, "only allowed for updateStrategy 'RollingUpdate'");
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            update.at("partition").nonnegative();
+            let unavailable = update.at("maxUnavailable");
+            if unavailable.exists() {
+                count_or_percent(&unavailable);
+                if count_of(&unavailable) == 0 {
+                    unavailable.invalid("cannot be 0");
+                }
+                at_most_everything(&unavailable);
+            }
+        }
+        _ => {
+            let shown = BadValue::json(strategy.value());
+            strategy.invalid_as(shown, "must be 'RollingUpdate' or 'OnDelete'");
+        }
+    }
+}
