@@ -107,7 +107,7 @@ fn apply_on_both_sides() {
 fn unknown_fields_are_warned_about_or_refused() {
     let cluster = Cluster::start();
     let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default"},
-        "spec":{"containers":[{"name":"c","imagee":"x"}]}}"#;
+        "spec":{"containers":[{"name":"c","image":"x","imagee":"x"}]}}"#;
     let refused = cluster.kubectl_with("create -f - --validate=strict", pod);
     assert!(
         refused.contains("strict decoding error: unknown field \"spec.containers[0].imagee\""),
