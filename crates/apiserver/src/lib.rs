@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod allocation;
 mod answer;
 mod authn;
 mod authz;
@@ -44,6 +45,6 @@ mod verbs;
 mod websocket;
 
 pub use authn::User;
-pub use bootstrap::bootstrap;
+pub use bootstrap::{advertise, bootstrap};
 pub use resources::{ApiServer, Options};
 pub use serve::serve;

@@ -8,7 +8,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,10 @@ impl Pki {
 
         let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let mut params = CertificateParams::new(names.map(String::from).to_vec())?;
-        for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        // The service of the API server has the first address of the default network.
+        let service = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        for address in local.into_iter().chain([service]).chain(own_address()) {
             params.subject_alt_names.push(SanType::IpAddress(address));
         }
         params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
@@ -123,6 +126,14 @@ impl Pki {
         });
         write_private(path, &api::codec::yaml::encode(&config)).map_err(failed)
     }
+}
+
+/// The address that this machine is known by to others, if it has one. Nothing is sent for that.
+pub fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    Some(address).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
 /// Written whole or not at all, readable by its owner only.

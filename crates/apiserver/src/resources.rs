@@ -28,6 +28,10 @@ pub struct Options {
     pub kubelet_tls: Arc<ClientConfig>,
     /// Who signs the tokens of service accounts.
     pub issuer: Issuer,
+    /// The CA of client certificates, as others shall know it.
+    pub client_ca: String,
+    /// Where services get their addresses from, in a new cluster.
+    pub service_cidrs: Vec<String>,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
@@ -44,6 +48,8 @@ impl Options {
             store,
             issuer,
             kubelet_tls: tls::kubelet(None, None)?,
+            client_ca: String::new(),
+            service_cidrs: vec!["10.96.0.0/12".into()],
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
             max_writes: 200,
@@ -57,6 +63,8 @@ struct Shared {
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
     issuer: Issuer,
+    client_ca: String,
+    service_cidrs: Vec<String>,
     rbac: Rbac,
     in_flight: InFlight,
     metrics: Metrics,
@@ -74,6 +82,8 @@ impl ApiServer {
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
             issuer: options.issuer,
+            client_ca: options.client_ca,
+            service_cidrs: options.service_cidrs,
             rbac: Rbac::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             metrics: Metrics::default(),
@@ -86,6 +96,14 @@ impl ApiServer {
 
     pub fn issuer(&self) -> &Issuer {
         &self.shared.issuer
+    }
+
+    pub fn client_ca(&self) -> &str {
+        &self.shared.client_ca
+    }
+
+    pub fn service_cidrs(&self) -> &[String] {
+        &self.shared.service_cidrs
     }
 
     pub fn rbac(&self) -> &Rbac {

@@ -1,5 +1,5 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
-use ::apiserver::pki::Pki;
+use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
 use ::apiserver::{ApiServer, listen};
@@ -18,6 +18,12 @@ pub struct Options {
     /// The address to listen on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind_address: IpAddr,
+    /// The address that the members of the cluster reach this server at.
+    #[arg(long)]
+    advertise_address: Option<IpAddr>,
+    /// Where services get their addresses from: at most one network of each family.
+    #[arg(long, value_delimiter = ',', default_value = "10.96.0.0/12")]
+    service_cluster_ip_range: Vec<String>,
     /// The port to serve HTTPS on; 0 takes a free one.
     #[arg(long, default_value_t = 6443)]
     secure_port: u16,
@@ -112,7 +118,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let client_ca = options.client_ca_file.clone().or(pki.map(|pki| pki.ca()));
     let kubelet = pair(&options.kubelet_client_certificate, &options.kubelet_client_key);
     let kubelet_ca = options.kubelet_certificate_authority.as_deref();
+    let client_ca_text = match &client_ca {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("failed to read {}", path.display()))?,
+        None => String::new(),
+    };
     let api = ApiServer::new(::apiserver::Options {
+        client_ca: client_ca_text,
+        service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,
@@ -125,6 +138,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("failed to listen on port {}", options.secure_port))?;
     let address = listener.local_addr()?;
+    let known_as = options.advertise_address.or_else(|| {
+        let any = options.bind_address.is_unspecified();
+        if any { own_address() } else { Some(options.bind_address) }
+    });
+    if let Some(known_as) = known_as {
+        ::apiserver::advertise(&api, known_as, address.port()).await?;
+    }
     let stop = crate::stop_signal()?;
     let serving = tls::server(&serving, client_ca.as_deref())?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));

@@ -1,5 +1,5 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
-use ::apiserver::pki::Pki;
+use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::{ApiServer, listen, tls};
 use anyhow::Context;
@@ -36,6 +36,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let client = pki.pair("apiserver-kubelet-client");
     let api = ApiServer::new(::apiserver::Options {
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+        client_ca: std::fs::read_to_string(pki.ca())?,
         ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
     });
     ::apiserver::bootstrap(&api).await?;
@@ -43,6 +44,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("failed to listen on port {}", options.port))?;
     let address = listener.local_addr()?;
+    let known_as = match options.bind_address.is_unspecified() {
+        true => own_address().unwrap_or(options.bind_address),
+        false => options.bind_address,
+    };
+    ::apiserver::advertise(&api, known_as, address.port()).await?;
     let kubeconfig = options.kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
     pki.write_kubeconfig(&kubeconfig, &format!("https://{address}"))?;
     let stop = crate::stop_signal()?;

@@ -2,8 +2,9 @@
 use super::object::{self, text};
 use super::write::{self, Owner};
 use super::{Context, Outgoing, managed};
+use crate::allocation;
 use crate::answer::{self, View};
-use crate::resources::{ApiServer, status_of};
+use crate::resources::ApiServer;
 use crate::stored;
 use api::codec::json;
 use api::codec::object::Encoding;
@@ -13,7 +14,7 @@ use api::status::Status;
 use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::Value;
-use store::WriteOptions;
+use store::{Key, WriteOptions};
 
 /// Names made up are tried so often before the client is asked to.
 const NAME_TRIES: usize = 8;
@@ -55,10 +56,11 @@ pub async fn first(
 ) -> Result<(), Status> {
     defaults::set(&mut object, resource.ty());
     object::begin(&mut object, Timestamp::now());
+    let claims = allocation::settle(api, resource, &mut object, None).await?;
     (resource.rules.prepare_create)(&mut object);
     let object = json::canonicalize(object, resource.ty()).map_err(Status::internal_error)?.value;
-    let key = resource.key(text(&object, "namespace"), text(&object, "name"));
+    let key = Key::from(resource.key(text(&object, "namespace"), text(&object, "name")));
     let bytes = stored::encode(object, resource)?;
-    let created = api.store().create(key.as_str(), bytes, WriteOptions::default()).await;
-    created.map(drop).map_err(|error| status_of(error, resource))
+    let options = WriteOptions::default();
+    allocation::commit(api, resource, (key, 0), Some(bytes), claims, options).await.map(drop)
 }

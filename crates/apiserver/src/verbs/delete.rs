@@ -3,8 +3,9 @@ use super::Context;
 use super::object::{is_gone, metadata, text};
 use super::read::{current, page};
 use crate::admission::{self, Attributes, Operation};
+use crate::allocation::{self, Claims, Committed};
 use crate::answer::{self, Answer, View};
-use crate::resources::{ApiServer, status_of};
+use crate::resources::ApiServer;
 use crate::selection::Selection;
 use crate::stored;
 use api::codec::object::{self as codec, Encoding};
@@ -16,7 +17,7 @@ use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use store::{KeyValue, Outcome, WriteOptions};
+use store::{KeyValue, WriteOptions};
 
 /// What the client says about a deletion, in its body or its query.
 #[derive(Debug, Default, Clone)]
@@ -175,22 +176,20 @@ async fn try_remove(
     if options.dry_run || marked == old && !gone {
         return Ok(Attempt::Done(marked, gone));
     }
-    let key = stored_old.key.clone();
-    let revision = stored_old.mod_revision;
-    let outcome = if gone {
-        api.store().delete(key, revision).await
-    } else {
-        let bytes = stored::encode(marked.clone(), resource)?;
-        api.store().update(key, bytes, revision, WriteOptions::default()).await
+    let place = (stored_old.key.clone(), stored_old.mod_revision);
+    let (value, claims) = match gone {
+        true => (None, allocation::released(resource, &old)),
+        false => (Some(stored::encode(marked.clone(), resource)?), Claims::default()),
     };
-    match outcome {
-        Ok(Outcome::Applied(event)) => {
+    let options = WriteOptions::default();
+    match allocation::commit(api, resource, place, value, claims, options).await? {
+        Committed::Applied(event) => {
             let mut object = if gone { old } else { marked };
             stored::put_resource_version(&mut object, event.revision());
             Ok(Attempt::Done(object, gone))
         }
-        Ok(Outcome::Conflict(newer)) => Ok(Attempt::Beaten(newer)),
-        Err(error) => Err(status_of(error, resource)),
+        Committed::Conflict(newer) => Ok(Attempt::Beaten(newer)),
+        Committed::Taken => Err(Status::internal_error("a deletion claimed something")),
     }
 }
 

@@ -11,6 +11,7 @@ use api::codec::object::Encoding;
 use api::codec::protobuf;
 use api::kinds::Resource;
 use api::meta::{EventType, write_watch_event};
+use api::schema::TypeRef;
 use api::status::Status;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -84,9 +85,7 @@ pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
     let mut answer: Response<Body> = Response::new(BodyExt::boxed(StreamBody::new(frames)));
     *answer.status_mut() = StatusCode::OK;
     let media = match view.encoding {
-        Encoding::Protobuf if view.target.is_none() => {
-            "application/vnd.kubernetes.protobuf;stream=watch"
-        }
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         _ => "application/json",
     };
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -217,8 +216,13 @@ impl Stream {
             _ => object,
         };
         match self.view.encoding {
-            Encoding::Protobuf if self.view.target.is_none() => {
-                protobuf_frame(event, &object, self.resource, out);
+            Encoding::Protobuf => {
+                let ty = match (event, self.view.target) {
+                    (EventType::Error, _) => answer::meta_type("Status"),
+                    (_, Some(target)) => answer::meta_type(target.kind),
+                    (_, None) => Some(self.resource.ty()),
+                };
+                protobuf_frame(event, &object, ty, out);
             }
             // YAML has no frames: negotiation offers it for no watch.
             _ => write_watch_event(out, event, object.to_string().as_bytes()),
@@ -227,11 +231,7 @@ impl Stream {
 }
 
 /// Length (four bytes, big endian), then a `WatchEvent` whose object is in an envelope of its own.
-fn protobuf_frame(event: EventType, object: &Value, resource: &Resource, out: &mut Vec<u8>) {
-    let ty = match event {
-        EventType::Error => answer::meta_type("Status"),
-        _ => Some(resource.ty()),
-    };
+fn protobuf_frame(event: EventType, object: &Value, ty: Option<TypeRef<'_>>, out: &mut Vec<u8>) {
     let Some(ty) = ty else { return };
     let frame = protobuf::encode_watch_event(event.as_str(), &protobuf::encode(object, ty));
     out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());

@@ -5,18 +5,18 @@
 use super::object::{self, metadata, text};
 use super::{Context, managed};
 use crate::admission::{self, Attributes, Operation};
+use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
-use crate::resources::status_of;
 use crate::stored;
 use api::codec::json;
 use api::kinds::Resource;
 use api::patch::apply::keep_timestamps_if_unchanged;
-use api::rules::{Verdict, defaults};
+use api::rules::{Part, Verdict, defaults};
 use api::status::{OPTIMISTIC_LOCK, Status};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
-use store::{KeyValue, Outcome};
+use store::{Key, KeyValue};
 
 /// What a write left behind.
 pub struct Written {
@@ -56,26 +56,40 @@ pub async fn create(
     admission::admit(Attributes { context, operation, object: Some(&mut object), old: None })
         .await?;
     object::begin(&mut object, now);
+    loop {
+        match try_create(context, object.clone()).await? {
+            Some(written) => return Ok(written),
+            // Somebody else got the address that was chosen: there are others.
+            None => continue,
+        }
+    }
+}
+
+/// `None`: something that the object was to have is taken.
+async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Written>, Status> {
+    let (call, resource) = (context.call, context.call.resource);
+    let claims = allocation::settle(context.api, resource, &mut object, None).await?;
     (resource.rules.prepare_create)(&mut object);
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
     let warnings = judged(verdict, resource, &object)?;
+    let operation = Operation::Create;
     admission::validate(Attributes { context, operation, object: Some(&mut object), old: None })
         .await?;
     if call.query.dry_run()? {
-        return Ok(Written { object, created: true, warnings });
+        return Ok(Some(Written { object, created: true, warnings }));
     }
     let name = text(&object, "name").to_owned();
-    let key = resource.key(&call.namespace, &name);
+    let key = Key::from(resource.key(&call.namespace, &name));
     let bytes = stored::encode(object.clone(), resource)?;
     let options = keeping::options(context.api, resource, None, &object).await?;
-    match context.api.store().create(key.as_str(), bytes, options).await {
-        Ok(Outcome::Applied(event)) => {
+    match allocation::commit(context.api, resource, (key, 0), Some(bytes), claims, options).await? {
+        Committed::Applied(event) => {
             stored::put_resource_version(&mut object, event.revision());
-            Ok(Written { object, created: true, warnings })
+            Ok(Some(Written { object, created: true, warnings }))
         }
-        Ok(Outcome::Conflict(_)) => Err(Status::already_exists(resource.group_resource(), &name)),
-        Err(error) => Err(status_of(error, resource)),
+        Committed::Conflict(_) => Err(Status::already_exists(resource.group_resource(), &name)),
+        Committed::Taken => Ok(None),
     }
 }
 
@@ -94,37 +108,43 @@ pub async fn update(
     loop {
         let before = stored::decode(&old, resource)?;
         let (new, mut warnings) = wanted(&before)?;
-        let (new, more) = next_state(context, &before, new, owner).await?;
+        let (new, mut claims, more) = next_state(context, &before, new, owner).await?;
         warnings.extend(more);
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
         if object == before || call.query.dry_run()? {
             return Ok(Written { object, created: false, warnings });
         }
-        let (key, revision) = (old.key.clone(), old.mod_revision);
-        let outcome = if object::is_gone(&new, resource) {
-            context.api.store().delete(key, revision).await
-        } else {
-            let options = keeping::options(context.api, resource, Some(&before), &new).await?;
-            let bytes = stored::encode(new, resource)?;
-            context.api.store().update(key, bytes, revision, options).await
+        let options = keeping::options(context.api, resource, Some(&before), &new).await?;
+        let value = match object::is_gone(&new, resource) {
+            true => {
+                claims = allocation::released(resource, &before);
+                None
+            }
+            false => Some(stored::encode(new, resource)?),
         };
-        match outcome {
-            Ok(Outcome::Applied(event)) => {
+        let place = (old.key.clone(), old.mod_revision);
+        match allocation::commit(context.api, resource, place, value, claims, options).await? {
+            Committed::Applied(event) => {
                 stored::put_resource_version(&mut object, event.revision());
                 return Ok(Written { object, created: false, warnings });
             }
-            Ok(Outcome::Conflict(Some(newer))) => old = newer,
-            Ok(Outcome::Conflict(None)) => {
+            Committed::Conflict(Some(newer)) => old = newer,
+            Committed::Taken => {}
+            Committed::Conflict(None) => {
                 return Err(Status::not_found(resource.group_resource(), &call.name));
             }
-            Err(error) => return Err(status_of(error, resource)),
         }
     }
 }
 
 /// The state after an update: what the client may not change is the old one's.
-async fn next_state(context: Context<'_>, old: &Value, mut new: Value, owner: Owner) -> Wanted {
+async fn next_state(
+    context: Context<'_>,
+    old: &Value,
+    mut new: Value,
+    owner: Owner,
+) -> Result<(Value, Claims, Vec<String>), Status> {
     let (call, resource) = (context.call, context.call.resource);
     object::place(&mut new, call)?;
     check_version(call, &mut new, old)?;
@@ -137,6 +157,10 @@ async fn next_state(context: Context<'_>, old: &Value, mut new: Value, owner: Ow
     admission::admit(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
         .await?;
     keep(&mut new, old, "generation");
+    let claims = match context.part() {
+        Part::Main => allocation::settle(context.api, resource, &mut new, Some(old)).await?,
+        Part::Sub(_) => Claims::default(),
+    };
     (resource.rules.prepare_update)(&mut new, old, context.part());
     for field in ["creationTimestamp", "deletionTimestamp"] {
         if old["metadata"].get(field).is_some() {
@@ -154,7 +178,7 @@ async fn next_state(context: Context<'_>, old: &Value, mut new: Value, owner: Ow
     let warnings = judged(verdict, resource, &new)?;
     admission::validate(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
         .await?;
-    Ok((new, warnings))
+    Ok((new, claims, warnings))
 }
 
 fn keep(new: &mut Value, old: &Value, field: &str) {

@@ -183,7 +183,7 @@ fn the_server_explains_itself() {
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"default"}}"#,
     );
     assert_eq!(difference, "configmap/c");
-    assert_eq!(cluster.kubectl("get configmap -A -o name"), "", "a dry run stores nothing");
+    assert_eq!(cluster.kubectl("get configmap -n default -o name"), "", "a dry run stores nothing");
 }
 
 #[test]

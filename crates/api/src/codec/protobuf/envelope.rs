@@ -133,21 +133,12 @@ pub fn encode(value: &Value, ty: TypeRef<'_>) -> Vec<u8> {
     writer.finish()
 }
 
-/// A `WatchEvent` around an object that is already in its envelope, in an envelope of its own.
+/// A `WatchEvent` around an object that is in its envelope; the event itself is in none.
 pub fn encode_watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     let mut writer = Writer::with_capacity(object.len() + 64);
-    writer.bytes_field(4, b"");
-    writer.bytes_field(3, b"");
-    let whole = writer.mark();
     let raw = writer.mark();
     writer.bytes_field(1, object);
     writer.message(2, raw);
     writer.bytes_field(1, event.as_bytes());
-    writer.message(2, whole);
-    let mark = writer.mark();
-    writer.bytes_field(2, b"");
-    writer.bytes_field(1, b"");
-    writer.message(1, mark);
-    writer.raw(MAGIC);
     writer.finish()
 }

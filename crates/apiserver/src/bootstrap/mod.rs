@@ -1,0 +1,102 @@
+//! What an empty store begins with, so that the first client finds a cluster.
+mod flow;
+mod kubernetes;
+
+pub use kubernetes::advertise;
+
+use crate::authz::{rbac, roles};
+use crate::resources::ApiServer;
+use crate::verbs;
+use api::kinds::find_kind;
+use api::status::Status;
+use futures_util::future::try_join_all;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Name, value, what it is for.
+const PRIORITIES: &[(&str, i64, &str)] = &[
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
+/// Creates what is missing; what is there stays as it is.
+pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
+    create(api, NAMESPACES.iter().map(|name| namespace(name))).await?;
+    let mut objects = roles::objects();
+    objects.extend(PRIORITIES.iter().map(|(name, value, text)| {
+        json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": { "name": name }, "value": value, "description": text,
+        })
+    }));
+    objects.extend(flow::objects());
+    objects.push(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": { "name": "kubernetes" }, "spec": { "cidrs": api.service_cidrs() },
+    }));
+    objects.push(configuration(
+        "extension-apiserver-authentication",
+        json!({ "client-ca-file": api.client_ca() }),
+    ));
+    let today = api::time::format(Timestamp::now().as_second());
+    objects.push(configuration(
+        "kube-apiserver-legacy-service-account-token-tracking",
+        json!({ "since": today.split('T').next() }),
+    ));
+    create(api, objects).await?;
+    rbac::start(api).await
+}
+
+fn namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "labels": { "kubernetes.io/metadata.name": name } },
+    })
+}
+
+fn configuration(name: &str, data: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "kube-system" }, "data": data,
+    })
+}
+
+/// All at once: the store commits them together.
+async fn create(api: &ApiServer, objects: impl IntoIterator<Item = Value>) -> Result<(), Status> {
+    let all = objects.into_iter().map(|object| {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let resource = find_kind(text("apiVersion"), text("kind"))
+            .expect("what a cluster begins with is of known kinds");
+        verbs::first(api, resource, object)
+    });
+    try_join_all(all).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_a_cluster_begins_with_is_of_a_known_kind_and_valid() {
+        let objects = roles::objects().into_iter().chain(flow::objects());
+        for mut object in objects {
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            let resource = find_kind(&text("apiVersion"), &text("kind")).expect("a kind");
+            api::rules::defaults::set(&mut object, resource.ty());
+            (resource.rules.prepare_create)(&mut object);
+            let object = api::codec::json::canonicalize(object, resource.ty()).expect("fits").value;
+            let verdict = (resource.rules.validate_create)(resource, &object).expect("readable");
+            assert!(verdict.errors.is_empty(), "{object}: {:?}", verdict.errors);
+        }
+    }
+}
