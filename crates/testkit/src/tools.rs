@@ -32,3 +32,21 @@ fn install(package: &str) {
         assert!(done.success(), "apt-get {arguments:?} failed");
     }
 }
+
+/// Debian's Python with a module of its packages.
+pub fn python(module: &str, package: &str) -> PathBuf {
+    let python = program("python3", "python3").with_file_name("python3");
+    let debian = PathBuf::from("/usr/bin/python3");
+    let python = if debian.is_file() { debian } else { python };
+    let imports = || {
+        let tried = Command::new(&python).args(["-c", &format!("import {module}")]).output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !imports() {
+        install(package);
+        assert!(imports(), "{package} was installed, but {module} cannot be imported");
+    }
+    python
+}

@@ -2,4 +2,6 @@
 mod access;
 mod cluster;
 mod kubectl;
+mod python;
 mod streams;
+mod workflow;
