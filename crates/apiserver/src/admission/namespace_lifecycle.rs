@@ -1,7 +1,6 @@
 //! Nothing is created in a namespace that does not exist or is going; some never go.
 use super::{Attributes, Operation};
 use crate::objects;
-use crate::verbs::text;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 
@@ -29,17 +28,10 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if namespace["status"]["phase"] != "Terminating" {
         return Ok(());
     }
-    let name = match (&*call.name, attributes.object.as_deref()) {
-        ("", Some(object)) => text(object, "name").to_owned(),
-        (name, _) => name.to_owned(),
-    };
     let place = &call.namespace;
-    Err(Status::forbidden(
-        call.resource.group_resource(),
-        &name,
-        format!("unable to create new content in namespace {place} because it is being terminated"),
-    )
-    .with_cause(
+    let text =
+        format!("unable to create new content in namespace {place} because it is being terminated");
+    Err(attributes.forbidden(text).with_cause(
         "NamespaceTerminating",
         format!("namespace {place} is being terminated"),
         "metadata.namespace",

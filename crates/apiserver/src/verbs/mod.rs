@@ -20,7 +20,7 @@ mod watch;
 mod write;
 
 pub use create::first;
-pub use object::{begin, text, uuid};
+pub use object::{begin, uuid};
 pub use read::current;
 
 use crate::answer::Answer;

@@ -23,6 +23,12 @@ impl Cluster {
         }
     }
 
+    /// The account that pods act as: a controller's work, done by hand.
+    pub fn with_default_account(self) -> Cluster {
+        self.kubectl("create serviceaccount default -n default");
+        self
+    }
+
     /// Kills the server without warning and starts it on the same data.
     pub fn crash_and_restart(&mut self) {
         self.process.kill().expect("a running process");

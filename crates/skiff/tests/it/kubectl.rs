@@ -105,7 +105,7 @@ fn apply_on_both_sides() {
 
 #[test]
 fn unknown_fields_are_warned_about_or_refused() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start().with_default_account();
     let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default"},
         "spec":{"containers":[{"name":"c","image":"x","imagee":"x"}]}}"#;
     let refused = cluster.kubectl_with("create -f - --validate=strict", pod);

@@ -93,7 +93,7 @@ fn pod_on_a_node(cluster: &Cluster) {
 
 #[test]
 fn logs_come_from_the_pods_kubelet() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start().with_default_account();
     pod_on_a_node(&cluster);
     let logs = cluster.kubectl("logs p -n default --tail=7 --timestamps");
     assert_eq!(logs, "you asked for /containerLogs/default/p/c?timestamps=true&tailLines=7");
@@ -103,7 +103,7 @@ fn logs_come_from_the_pods_kubelet() {
 
 #[test]
 fn a_stream_is_a_pipe_to_the_pods_kubelet() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start().with_default_account();
     pod_on_a_node(&cluster);
     let config = std::fs::read_to_string(cluster.folder.path().join("kubeconfig")).expect("a file");
     let port: u16 = config

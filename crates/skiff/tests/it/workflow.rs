@@ -117,7 +117,7 @@ fn services_get_addresses_and_ports_of_their_own() {
 
 #[test]
 fn an_eviction_asks_the_disruption_budget() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start().with_default_account();
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "labels": {"app": "p"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     cluster.kubectl_with("create -f -", &pod.to_string());
@@ -187,4 +187,35 @@ fn the_server_speaks_of_itself() {
         serde_json::from_str(&cluster.kubectl("get --raw /openapi/v3")).expect("JSON");
     let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().expect("an address");
     assert!(url.starts_with("/openapi/v3/api/v1?hash="), "{url}");
+}
+
+#[test]
+fn admission_completes_what_is_written() {
+    let cluster = Cluster::start();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let refused = cluster.kubectl_with("create -f -", &pod.to_string());
+    assert!(refused.contains("error looking up service account default/default"), "{refused}");
+    let cluster = cluster.with_default_account();
+    cluster.kubectl_with("create -f -", &pod.to_string());
+    let pod = cluster.json("get pod p");
+    assert_eq!(
+        (&pod["spec"]["priority"], &pod["spec"]["serviceAccountName"]),
+        (&0.into(), &"default".into())
+    );
+    assert_eq!(pod["spec"]["tolerations"].as_array().map(Vec::len), Some(2));
+    let source = &pod["spec"]["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"];
+    assert_eq!(source["expirationSeconds"], 3607);
+    cluster.kubectl_with(
+        "create -f -",
+        r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}"#,
+    );
+    assert_eq!(
+        cluster.json("get node n")["spec"]["taints"][0]["key"],
+        "node.kubernetes.io/not-ready"
+    );
+    let refused = cluster.kubectl("delete namespace default");
+    assert!(refused.contains("this namespace may not be deleted"), "{refused}");
+    let nowhere = cluster.kubectl("create configmap c -n nowhere");
+    assert!(nowhere.contains("namespaces \"nowhere\" not found"), "{nowhere}");
 }

@@ -1,0 +1,48 @@
+//! A pod stays five minutes on a node that is gone, unless it says otherwise.
+use super::Attributes;
+use api::status::Status;
+use serde_json::{Value, json};
+
+const SECONDS: i64 = 300;
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    if !attributes.is("", "Pod") || attributes.is_part() {
+        return Ok(());
+    }
+    let Some(pod) = attributes.object.as_deref_mut() else { return Ok(()) };
+    for taint in TAINTS {
+        let known = pod["spec"]["tolerations"].as_array().map_or(&[][..], Vec::as_slice);
+        if known.iter().any(|toleration| tolerates(toleration, taint)) {
+            continue;
+        }
+        let toleration = json!({
+            "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS,
+        });
+        match &mut pod["spec"]["tolerations"] {
+            Value::Array(all) => all.push(toleration),
+            none => *none = json!([toleration]),
+        }
+    }
+    Ok(())
+}
+
+fn tolerates(toleration: &Value, taint: &str) -> bool {
+    let text = |field: &str| toleration[field].as_str().unwrap_or_default();
+    matches!(text("key"), "") | (text("key") == taint) && matches!(text("effect"), "" | "NoExecute")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tolerates;
+    use serde_json::json;
+
+    #[test]
+    fn a_toleration_without_key_or_effect_is_wide() {
+        let taint = "node.kubernetes.io/not-ready";
+        assert!(tolerates(&json!({"operator": "Exists"}), taint));
+        assert!(tolerates(&json!({"key": taint}), taint));
+        assert!(!tolerates(&json!({"key": taint, "effect": "NoSchedule"}), taint));
+        assert!(!tolerates(&json!({"key": "other"}), taint));
+    }
+}
