@@ -20,6 +20,7 @@
 //! **They may not know** the store, other objects or who is asking: what needs state (allocating an
 //! address, counting a quota) is the server's.
 mod access;
+mod admission;
 mod autoscaling;
 mod batch;
 mod certificates;
@@ -27,10 +28,11 @@ pub mod check;
 mod claim;
 mod config;
 pub mod defaults;
+mod device;
 mod endpoints;
 mod event;
+mod extension;
 mod flow;
-mod generic;
 mod ingress;
 pub mod metadata;
 mod namespace;
@@ -38,6 +40,7 @@ mod network;
 mod node;
 mod pod;
 mod quota;
+mod review;
 mod scheduling;
 mod service;
 mod storage;
