@@ -218,6 +218,17 @@ impl Field<'_, '_> {
         }
     }
 
+    /// A small struct as upstream's messages show it: under Go's names, with nothing left out. A
+    /// row is the name in Go, the name in JSON, and what stands for absence.
+    pub fn internal(&self, rows: &[(&str, &str, &str)]) -> BadValue {
+        let part = |(go, json, zero): &(&str, &str, &str)| {
+            let value = self.value.get(json).map_or_else(|| (*zero).to_owned(), Value::to_string);
+            format!("\"{go}\":{value}")
+        };
+        let parts: Vec<String> = rows.iter().map(part).collect();
+        BadValue::verbatim(format!("{{{}}}", parts.join(",")))
+    }
+
     pub fn required(&self, detail: impl Into<Cow<'static, str>>) {
         self.push(Error::required(&self.path, detail));
     }

@@ -2,9 +2,8 @@
 //!
 //! Selectors are checked to be there; whether they compile is the server's to say.
 use super::table::{AGE, Column, NAME, since, text, with};
-use super::volume_source::csi_driver_name;
 use super::{Field, Kind, Part, Strategy, scheduling};
-use crate::field::Error;
+use crate::field::{BadValue, Error};
 use crate::names;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
@@ -28,9 +27,21 @@ impl Kind for DeviceClass {
         spec.at("config").at_most(MAX);
         spec.at("config").items().for_each(|each| configuration(&each));
         let name = spec.at("extendedResourceName");
-        if name.exists() && !super::pod::resources::is_extended(name.text()) {
-            name.invalid("must be a valid extended resource name");
+        if name.exists() {
+            extended_name(&name);
         }
+    }
+}
+
+/// `example.com/device`, which is not Kubernetes' own.
+fn extended_name(name: &Field<'_, '_>) {
+    let Some((domain, id)) = name.text().split_once('/') else {
+        return name
+            .invalid("a name must be a domain-prefixed path, such as 'example.com/my-prop'");
+    };
+    names::dns1123_subdomain(domain).into_iter().for_each(|fault| name.invalid_as(domain, fault));
+    if !super::pod::resources::is_extended(name.text()) {
+        names::qualified_name(id).into_iter().for_each(|fault| name.invalid_as(id, fault));
     }
 }
 
@@ -46,12 +57,23 @@ fn selectors(selectors: &Field<'_, '_>) {
     }
 }
 
+/// Unlike the name of a storage driver, this may be in capitals, and messages say so.
+fn driver_name(field: &Field<'_, '_>) {
+    if !field.require() {
+        return;
+    }
+    if field.text().len() > 63 {
+        field.too_long(63);
+    }
+    field.faults(names::dns1123_subdomain_caseless(field.text()));
+}
+
 fn configuration(configuration: &Field<'_, '_>) {
     let opaque = configuration.at("opaque");
     if !opaque.exists() {
         return opaque.required("");
     }
-    csi_driver_name(&opaque.at("driver"));
+    driver_name(&opaque.at("driver"));
     let parameters = opaque.at("parameters");
     match parameters.value() {
         Value::Null => parameters.required(""),
@@ -138,7 +160,7 @@ fn devices(devices: &Field<'_, '_>) {
         (devices.at("requests"), devices.at("constraints"), devices.at("config"));
     requests.at_most(MAX);
     requests.items().for_each(|each| request(&each));
-    requests.unique_by("name");
+    duplicates(&requests);
     constraints.at_most(MAX);
     for constraint in constraints.items() {
         request_names(&constraint.at("requests"), &requests);
@@ -159,13 +181,24 @@ fn devices(devices: &Field<'_, '_>) {
     }
 }
 
+/// Names in a list are its keys.
+fn duplicates(list: &Field<'_, '_>) {
+    let mut seen = Vec::new();
+    for item in list.items() {
+        let name = item.value()["name"].as_str().unwrap_or_default();
+        if seen.contains(&name) {
+            let shown = BadValue::json(&serde_json::json!({ "name": name }));
+            item.push(Error::duplicate(item.path(), shown));
+        }
+        seen.push(name);
+    }
+}
+
 /// `domain/name`: whose attribute it is.
 fn attribute_name(name: &Field<'_, '_>) {
     let Some((domain, id)) = name.text().split_once('/') else {
-        if name.text().is_empty() {
-            return name.required("");
-        }
-        return name.invalid("must include a domain");
+        return name
+            .invalid("a fully qualified name must be a domain and a name separated by a slash");
     };
     if domain.is_empty() {
         name.required("the domain must not be empty");
@@ -216,7 +249,7 @@ fn request(request: &Field<'_, '_>) {
             request.required("exactly one of `exactly` or `firstAvailable` is required")
         }
         (true, true) => request.invalid_as(
-            crate::field::BadValue::null(),
+            BadValue::null(),
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
         ),
         (true, false) => {
@@ -225,7 +258,7 @@ fn request(request: &Field<'_, '_>) {
                 each.at("name").faults(names::dns1123_label(each.at("name").text()));
                 exact(&each);
             }
-            first.unique_by("name");
+            duplicates(&first);
         }
         (false, true) => exact(&exactly),
     }
@@ -283,14 +316,14 @@ impl Kind for ResourceSlice {
 
     fn validate(slice: &Field<'_, '_>) {
         let spec = slice.at("spec");
-        csi_driver_name(&spec.at("driver"));
+        driver_name(&spec.at("driver"));
         pool(&spec.at("pool"));
         placement(&spec);
         let devices = spec.at("devices");
         let tainted = devices.items().any(|device| !device.at("taints").is_empty());
         devices.at_most(if tainted { MAX_DEVICES_WITH_TAINTS } else { MAX_DEVICES });
         devices.items().for_each(|each| device(&each));
-        devices.unique_by("name");
+        duplicates(&devices);
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
@@ -302,18 +335,20 @@ impl Kind for ResourceSlice {
     }
 }
 
-fn pool(pool: &Field<'_, '_>) {
-    let name = pool.at("name");
-    if name.require() {
-        if name.text().len() > 253 {
-            name.too_long(253);
-        }
-        for part in name.text().split('/') {
-            names::dns1123_subdomain(part)
-                .into_iter()
-                .for_each(|fault| name.invalid_as(part, fault));
-        }
+fn pool_name(name: &Field<'_, '_>) {
+    if !name.require() {
+        return;
     }
+    if name.text().len() > 253 {
+        name.too_long(253);
+    }
+    for part in name.text().split('/') {
+        names::dns1123_subdomain(part).into_iter().for_each(|fault| name.invalid_as(part, fault));
+    }
+}
+
+fn pool(pool: &Field<'_, '_>) {
+    pool_name(&pool.at("name"));
     let count = pool.at("resourceSliceCount");
     if count.int() <= 0 {
         count.invalid_as(count.int(), "must be greater than zero");
@@ -377,10 +412,10 @@ fn device(device: &Field<'_, '_>) {
             .iter()
             .filter(|kind| entry.at(kind).exists())
             .count();
-        match given {
-            0 => entry.required("exactly one value must be specified"),
-            1 => {}
-            _ => entry.invalid("exactly one value must be specified"),
+        if given == 0 {
+            entry.invalid_as("", "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`");
+        } else if given > 1 {
+            entry.invalid("exactly one value must be specified");
         }
         for kind in ["string", "version"] {
             if entry.at(kind).text().len() > 64 {
@@ -434,15 +469,11 @@ impl Kind for DeviceTaintRule {
     fn validate(rule: &Field<'_, '_>) {
         let selector = rule.at("spec.deviceSelector");
         if selector.at("driver").exists() {
-            csi_driver_name(&selector.at("driver"));
+            driver_name(&selector.at("driver"));
         }
         let pool = selector.at("pool");
         if pool.exists() {
-            for part in pool.text().split('/') {
-                names::dns1123_subdomain(part)
-                    .into_iter()
-                    .for_each(|fault| pool.invalid_as(part, fault));
-            }
+            pool_name(&pool);
         }
         let device = selector.at("device");
         if device.exists() {

@@ -3,7 +3,7 @@
 //! The schemas inside a definition are compiled where it is served (`schema::crd`), which also says
 //! what is wrong with them.
 use super::admission::{client_config_service, client_config_url};
-use super::table::{AGE, Column, NAME, with};
+use super::table::{AGE, Column, NAME, text, with};
 use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::field::{BadValue, Error};
 use crate::names;
@@ -17,6 +17,47 @@ const COLUMN_FORMATS: &[&str] =
 
 impl Kind for CustomResourceDefinition {
     const STRATEGY: Strategy = Strategy::USUAL.conditional();
+    const COLUMNS: &[Column] = &[
+        NAME,
+        text("Scope", "spec.scope"),
+        with("Versions", |definition, _| {
+            let versions = definition.at("spec.versions");
+            let word = |version: Field<'_, '_>| {
+                let marks: Vec<&str> = [
+                    (version.at("storage").flag(), "storage"),
+                    (!version.at("served").flag(), "unserved"),
+                    (version.at("deprecated").flag(), "deprecated"),
+                ]
+                .into_iter()
+                .filter_map(|(is, mark)| is.then_some(mark))
+                .collect();
+                let name = version.at("name").text();
+                if marks.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{name}({})", marks.join(","))
+                }
+            };
+            versions.items().map(word).collect::<Vec<_>>().join(",").into()
+        }),
+        text("Created At", "metadata.creationTimestamp").of("date"),
+        text("Group", "spec.group").wide(),
+        text("Kind", "spec.names.kind").wide(),
+        with("ShortNames", |definition, _| {
+            definition.at("spec.names.shortNames").texts().collect::<Vec<_>>().join(",").into()
+        })
+        .wide(),
+        with("Established", |definition, _| {
+            let conditions = definition.at("status.conditions");
+            let established = |condition: Field<'_, '_>| {
+                condition.at("type").text() == "Established"
+                    && condition.at("status").text() == "True"
+            };
+            conditions.items().any(established).into()
+        })
+        .of("boolean")
+        .wide(),
+    ];
 
     fn prepare_create(definition: &mut Value) {
         prepare::create(definition, &Self::STRATEGY);
@@ -193,7 +234,9 @@ fn definition_names(all: &Field<'_, '_>) {
     };
     let mixed = "may have mixed case, but should otherwise match: ";
     let (plural, singular) = (all.at("plural"), all.at("singular"));
-    joined(&plural, names::dns1035_label(plural.text()), "");
+    if !plural.is_empty() {
+        joined(&plural, names::dns1035_label(plural.text()), "");
+    }
     if !singular.is_empty() {
         joined(&singular, names::dns1035_label(singular.text()), "");
     }

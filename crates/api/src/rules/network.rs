@@ -143,6 +143,7 @@ impl Kind for IPAddress {
     const NAME: NameRule = address_name;
     const COLUMNS: &[Column] = &[
         NAME,
+        // Upstream puts an age into the cells without a column, so that nobody sees it.
         with("ParentRef", |address, _| {
             let parent = address.at("spec.parentRef");
             if !parent.exists() {
@@ -162,7 +163,6 @@ impl Kind for IPAddress {
             }
             cell.into()
         }),
-        AGE,
     ];
 
     fn validate(address: &Field<'_, '_>) {

@@ -11,6 +11,19 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+const TAINT: &[(&str, &str, &str)] = &[
+    ("Key", "key", "\"\""),
+    ("Value", "value", "\"\""),
+    ("Effect", "effect", "\"\""),
+    ("TimeAdded", "timeAdded", "null"),
+];
+const TOLERATION: &[(&str, &str, &str)] = &[
+    ("Key", "key", "\"\""),
+    ("Operator", "operator", "\"\""),
+    ("Value", "value", "\"\""),
+    ("Effect", "effect", "\"\""),
+    ("TolerationSeconds", "tolerationSeconds", "null"),
+];
 /// Above this are the classes of the system itself.
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 
@@ -76,12 +89,6 @@ impl Kind for Node {
 
     fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
         let mut warnings = Vec::new();
-        if new.at("spec.configSource").exists() {
-            warnings.push(
-                "spec.configSource: the feature is removed in v1.24; the field is ignored"
-                    .to_owned(),
-            );
-        }
         if !new.at("spec.externalID").is_empty() {
             warnings.push(
                 "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
@@ -107,7 +114,7 @@ fn taints(taints: &Field<'_, '_>) {
             effect.one_of(EFFECTS);
         }
         if !seen.insert((effect.text(), key.text())) {
-            let mut error = Error::duplicate(taint.path(), BadValue::json(taint.value()));
+            let mut error = Error::duplicate(taint.path(), taint.internal(TAINT));
             error.detail = "taints must be unique by key and effect pair".into();
             taint.push(error);
         }
@@ -180,11 +187,11 @@ impl Kind for RuntimeClass {
 
     fn validate(class: &Field<'_, '_>) {
         let handler = class.at("handler");
-        handler.faults(names::dns1123_label(handler.text()));
+        if handler.require() {
+            handler.faults(names::dns1123_label(handler.text()));
+        }
         let overhead = class.at("overhead");
-        pod::resources::overhead(
-            &overhead.at("podFixed").on_path(overhead.path().child("podFixed")),
-        );
+        pod::resources::overhead(&overhead.at("podFixed").on_path(*overhead.path()));
         let scheduling = class.at("scheduling");
         if scheduling.exists() {
             scheduling.at("nodeSelector").label_map();
@@ -193,10 +200,8 @@ impl Kind for RuntimeClass {
             let list = tolerations.list();
             for (i, toleration) in tolerations.items().enumerate() {
                 if list[..i].contains(&list[i]) {
-                    toleration.push(Error::duplicate(
-                        toleration.path(),
-                        BadValue::json(toleration.value()),
-                    ));
+                    toleration
+                        .push(Error::duplicate(toleration.path(), toleration.internal(TOLERATION)));
                 }
             }
         }
@@ -262,15 +267,6 @@ impl Kind for Lease {
     const NAME: NameRule = names::name_is_dns_subdomain;
     const COLUMNS: &[Column] = &[NAME, text("Holder", "spec.holderIdentity"), AGE];
 
-    fn prepare_create(lease: &mut Value) {
-        forget_elections(lease);
-    }
-
-    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
-        prepare::update(new, old, part, &Self::STRATEGY);
-        forget_elections(new);
-    }
-
     fn validate(lease: &Field<'_, '_>) {
         let spec = lease.at("spec");
         let seconds = spec.at("leaseDurationSeconds");
@@ -278,15 +274,6 @@ impl Kind for Lease {
             seconds.invalid("must be greater than 0");
         }
         spec.at("leaseTransitions").nonnegative();
-    }
-}
-
-/// Coordinated elections are a feature that is off.
-fn forget_elections(lease: &mut Value) {
-    for field in ["strategy", "preferredHolder"] {
-        if let Some(spec) = lease.get_mut("spec") {
-            prepare::put(spec, field, None);
-        }
     }
 }
 

@@ -105,7 +105,7 @@ impl Kind for StorageVersionMigration {
                 () if is("Succeeded") => "Succeeded",
                 () if is("Failed") => "Failed",
                 () if is("Running") => "Running",
-                () => "",
+                () => "Unknown",
             }
             .into()
         }),

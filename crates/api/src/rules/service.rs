@@ -223,15 +223,12 @@ fn ports(ports: &Field<'_, '_>) {
             protocol.faults(names::qualified_name(protocol.text()));
         }
         if !taken.insert((port.at("protocol").text(), port.at("port").int())) {
-            let shown = json!({
-                "Name": "",
-                "Protocol": port.at("protocol").text(),
-                "AppProtocol": null,
-                "Port": port.at("port").int(),
-                "TargetPort": 0,
-                "NodePort": 0,
-            });
-            port.push(Error::duplicate(port.path(), BadValue::json(&shown)));
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                port.at("protocol").value(),
+                port.at("port").int()
+            );
+            port.push(Error::duplicate(port.path(), BadValue::verbatim(shown)));
         }
     }
 }
@@ -269,7 +266,7 @@ fn addresses(spec: &Field<'_, '_>) {
             list.invalid("first value must match `clusterIP`");
         }
     } else if !list.is_empty() {
-        list.forbidden("must be empty when `clusterIP` is not specified");
+        list.invalid("must be empty when `clusterIP` is not specified");
     }
     for family in families.items() {
         family.one_of(FAMILIES);
@@ -481,6 +478,10 @@ fn warnings(service: &Field<'_, '_>) -> Vec<String> {
             "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
                 .to_owned(),
         );
+    }
+    if !spec.at("externalName").is_empty() && spec.at("type").text() != "ExternalName" {
+        warnings
+            .push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
     }
     if is_headless(&spec) {
         if !spec.at("loadBalancerIP").is_empty() {

@@ -1,6 +1,7 @@
 //! Storage classes, CSI drivers, attachments.
 use super::table::{AGE, Column, NAME, boolean, count, text, text_or, with};
 use super::{Field, Kind, NameRule, Part, Strategy};
+use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
@@ -8,6 +9,7 @@ use k8s_openapi::api::storage::v1::{
 
 const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation();
 const POLICIES: &[&str] = &["Delete", "Retain"];
+const MODES: &[&str] = &["Persistent", "Ephemeral"];
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 const MAX_SECRET: i64 = 1 << 32;
@@ -24,10 +26,7 @@ impl Kind for StorageClass {
     ];
 
     fn validate(class: &Field<'_, '_>) {
-        let provisioner = class.at("provisioner");
-        if provisioner.require() {
-            provisioner.faults(names::qualified_name(&provisioner.text().to_lowercase()));
-        }
+        provisioner(&class.at("provisioner"));
         parameters(&class.at("parameters"), true);
         class.at("reclaimPolicy").one_of_if_given(POLICIES);
         class.at("volumeBindingMode").one_of_if_given(&["Immediate", "WaitForFirstConsumer"]);
@@ -46,6 +45,14 @@ impl Kind for StorageClass {
             }
         }
         new.at("volumeBindingMode").immutable(&old.at("volumeBindingMode"));
+    }
+}
+
+/// Case does not matter, and is not shown.
+fn provisioner(field: &Field<'_, '_>) {
+    if field.require() {
+        let name = field.text().to_lowercase();
+        names::qualified_name(&name).into_iter().for_each(|fault| field.invalid_as(&name, fault));
     }
 }
 
@@ -75,7 +82,7 @@ impl Kind for VolumeAttributesClass {
     const COLUMNS: &[Column] = &[NAME, text("DriverName", "driverName"), AGE];
 
     fn validate(class: &Field<'_, '_>) {
-        super::volume_source::csi_driver_name(&class.at("driverName"));
+        provisioner(&class.at("driverName"));
         parameters(&class.at("parameters"), false);
     }
 
@@ -127,7 +134,7 @@ impl Kind for CSIDriver {
                 spec.at(flag).required("");
             }
         }
-        spec.at("fsGroupPolicy").one_of_if_given(&["ReadWriteOnceWithFSType", "File", "None"]);
+        spec.at("fsGroupPolicy").one_of_if_given(&["File", "None", "ReadWriteOnceWithFSType"]);
         let requests = spec.at("tokenRequests");
         for (i, request) in requests.items().enumerate() {
             let audience = request.at("audience");
@@ -143,8 +150,9 @@ impl Kind for CSIDriver {
                 seconds.invalid("may not specify a duration larger than 2^32 seconds");
             }
         }
-        for mode in spec.at("volumeLifecycleModes").items() {
-            mode.one_of(&["Ephemeral", "Persistent"]);
+        let modes = spec.at("volumeLifecycleModes");
+        for mode in modes.texts().filter(|mode| !MODES.contains(mode)) {
+            modes.push(Error::not_supported(modes.path(), mode, MODES));
         }
         let period = spec.at("nodeAllocatableUpdatePeriodSeconds");
         if period.exists() && period.int() < 10 {
@@ -152,7 +160,8 @@ impl Kind for CSIDriver {
         }
         let secrets = spec.at("serviceAccountTokenInSecrets");
         if secrets.exists() && requests.is_empty() {
-            secrets.invalid("must be unset when spec.tokenRequests is empty");
+            secrets
+                .invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified");
         }
     }
 
@@ -183,8 +192,8 @@ impl Kind for CSINode {
         for (i, driver) in drivers.items().enumerate() {
             super::volume_source::csi_driver_name(&driver.at("name"));
             let id = driver.at("nodeID");
-            if id.require() && id.text().len() > 192 {
-                id.invalid("must be 192 characters or less");
+            if id.require() && id.text().len() > 256 {
+                id.invalid("must be 256 characters or less");
             }
             let allocatable = driver.at("allocatable.count");
             allocatable.nonnegative();
@@ -193,36 +202,36 @@ impl Kind for CSINode {
                 driver.at("name").duplicate();
             }
             let keys = driver.at("topologyKeys");
-            for key in keys.items() {
-                key.faults(names::qualified_name(key.text()));
+            for key in keys.texts() {
+                names::qualified_name(key)
+                    .into_iter()
+                    .for_each(|fault| driver.invalid_as(key, fault));
             }
-            keys.unique();
+            let all = keys.list();
+            for (i, key) in all.iter().enumerate() {
+                if *key == "" {
+                    driver.required("");
+                }
+                if all[..i].contains(key) {
+                    driver.push(Error::duplicate(driver.path(), key));
+                }
+            }
         }
     }
 }
 
 impl Kind for CSIStorageCapacity {
     const STRATEGY: Strategy = PLAIN.conditional();
-    const COLUMNS: &[Column] = &[
-        NAME,
-        text("StorageClassName", "storageClassName"),
-        text_or("Capacity", "capacity", "<unset>"),
-    ];
 
     fn validate(capacity: &Field<'_, '_>) {
         if capacity.at("nodeTopology").exists() {
             capacity.at("nodeTopology").label_selector();
         }
         let class = capacity.at("storageClassName");
-        if class.is_empty() {
-            class.required("");
-        }
         class.faults(names::name_is_dns_subdomain(class.text(), false));
-        for field in ["capacity", "maximumVolumeSize"] {
-            let field = capacity.at(field);
-            if field.quantity().is_some_and(|quantity| quantity.is_negative()) {
-                field.invalid(super::check::NOT_NEGATIVE);
-            }
+        let amount = capacity.at("capacity");
+        if amount.quantity().is_some_and(|amount| amount.is_negative()) {
+            amount.invalid(super::check::NOT_NEGATIVE);
         }
     }
 
@@ -259,10 +268,12 @@ impl Kind for VolumeAttachment {
             (true, true) => source
                 .forbidden("must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
             (true, false) => super::volume::validate_spec(&inline, "", true),
-            (false, true) if name.text().is_empty() => {
-                name.required("must specify non empty persistentVolumeName");
+            (false, true) => {
+                if name.text().is_empty() {
+                    name.required("must specify non empty persistentVolumeName");
+                }
+                name.faults(names::name_is_dns_subdomain(name.text(), false));
             }
-            _ => {}
         }
         let metadata = attachment.at("status.attachmentMetadata");
         let size: usize =

@@ -16,7 +16,14 @@ const SOURCES: &[Source] = &[
     source("hostPath", &["path"]).with(shared::host_path),
     source("gcePersistentDisk", &["pdName"]).with(shared::partition).reported_as("persistentDisk"),
     source("awsElasticBlockStore", &["volumeID"]).with(shared::partition),
-    source("glusterfs", &["endpoints", "path"]),
+    source("glusterfs", &["endpoints", "path"]).with(|gluster| {
+        let namespace = gluster.at("endpointsNamespace");
+        if namespace.exists() && namespace.text().is_empty() {
+            namespace.invalid("if the endpointnamespace is set, it must be a valid namespace name");
+        } else if namespace.exists() {
+            namespace.faults(names::name_is_dns_label(namespace.text(), false));
+        }
+    }),
     source("flocker", &[]).with(shared::flocker),
     source("nfs", &["server", "path"]).with(shared::nfs),
     source("rbd", &["monitors", "image"]),
@@ -40,7 +47,12 @@ const SOURCES: &[Source] = &[
     source("azureDisk", &["diskName", "diskURI"]).with(shared::azure_disk),
     source("scaleIO", &["gateway", "system", "volumeName"]),
     source("local", &["path"]).with(|local| local.at("path").no_backsteps()),
-    source("storageos", &["volumeName"]).with(shared::storage_os),
+    source("storageos", &["volumeName"]).with(|storage| {
+        shared::storage_os(storage);
+        if storage.at("secretRef").exists() {
+            storage.at("secretRef.namespace").require();
+        }
+    }),
     source("csi", &[]).with(csi),
 ];
 
@@ -254,7 +266,7 @@ fn capacity(capacity: &Field<'_, '_>) {
     for (_, entry) in capacity.entries() {
         let Some(quantity) = entry.quantity() else { continue };
         if quantity.is_negative() {
-            entry.invalid("must be a valid resource quantity");
+            entry.invalid_as(quantity.value(), "must be a valid resource quantity");
         }
         if !quantity.sign().is_gt() {
             entry.invalid("must be greater than zero");

@@ -261,10 +261,8 @@ fn mutation(mutation: &Field<'_, '_>) {
         own.at("expression").required("expression is not specified");
     }
     if other.exists() {
-        other.invalid_as(
-            crate::field::BadValue::json(other.value()),
-            format!("must not be specified when patchType is {}", kind.text()),
-        );
+        let shown = if kind.text() == "JSONPatch" { "{applyConfiguration}" } else { "{jsonPatch}" };
+        other.invalid_as(shown, format!("must not be specified when patchType is {}", kind.text()));
     }
 }
 
@@ -284,7 +282,7 @@ impl Kind for ValidatingAdmissionPolicyBinding {
         if has("Deny") && has("Warn") {
             actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
         }
-        actions.require_for("at least one validation action is required");
+        actions.require();
     }
 }
 
