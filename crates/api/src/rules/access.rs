@@ -133,6 +133,11 @@ fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str]) {
 
 fn same_role(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     if new.at("roleRef").value() != old.at("roleRef").value() {
-        new.at("roleRef").invalid("cannot change roleRef");
+        let shown = new.at("roleRef").internal(&[
+            ("APIGroup", "apiGroup", "\"\""),
+            ("Kind", "kind", "\"\""),
+            ("Name", "name", "\"\""),
+        ]);
+        new.at("roleRef").invalid_as(shown, metadata::IMMUTABLE);
     }
 }

@@ -104,10 +104,9 @@ impl Kind for CertificateSigningRequest {
         }
         conditions(&request.at("status.conditions"));
         let certificate = request.at("status.certificate");
-        if !certificate.is_empty()
-            && let Some(fault) = pem_fault(certificate.text(), "CERTIFICATE")
-        {
-            certificate.invalid_as("<certificate data>", fault);
+        if !certificate.is_empty() && pem_fault(certificate.text(), "CERTIFICATE").is_some() {
+            let detail = "must contain at least one CERTIFICATE PEM block";
+            certificate.invalid_as("<certificate data>", detail);
         }
     }
 

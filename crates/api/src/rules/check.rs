@@ -361,10 +361,21 @@ impl Field<'_, '_> {
     pub fn immutable(&self, old: &Field<'_, '_>) -> bool {
         let same = self.value == old.value;
         if !same {
-            let shown = if self.exists() { self.value.into() } else { BadValue::null() };
+            let shown = match (self.value, old.value) {
+                (Value::Null, Value::String(_)) => "".into(),
+                (Value::Null, _) => BadValue::null(),
+                (value, _) => value.into(),
+            };
             self.invalid_as(shown, IMMUTABLE);
         }
         same
+    }
+
+    /// The same where the rule is declared with the type: its messages show no value.
+    pub fn declared_immutable(&self, old: &Field<'_, '_>) {
+        if self.value != old.value {
+            self.invalid_as(BadValue::null(), IMMUTABLE);
+        }
     }
 
     /// An absolute path, or one that leads out of where it starts, is refused.

@@ -219,11 +219,9 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     let zero = crate::quantity::Quantity::ZERO;
     let (wanted, held) =
         (size(new, "spec.resources.requests"), size(old, "spec.resources.requests"));
-    let actual = size(old, "status.capacity").unwrap_or(zero);
-    if let (Some(wanted), Some(held)) = (wanted, held)
-        && wanted < held
-        && wanted <= actual
-    {
+    let actual = size(old, "status.capacity").unwrap_or_default();
+    let wanted = wanted.unwrap_or(zero);
+    if held.is_some_and(|held| wanted < held) && wanted <= actual {
         new.at("spec.resources.requests")
             .spelled("storage")
             .forbidden("field can not be less than status.capacity");
@@ -245,8 +243,8 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
 
 fn status(new: &Field<'_, '_>) {
     let status = new.at("status");
-    for (name, entry) in status.at("capacity").entries() {
-        super::pod::resources::amount(&entry, name);
+    for (_, entry) in status.at("capacity").entries() {
+        super::volume::basic_amount(&entry);
     }
     let statuses = status.at("allocatedResourceStatuses");
     for (key, entry) in statuses.entries() {
@@ -260,7 +258,7 @@ fn status(new: &Field<'_, '_>) {
     let allocated = status.at("allocatedResources");
     for (key, entry) in allocated.entries() {
         if resource_key(&allocated, key) {
-            super::pod::resources::amount(&entry, key);
+            super::volume::basic_amount(&entry);
         }
     }
 }

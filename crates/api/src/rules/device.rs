@@ -115,7 +115,7 @@ impl Kind for ResourceClaim {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
         if part == Part::Main {
-            new.at("spec").immutable(&old.at("spec"));
+            new.at("spec").declared_immutable(&old.at("spec"));
             return;
         }
         let (status, before) = (new.at("status"), old.at("status"));
@@ -151,6 +151,7 @@ impl Kind for ResourceClaimTemplate {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        Self::validate(new);
         new.at("spec").immutable(&old.at("spec"));
     }
 }
@@ -415,7 +416,13 @@ fn device(device: &Field<'_, '_>) {
         if given == 0 {
             entry.invalid_as("", "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`");
         } else if given > 1 {
-            entry.invalid("exactly one value must be specified");
+            let kinds = ["int", "bool", "string", "version"];
+            let given: Vec<&str> =
+                kinds.into_iter().filter(|kind| entry.at(kind).exists()).collect();
+            entry.invalid_as(
+                format!("{{{}}}", given.join(", ")),
+                "must specify exactly one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`",
+            );
         }
         for kind in ["string", "version"] {
             if entry.at(kind).text().len() > 64 {
@@ -483,8 +490,9 @@ impl Kind for DeviceTaintRule {
     }
 
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
-        if part == Part::Main {
-            Self::validate(new);
+        match part {
+            Part::Main => Self::validate(new),
+            Part::Sub(_) => super::conditions(&new.at("status.conditions")),
         }
     }
 }

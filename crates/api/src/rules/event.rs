@@ -1,6 +1,6 @@
 //! Events, in both of their groups.
 use super::table::{Column, age, text, timestamp, with};
-use super::{Field, Kind, Strategy};
+use super::{Field, Kind, Part, Strategy};
 use crate::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
@@ -70,6 +70,29 @@ impl Kind for Event {
         let source = event.at("deprecatedSource");
         if !source.at("component").is_empty() || !source.at("host").is_empty() {
             event.spelled("source").invalid_as("", "needs to be unset");
+        }
+    }
+
+    /// Only the series of an event goes on.
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        const FIXED: &[(&str, &str)] = &[
+            ("regarding", "involvedObject"),
+            ("reason", "reason"),
+            ("note", "message"),
+            ("deprecatedSource", "source"),
+            ("deprecatedFirstTimestamp", "firstTimestamp"),
+            ("deprecatedLastTimestamp", "lastTimestamp"),
+            ("deprecatedCount", "count"),
+            ("type", "type"),
+            ("eventTime", "eventTime"),
+            ("action", "action"),
+            ("related", "related"),
+            ("reportingController", "reportingController"),
+            ("reportingInstance", "reportingInstance"),
+        ];
+        for (field, spelled) in FIXED {
+            let now = new.at(field);
+            now.on_path(crate::field::Path::new(spelled)).immutable(&old.at(field));
         }
     }
 }

@@ -59,6 +59,7 @@ impl Kind for Node {
     fn validate(node: &Field<'_, '_>) {
         taints(&node.at("spec.taints").on_path(Path::new("metadata").child("taints")));
         resources(node);
+        declared_features(&node.at("status.declaredFeatures"));
         pod_cidrs(node);
     }
 
@@ -69,8 +70,15 @@ impl Kind for Node {
         let list = addresses.list();
         for (i, place) in addresses.items().enumerate() {
             if list[..i].contains(&list[i]) {
-                place.push(Error::duplicate(place.path(), BadValue::json(place.value())));
+                let shown =
+                    place.internal(&[("Type", "type", "\"\""), ("Address", "address", "\"\"")]);
+                place.push(Error::duplicate(place.path(), shown));
             }
+        }
+        declared_features(&new.at("status.declaredFeatures"));
+        let external = new.at("spec.externalID");
+        if external.text() != old.at("spec.externalID").text() {
+            external.forbidden("may not be updated");
         }
         let (now, then) = (new.at("spec.podCIDRs"), old.at("spec.podCIDRs"));
         if !then.is_empty() && now.value() != then.value() {
@@ -118,6 +126,29 @@ fn taints(taints: &Field<'_, '_>) {
             error.detail = "taints must be unique by key and effect pair".into();
             taint.push(error);
         }
+    }
+}
+
+/// Features that a node says it has: words of a known form, in order.
+fn declared_features(features: &Field<'_, '_>) {
+    let sound = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name
+                .split('/')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric()))
+    };
+    let mut last: Option<&str> = None;
+    for feature in features.items() {
+        let name = feature.text();
+        if !sound(name) {
+            feature.invalid(format!("invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", crate::quote::Quoted(name)));
+        }
+        match last {
+            Some(last) if last == name => feature.duplicate(),
+            Some(last) if last > name => feature.invalid("list must be sorted alphabetically"),
+            _ => {}
+        }
+        last = Some(name);
     }
 }
 
@@ -208,7 +239,8 @@ impl Kind for RuntimeClass {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        new.at("handler").immutable(&old.at("handler"));
+        Self::validate(new);
+        new.at("handler").declared_immutable(&old.at("handler"));
     }
 }
 
@@ -253,9 +285,7 @@ impl Kind for PriorityClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         if new.at("value").int() != old.at("value").int() {
-            new.at("value")
-                .on_path(Path::new("Value"))
-                .forbidden("may not be changed in an update.");
+            new.at("value").forbidden("may not be changed in an update.");
         }
         new.at("preemptionPolicy").immutable(&old.at("preemptionPolicy"));
     }

@@ -7,6 +7,8 @@ use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
 
+use serde_json::Value;
+
 const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation();
 const POLICIES: &[&str] = &["Delete", "Retain"];
 const MODES: &[&str] = &["Persistent", "Ephemeral"];
@@ -35,16 +37,9 @@ impl Kind for StorageClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
-        for (field, detail) in [
-            ("parameters", "updates to parameters are forbidden."),
-            ("provisioner", "updates to provisioner are forbidden."),
-            ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
-        ] {
-            if new.at(field).value() != old.at(field).value() {
-                new.at(field).forbidden(detail);
-            }
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            new.at(field).declared_immutable(&old.at(field));
         }
-        new.at("volumeBindingMode").immutable(&old.at("volumeBindingMode"));
     }
 }
 
@@ -87,8 +82,15 @@ impl Kind for VolumeAttributesClass {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        new.at("driverName").immutable(&old.at("driverName"));
-        new.at("parameters").immutable(&old.at("parameters"));
+        Self::validate(new);
+        for (field, detail) in [
+            ("driverName", "updates to driverName are forbidden."),
+            ("parameters", "updates to parameters are forbidden."),
+        ] {
+            if new.at(field).value() != old.at(field).value() {
+                new.at(field).forbidden(detail);
+            }
+        }
     }
 }
 
@@ -173,9 +175,10 @@ impl Kind for CSIDriver {
         new.at("volumeLifecycleModes").immutable(&old.at("volumeLifecycleModes"));
     }
 
-    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
         let spec = new.at("spec");
-        let unset = !spec.at("tokenRequests").is_empty()
+        let unset = old.is_none()
+            && !spec.at("tokenRequests").is_empty()
             && !spec.at("serviceAccountTokenInSecrets").exists();
         let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, \
                     set to true to prevent possible logging of tokens in volume attributes";
@@ -218,6 +221,36 @@ impl Kind for CSINode {
             }
         }
     }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part == Part::Main {
+            Self::validate(new);
+            same_drivers(&new.at("spec.drivers"), &old.at("spec.drivers"));
+        }
+    }
+}
+
+/// A driver that is registered stays as it is; only how much it can attach may change.
+fn same_drivers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    let without_count = |driver: &Value| {
+        let mut driver = driver.clone();
+        super::prepare::put(&mut driver, "allocatable", None);
+        driver
+    };
+    for before in old.list() {
+        let same_name = |driver: &Field<'_, '_>| driver.value()["name"] == before["name"];
+        if let Some(driver) = new.items().find(same_name)
+            && without_count(driver.value()) != without_count(before)
+        {
+            let shown = driver.internal(&[
+                ("Name", "name", "\"\""),
+                ("NodeID", "nodeID", "\"\""),
+                ("TopologyKeys", "topologyKeys", "null"),
+                ("Allocatable", "allocatable", "null"),
+            ]);
+            new.invalid_as(shown, super::metadata::IMMUTABLE);
+        }
+    }
 }
 
 impl Kind for CSIStorageCapacity {
@@ -238,7 +271,12 @@ impl Kind for CSIStorageCapacity {
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
         for field in ["nodeTopology", "storageClassName"] {
-            new.at(field).immutable(&old.at(field));
+            let (now, then) = (new.at(field), old.at(field));
+            if now.value() != then.value() && now.exists() && field == "nodeTopology" {
+                now.invalid_as(super::workload::selector_shown(&now), super::metadata::IMMUTABLE);
+            } else {
+                now.immutable(&then);
+            }
         }
     }
 }
@@ -284,6 +322,7 @@ impl Kind for VolumeAttachment {
         for field in ["attachError", "detachError"] {
             let status = attachment.at("status");
             let error = status.at(field);
+            error.at("errorCode").between(0, i32::MAX.into());
             let error = error.at("message");
             if error.text().len() > 256 * 1024 {
                 error.too_long(256 * 1024);
@@ -293,6 +332,6 @@ impl Kind for VolumeAttachment {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
-        new.at("spec").immutable(&old.at("spec"));
+        new.at("spec").declared_immutable(&old.at("spec"));
     }
 }

@@ -264,13 +264,17 @@ fn capacity(capacity: &Field<'_, '_>) {
         capacity.push(Error::not_supported(capacity.path(), shown, ["storage"]));
     }
     for (_, entry) in capacity.entries() {
+        basic_amount(&entry);
         let Some(quantity) = entry.quantity() else { continue };
-        if quantity.is_negative() {
-            entry.invalid_as(quantity.value(), "must be a valid resource quantity");
-        }
         if !quantity.sign().is_gt() {
             entry.invalid("must be greater than zero");
         }
+    }
+}
+
+pub fn basic_amount(entry: &Field<'_, '_>) {
+    if let Some(quantity) = entry.quantity().filter(|quantity| quantity.is_negative()) {
+        entry.invalid_as(quantity.value(), "must be a valid resource quantity");
     }
 }
 
@@ -318,9 +322,13 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     }
     new.at("volumeMode").on_path(Path::new("volumeMode")).immutable(&old.at("volumeMode"));
     if old.at("nodeAffinity").exists() {
-        new.at("nodeAffinity")
-            .on_path(Path::new("nodeAffinity"))
-            .immutable(&old.at("nodeAffinity"));
+        let affinity = new.at("nodeAffinity").on_path(Path::new("nodeAffinity"));
+        if affinity.value() != old.at("nodeAffinity").value() {
+            let shown =
+                if affinity.exists() { BadValue::json(affinity.value()) } else { BadValue::null() };
+            affinity
+                .invalid_as(shown, "field is immutable, except for updating from beta label to GA");
+        }
     }
     let class = new.at("volumeAttributesClassName");
     if old.at("volumeAttributesClassName").exists() && !class.exists() {

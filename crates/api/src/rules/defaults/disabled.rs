@@ -19,6 +19,7 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("core/v1.NodeSpec", &["configSource", "podPreemptionPolicy"]),
     ("core/v1.NodeStatus", &["config"]),
     ("discovery/v1.Endpoint", &["deprecatedTopology"]),
+    ("storage/v1.CSINodeStatus", &["storageHealth"]),
     ("batch/v1.JobSpec", &["scheduling"]),
     ("coordination/v1.LeaseSpec", &["strategy", "preferredHolder"]),
     ("resource/v1.DeviceAttribute", &["ints", "bools", "strings", "versions"]),

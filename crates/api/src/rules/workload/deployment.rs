@@ -85,9 +85,9 @@ impl Kind for Deployment {
         at_most(
             &status,
             &[
-                ("updatedReplicas", "replicas"),
-                ("readyReplicas", "replicas"),
-                ("availableReplicas", "replicas"),
+                ("updatedReplicas", "status.replicas"),
+                ("readyReplicas", "status.replicas"),
+                ("availableReplicas", "status.replicas"),
                 ("availableReplicas", "readyReplicas"),
             ],
         );

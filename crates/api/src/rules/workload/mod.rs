@@ -114,8 +114,10 @@ fn counters(status: &Field<'_, '_>, fields: &[&'static str]) {
 /// Counters that can not exceed others.
 fn at_most(status: &Field<'_, '_>, pairs: &[(&'static str, &'static str)]) {
     for (field, limit) in pairs {
-        if status.at(field).int() > status.at(limit).int() {
-            status.at(field).invalid(format!("cannot be greater than status.{limit}"));
+        let most = limit.strip_prefix("status.").unwrap_or(limit);
+        if status.at(field).int() > status.at(most).int() {
+            let count = status.at(field);
+            count.invalid_as(count.int(), format!("cannot be greater than {limit}"));
         }
     }
 }
