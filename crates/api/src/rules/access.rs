@@ -1,6 +1,7 @@
 //! RBAC: roles and their bindings.
 use super::table::{AGE, Column, NAME, with};
 use super::{Field, Kind, NameRule, Part, Strategy, metadata};
+use crate::field::BadValue;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::Value;
 
@@ -52,7 +53,7 @@ macro_rules! roles {
 roles! {
     Role: ROLE_COLUMNS, |role| rules(role, true), |_, _| ();
     ClusterRole: ROLE_COLUMNS, cluster_role, |_, _| ();
-    RoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["ClusterRole", "Role"]), same_role;
+    RoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["Role", "ClusterRole"]), same_role;
     ClusterRoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["ClusterRole"]), same_role;
 }
 
@@ -63,14 +64,20 @@ fn cluster_role(role: &Field<'_, '_>) {
         if selectors
             .require_for("at least one clusterRoleSelector required if aggregationRule is non-nil")
         {
-            selectors.items().for_each(|selector| selector.label_selector());
+            for selector in selectors.items() {
+                let before = selector.count();
+                selector.label_selector();
+                if selector.count() != before {
+                    selector.invalid_as(BadValue::null(), "invalid label selector.");
+                }
+            }
         }
     }
 }
 
 fn rules(role: &Field<'_, '_>, namespaced: bool) {
     for rule in role.at("rules").items() {
-        rule.at("verbs").require_for("verbs must contain at least one value");
+        rule.at("verbs").require();
         let urls = rule.at("nonResourceURLs");
         let resourceful = ["apiGroups", "resources", "resourceNames"]
             .iter()
@@ -126,6 +133,11 @@ fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str]) {
 
 fn same_role(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     if new.at("roleRef").value() != old.at("roleRef").value() {
-        new.at("roleRef").invalid("cannot change roleRef");
+        let shown = new.at("roleRef").internal(&[
+            ("APIGroup", "apiGroup", "\"\""),
+            ("Kind", "kind", "\"\""),
+            ("Name", "name", "\"\""),
+        ]);
+        new.at("roleRef").invalid_as(shown, metadata::IMMUTABLE);
     }
 }

@@ -3,7 +3,6 @@ use super::pod::resources::container_name;
 use super::table::{AGE, Column, NAME, first_of, integer, text_or, with};
 use super::workload::{at_most_everything, count_or_percent};
 use super::{Field, Kind, Part, Strategy};
-use crate::field::BadValue;
 use crate::names;
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as AutoscalerV1;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -92,6 +91,9 @@ impl Kind for AutoscalerV1 {
         let spec = autoscaler.at("spec");
         bounds(&spec);
         object_reference(&spec.at("scaleTargetRef"), false);
+        if spec.at("minReplicas").exists() && spec.at("minReplicas").int() == 0 {
+            spec.spelled("metrics").forbidden("must specify at least one Object or External metric to support scaling to zero replicas");
+        }
         let target = spec.at("targetCPUUtilizationPercentage");
         if target.exists() && target.int() < 1 {
             let path = spec.path().child("metrics");
@@ -113,7 +115,7 @@ fn bounds(spec: &Field<'_, '_>) {
     let (min, max) = (spec.at("minReplicas"), spec.at("maxReplicas"));
     min.nonnegative();
     if max.int() == 0 {
-        max.required("must be set and greater than 0");
+        max.required("");
     } else if max.int() < 0 {
         max.invalid("must be greater than or equal to 1");
     }
@@ -331,7 +333,12 @@ impl Kind for PodDisruptionBudget {
         let spec = budget.at("spec");
         let (min, max) = (spec.at("minAvailable"), spec.at("maxUnavailable"));
         if min.exists() && max.exists() {
-            let shown = BadValue::json(spec.value());
+            let shown = spec.internal(&[
+                ("MinAvailable", "minAvailable", "null"),
+                ("Selector", "selector", "null"),
+                ("MaxUnavailable", "maxUnavailable", "null"),
+                ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", "null"),
+            ]);
             spec.invalid_as(shown, "minAvailable and maxUnavailable cannot be both set");
         }
         for field in [&min, &max].iter().filter(|field| field.exists()) {

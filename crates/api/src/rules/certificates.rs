@@ -2,7 +2,7 @@
 use super::table::{AGE, Column, NAME, labels, text, text_or, with};
 use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::duration::Duration;
-use crate::field::Error;
+use crate::field::{BadValue, Error};
 use crate::names::{self, Faults};
 use crate::quote::Quoted;
 use base64::Engine;
@@ -83,7 +83,8 @@ impl Kind for CertificateSigningRequest {
         let spec = request.at("spec");
         let der = spec.at("request");
         if let Some(fault) = pem_fault(der.text(), "CERTIFICATE REQUEST") {
-            der.invalid(fault);
+            let shown = if der.is_empty() { BadValue::null() } else { der.shown() };
+            der.invalid_as(shown, fault);
         }
         let usages = spec.at("usages");
         usages.require();
@@ -103,10 +104,9 @@ impl Kind for CertificateSigningRequest {
         }
         conditions(&request.at("status.conditions"));
         let certificate = request.at("status.certificate");
-        if !certificate.is_empty()
-            && let Some(fault) = pem_fault(certificate.text(), "CERTIFICATE")
-        {
-            certificate.invalid_as("<certificate data>", fault);
+        if !certificate.is_empty() && pem_fault(certificate.text(), "CERTIFICATE").is_some() {
+            let detail = "must contain at least one CERTIFICATE PEM block";
+            certificate.invalid_as("<certificate data>", detail);
         }
     }
 

@@ -218,6 +218,17 @@ impl Field<'_, '_> {
         }
     }
 
+    /// A small struct as upstream's messages show it: under Go's names, with nothing left out. A
+    /// row is the name in Go, the name in JSON, and what stands for absence.
+    pub fn internal(&self, rows: &[(&str, &str, &str)]) -> BadValue {
+        let part = |(go, json, zero): &(&str, &str, &str)| {
+            let value = self.value.get(json).map_or_else(|| (*zero).to_owned(), Value::to_string);
+            format!("\"{go}\":{value}")
+        };
+        let parts: Vec<String> = rows.iter().map(part).collect();
+        BadValue::verbatim(format!("{{{}}}", parts.join(",")))
+    }
+
     pub fn required(&self, detail: impl Into<Cow<'static, str>>) {
         self.push(Error::required(&self.path, detail));
     }
@@ -350,10 +361,21 @@ impl Field<'_, '_> {
     pub fn immutable(&self, old: &Field<'_, '_>) -> bool {
         let same = self.value == old.value;
         if !same {
-            let shown = if self.exists() { self.value.into() } else { BadValue::null() };
+            let shown = match (self.value, old.value) {
+                (Value::Null, Value::String(_)) => "".into(),
+                (Value::Null, _) => BadValue::null(),
+                (value, _) => value.into(),
+            };
             self.invalid_as(shown, IMMUTABLE);
         }
         same
+    }
+
+    /// The same where the rule is declared with the type: its messages show no value.
+    pub fn declared_immutable(&self, old: &Field<'_, '_>) {
+        if self.value != old.value {
+            self.invalid_as(BadValue::null(), IMMUTABLE);
+        }
     }
 
     /// An absolute path, or one that leads out of where it starts, is refused.

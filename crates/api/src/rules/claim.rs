@@ -92,27 +92,24 @@ impl Kind for PersistentVolumeClaim {
     }
 }
 
-/// What a claim is filled from can be said in two fields; each is set from the other.
+/// What a claim is filled from can be said in two fields; each is set from the other. The older one
+/// knows claims and snapshots only, and forgets anything else.
 fn both_sources(spec: &mut Value) {
     let (old, new) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
-    let group = |source: &Value| source.get("apiGroup").cloned().unwrap_or(Value::Null);
+    let copy = |source: &Value| {
+        let group = source.get("apiGroup").cloned().unwrap_or(Value::Null);
+        json!({ "apiGroup": group, "kind": source["kind"], "name": source["name"] })
+    };
+    let known = |source: &Value| match source["kind"].as_str() {
+        Some("PersistentVolumeClaim") => source["apiGroup"].as_str().unwrap_or_default().is_empty(),
+        Some("VolumeSnapshot") => source["apiGroup"] == "snapshot.storage.k8s.io",
+        _ => false,
+    };
     match (old, new) {
-        (Some(old), None) => {
-            let known =
-                matches!(old["kind"].as_str(), Some("PersistentVolumeClaim" | "VolumeSnapshot"));
-            if !known {
-                return prepare::put(spec, "dataSource", None);
-            }
-            spec["dataSourceRef"] =
-                json!({ "apiGroup": group(&old), "kind": old["kind"], "name": old["name"] });
-        }
+        (Some(old), None) if known(&old) => spec["dataSourceRef"] = copy(&old),
+        (Some(_), None) => prepare::put(spec, "dataSource", None),
         (None, Some(new)) if new.get("namespace").is_none_or(|namespace| *namespace == "") => {
-            let known =
-                matches!(new["kind"].as_str(), Some("PersistentVolumeClaim" | "VolumeSnapshot"));
-            if known {
-                spec["dataSource"] =
-                    json!({ "apiGroup": group(&new), "kind": new["kind"], "name": new["name"] });
-            }
+            spec["dataSource"] = copy(&new);
         }
         _ => {}
     }
@@ -146,7 +143,7 @@ pub fn validate_spec(spec: &Field<'_, '_>) {
         let namespace = reference.at("namespace");
         namespace.faults(names::name_is_dns_label(namespace.text(), false));
         if source.exists() {
-            let shown = BadValue::verbatim(source.path().to_string());
+            let shown = BadValue::verbatim("{}");
             spec.invalid_as(
                 shown,
                 "may not be specified when dataSourceRef.namespace is specified",
@@ -157,10 +154,7 @@ pub fn validate_spec(spec: &Field<'_, '_>) {
             .iter()
             .all(|field| source.at(field).value() == reference.at(field).value());
         if !same {
-            spec.invalid_as(
-                BadValue::verbatim(source.path().to_string()),
-                "must match dataSourceRef",
-            );
+            spec.invalid_as(BadValue::verbatim("{}"), "must match dataSourceRef");
         }
     }
     let class = spec.at("volumeAttributesClassName");
@@ -225,11 +219,9 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     let zero = crate::quantity::Quantity::ZERO;
     let (wanted, held) =
         (size(new, "spec.resources.requests"), size(old, "spec.resources.requests"));
-    let actual = size(old, "status.capacity").unwrap_or(zero);
-    if let (Some(wanted), Some(held)) = (wanted, held)
-        && wanted < held
-        && wanted <= actual
-    {
+    let actual = size(old, "status.capacity").unwrap_or_default();
+    let wanted = wanted.unwrap_or(zero);
+    if held.is_some_and(|held| wanted < held) && wanted <= actual {
         new.at("spec.resources.requests")
             .spelled("storage")
             .forbidden("field can not be less than status.capacity");
@@ -251,8 +243,8 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
 
 fn status(new: &Field<'_, '_>) {
     let status = new.at("status");
-    for (name, entry) in status.at("capacity").entries() {
-        super::pod::resources::amount(&entry, name);
+    for (_, entry) in status.at("capacity").entries() {
+        super::volume::basic_amount(&entry);
     }
     let statuses = status.at("allocatedResourceStatuses");
     for (key, entry) in statuses.entries() {
@@ -266,7 +258,7 @@ fn status(new: &Field<'_, '_>) {
     let allocated = status.at("allocatedResources");
     for (key, entry) in allocated.entries() {
         if resource_key(&allocated, key) {
-            super::pod::resources::amount(&entry, key);
+            super::volume::basic_amount(&entry);
         }
     }
 }

@@ -134,6 +134,24 @@ impl Kind for Secret {
         frozen(new, old, &["data"]);
         Self::validate(new);
     }
+
+    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+        match new.at("type").text() {
+            "kubernetes.io/tls" => tls_warnings(&new.at("data")),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The pair of a TLS secret should be one; only its form is looked at.
+fn tls_warnings(data: &Field<'_, '_>) -> Vec<String> {
+    for (key, what) in [("tls.crt", "certificate"), ("tls.key", "key")] {
+        let entry = data.key(key);
+        if !String::from_utf8_lossy(&decoded(&entry)).contains("-----BEGIN ") {
+            return vec![format!("tls: failed to find any PEM data in {what} input")];
+        }
+    }
+    Vec::new()
 }
 
 /// What is given as text goes to the data and wins.
@@ -155,7 +173,7 @@ fn json_entry(data: &Field<'_, '_>, key: &'static str) {
         None => data.push(Error::required(&path, "")),
         Some((_, entry)) => {
             let bytes = decoded(&entry);
-            if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+            if let Err(error) = crate::codec::json::decode_untyped(&bytes) {
                 entry.invalid_as("<secret contents redacted>", error.to_string());
             }
         }

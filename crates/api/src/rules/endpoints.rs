@@ -182,7 +182,7 @@ fn slice_endpoints(endpoints: &Field<'_, '_>, kind: &str) {
     for endpoint in endpoints.items() {
         let addresses = endpoint.at("addresses");
         if addresses.is_empty() {
-            addresses.required("must contain at least 1 address");
+            addresses.required("");
         }
         addresses.at_most(MAX_ADDRESSES);
         for address in addresses.items() {
@@ -191,14 +191,6 @@ fn slice_endpoints(endpoints: &Field<'_, '_>, kind: &str) {
         let node = endpoint.at("nodeName");
         if node.exists() {
             node.faults(names::name_is_dns_subdomain(node.text(), false));
-        }
-        let topology = endpoint.at("deprecatedTopology");
-        topology.at_most(16);
-        topology.label_map();
-        if topology.key("kubernetes.io/hostname").exists() {
-            topology
-                .key("kubernetes.io/hostname")
-                .invalid_as("kubernetes.io/hostname", "must not be set");
         }
         let name = endpoint.at("hostname");
         if name.exists() {
@@ -258,15 +250,12 @@ fn slice_ports(ports: &Field<'_, '_>) {
     }
     let mut seen = Vec::new();
     for port in ports.items() {
-        let (name, number, protocol) = (port.at("name"), port.at("port"), port.at("protocol"));
+        let (name, protocol) = (port.at("name"), port.at("protocol"));
         name.named_if_given(names::dns1123_label);
         if seen.contains(&name.text()) {
             name.push(crate::field::Error::duplicate(name.path(), name.text()));
         }
         seen.push(name.text());
-        if number.exists() {
-            number.port();
-        }
         if !protocol.exists() {
             protocol.required("");
         } else {

@@ -1,6 +1,6 @@
 //! Events, in both of their groups.
 use super::table::{Column, age, text, timestamp, with};
-use super::{Field, Kind, Strategy};
+use super::{Field, Kind, Part, Strategy};
 use crate::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
@@ -61,18 +61,38 @@ impl Kind for Event {
             ("deprecatedLastTimestamp", "lastTimestamp"),
         ] {
             if event.at(field).exists() {
-                event.spelled(spelled).invalid_as(event.at(field).shown(), "needs to be unset");
+                event.spelled(spelled).invalid_as("", "needs to be unset");
             }
         }
         if event.at("deprecatedCount").int() != 0 {
-            event
-                .spelled("count")
-                .invalid_as(event.at("deprecatedCount").int(), "needs to be unset");
+            event.spelled("count").invalid_as("", "needs to be unset");
         }
         let source = event.at("deprecatedSource");
         if !source.at("component").is_empty() || !source.at("host").is_empty() {
-            let shown = crate::field::BadValue::json(source.value());
-            event.spelled("source").invalid_as(shown, "needs to be unset");
+            event.spelled("source").invalid_as("", "needs to be unset");
+        }
+    }
+
+    /// Only the series of an event goes on.
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        const FIXED: &[(&str, &str)] = &[
+            ("regarding", "involvedObject"),
+            ("reason", "reason"),
+            ("note", "message"),
+            ("deprecatedSource", "source"),
+            ("deprecatedFirstTimestamp", "firstTimestamp"),
+            ("deprecatedLastTimestamp", "lastTimestamp"),
+            ("deprecatedCount", "count"),
+            ("type", "type"),
+            ("eventTime", "eventTime"),
+            ("action", "action"),
+            ("related", "related"),
+            ("reportingController", "reportingController"),
+            ("reportingInstance", "reportingInstance"),
+        ];
+        for (field, spelled) in FIXED {
+            let now = new.at(field);
+            now.on_path(crate::field::Path::new(spelled)).immutable(&old.at(field));
         }
     }
 }
@@ -100,26 +120,25 @@ fn modern(event: &Field<'_, '_>, controller: &'static str, message: &'static str
     let series = event.at("series");
     if series.exists() {
         if series.at("count").int() < 2 {
-            series.at("count").invalid_as(series.at("count").int(), "should be at least 2");
+            series.at("count").invalid_as("", "should be at least 2");
         }
         if !series.at("lastObservedTime").exists() {
             series.at("lastObservedTime").required("");
         }
     }
     let place = event.at(controller).on_path(crate::field::Path::new("reportingController"));
-    if place.require() {
-        place.faults(names::qualified_name(place.text()));
-    }
+    place.require();
+    place.faults(names::qualified_name(place.text()));
     for (field, limit) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
         let value = event.at(field);
         value.require();
         if value.text().len() > limit {
-            value.invalid(format!("can have at most {limit} characters"));
+            value.invalid_as("", format!("can have at most {limit} characters"));
         }
     }
     let text = event.at(message).on_path(crate::field::Path::new("message"));
     if text.text().len() > 1024 {
-        text.invalid("can have at most 1024 characters");
+        text.invalid_as("", "can have at most 1024 characters");
     }
     let kind = event.at("type");
     if !matches!(kind.text(), "Normal" | "Warning") {

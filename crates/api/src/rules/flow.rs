@@ -1,7 +1,7 @@
 //! FlowSchema and PriorityLevelConfiguration: whose requests wait for whose.
 use super::table::{AGE, Column, NAME, integer, text, text_or, with};
 use super::{Field, Kind, Part, Strategy};
-use crate::field::{BadValue, Error};
+use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use serde_json::Value;
@@ -43,7 +43,7 @@ impl Kind for FlowSchema {
         let method = spec.at("distinguisherMethod");
         if method.exists() && !matches!(method.at("type").text(), "ByNamespace" | "ByUser") {
             let place = method.at("type");
-            let shown = BadValue::json(method.value());
+            let shown = method.internal(&[("Type", "type", "\"\"")]);
             place.push(Error::not_supported(place.path(), shown, ["ByNamespace", "ByUser"]));
         }
         let level = spec.at("priorityLevelConfiguration.name");
@@ -215,26 +215,20 @@ impl Kind for PriorityLevelConfiguration {
             kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'");
         }
         match kind.text() {
-            "Exempt" => {
-                if limited.exists() {
-                    limited.forbidden("must be nil if the type is not Limited");
-                }
-                if exempt.exists() {
-                    shares(&exempt);
-                }
-            }
-            "Limited" => {
-                if exempt.exists() {
-                    exempt.forbidden("must be nil if the type is Limited");
-                }
-                if limited.exists() {
-                    limited_level(&limited);
-                } else {
-                    limited.required("must not be empty when type is Limited");
-                }
-            }
+            "Exempt" if exempt.exists() => shares(&exempt),
+            "Limited" if limited.exists() => limited_level(&limited),
+            "Limited" => limited.required(""),
+            "Exempt" => {}
             "" => kind.required(""),
             _ => kind.not_supported(&["Exempt", "Limited"]),
+        }
+        if limited.exists() && kind.text() != "Limited" {
+            limit_response(&limited.at("limitResponse"));
+        }
+        for (field, own) in [(&limited, "Limited"), (&exempt, "Exempt")] {
+            if field.exists() && kind.text() != own {
+                field.forbidden("");
+            }
         }
         conditions(&level.at("status.conditions"));
     }
@@ -268,18 +262,20 @@ fn limited_level(limited: &Field<'_, '_>) {
     if borrowing.int() < 0 {
         borrowing.invalid("if specified, must be a non-negative integer");
     }
-    let (kind, queuing) = (limited.at("limitResponse.type"), limited.at("limitResponse.queuing"));
+    limit_response(&limited.at("limitResponse"));
+}
+
+fn limit_response(response: &Field<'_, '_>) {
+    let (kind, queuing) = (response.at("type"), response.at("queuing"));
     match kind.text() {
-        "Reject" if queuing.exists() => {
-            queuing.forbidden("must be nil if limited.limitResponse.type is not Limited");
-        }
+        "Queue" if queuing.exists() => queues(&queuing),
+        "Queue" => queuing.required(""),
         "Reject" => {}
-        "Queue" if !queuing.exists() => {
-            queuing.required("must not be empty if limited.limitResponse.type is Limited");
-        }
-        "Queue" => queues(&queuing),
         "" => kind.required(""),
         _ => kind.not_supported(&["Queue", "Reject"]),
+    }
+    if queuing.exists() && kind.text() != "Queue" {
+        queuing.forbidden("");
     }
 }
 

@@ -143,6 +143,7 @@ impl Kind for IPAddress {
     const NAME: NameRule = address_name;
     const COLUMNS: &[Column] = &[
         NAME,
+        // Upstream puts an age into the cells without a column, so that nobody sees it.
         with("ParentRef", |address, _| {
             let parent = address.at("spec.parentRef");
             if !parent.exists() {
@@ -162,7 +163,6 @@ impl Kind for IPAddress {
             }
             cell.into()
         }),
-        AGE,
     ];
 
     fn validate(address: &Field<'_, '_>) {
@@ -177,7 +177,8 @@ impl Kind for IPAddress {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        new.at("spec.parentRef").immutable(&old.at("spec.parentRef"));
+        Self::validate(new);
+        new.at("spec.parentRef").declared_immutable(&old.at("spec.parentRef"));
     }
 }
 
@@ -221,7 +222,9 @@ impl Kind for ServiceCIDR {
         }
         let (now, then) = (new.at("spec.cidrs"), old.at("spec.cidrs"));
         if now.len() != then.len() && (then.len(), now.len()) != (1, 2) {
-            return now.invalid_as(BadValue::json(now.value()), super::metadata::IMMUTABLE);
+            let shown =
+                if now.exists() { BadValue::json(now.value()) } else { BadValue::json(&[0; 0]) };
+            return now.invalid_as(shown, super::metadata::IMMUTABLE);
         }
         for (block, before) in now.items().zip(then.texts()) {
             if block.text() != before {

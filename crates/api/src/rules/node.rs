@@ -11,6 +11,19 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+const TAINT: &[(&str, &str, &str)] = &[
+    ("Key", "key", "\"\""),
+    ("Value", "value", "\"\""),
+    ("Effect", "effect", "\"\""),
+    ("TimeAdded", "timeAdded", "null"),
+];
+const TOLERATION: &[(&str, &str, &str)] = &[
+    ("Key", "key", "\"\""),
+    ("Operator", "operator", "\"\""),
+    ("Value", "value", "\"\""),
+    ("Effect", "effect", "\"\""),
+    ("TolerationSeconds", "tolerationSeconds", "null"),
+];
 /// Above this are the classes of the system itself.
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 
@@ -46,6 +59,7 @@ impl Kind for Node {
     fn validate(node: &Field<'_, '_>) {
         taints(&node.at("spec.taints").on_path(Path::new("metadata").child("taints")));
         resources(node);
+        declared_features(&node.at("status.declaredFeatures"));
         pod_cidrs(node);
     }
 
@@ -56,8 +70,15 @@ impl Kind for Node {
         let list = addresses.list();
         for (i, place) in addresses.items().enumerate() {
             if list[..i].contains(&list[i]) {
-                place.push(Error::duplicate(place.path(), BadValue::json(place.value())));
+                let shown =
+                    place.internal(&[("Type", "type", "\"\""), ("Address", "address", "\"\"")]);
+                place.push(Error::duplicate(place.path(), shown));
             }
+        }
+        declared_features(&new.at("status.declaredFeatures"));
+        let external = new.at("spec.externalID");
+        if external.text() != old.at("spec.externalID").text() {
+            external.forbidden("may not be updated");
         }
         let (now, then) = (new.at("spec.podCIDRs"), old.at("spec.podCIDRs"));
         if !then.is_empty() && now.value() != then.value() {
@@ -76,12 +97,6 @@ impl Kind for Node {
 
     fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
         let mut warnings = Vec::new();
-        if new.at("spec.configSource").exists() {
-            warnings.push(
-                "spec.configSource: the feature is removed in v1.24; the field is ignored"
-                    .to_owned(),
-            );
-        }
         if !new.at("spec.externalID").is_empty() {
             warnings.push(
                 "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
@@ -107,10 +122,33 @@ fn taints(taints: &Field<'_, '_>) {
             effect.one_of(EFFECTS);
         }
         if !seen.insert((effect.text(), key.text())) {
-            let mut error = Error::duplicate(taint.path(), BadValue::json(taint.value()));
+            let mut error = Error::duplicate(taint.path(), taint.internal(TAINT));
             error.detail = "taints must be unique by key and effect pair".into();
             taint.push(error);
         }
+    }
+}
+
+/// Features that a node says it has: words of a known form, in order.
+fn declared_features(features: &Field<'_, '_>) {
+    let sound = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name
+                .split('/')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric()))
+    };
+    let mut last: Option<&str> = None;
+    for feature in features.items() {
+        let name = feature.text();
+        if !sound(name) {
+            feature.invalid(format!("invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", crate::quote::Quoted(name)));
+        }
+        match last {
+            Some(last) if last == name => feature.duplicate(),
+            Some(last) if last > name => feature.invalid("list must be sorted alphabetically"),
+            _ => {}
+        }
+        last = Some(name);
     }
 }
 
@@ -180,11 +218,11 @@ impl Kind for RuntimeClass {
 
     fn validate(class: &Field<'_, '_>) {
         let handler = class.at("handler");
-        handler.faults(names::dns1123_label(handler.text()));
+        if handler.require() {
+            handler.faults(names::dns1123_label(handler.text()));
+        }
         let overhead = class.at("overhead");
-        pod::resources::overhead(
-            &overhead.at("podFixed").on_path(overhead.path().child("podFixed")),
-        );
+        pod::resources::overhead(&overhead.at("podFixed").on_path(*overhead.path()));
         let scheduling = class.at("scheduling");
         if scheduling.exists() {
             scheduling.at("nodeSelector").label_map();
@@ -193,17 +231,16 @@ impl Kind for RuntimeClass {
             let list = tolerations.list();
             for (i, toleration) in tolerations.items().enumerate() {
                 if list[..i].contains(&list[i]) {
-                    toleration.push(Error::duplicate(
-                        toleration.path(),
-                        BadValue::json(toleration.value()),
-                    ));
+                    toleration
+                        .push(Error::duplicate(toleration.path(), toleration.internal(TOLERATION)));
                 }
             }
         }
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        new.at("handler").immutable(&old.at("handler"));
+        Self::validate(new);
+        new.at("handler").declared_immutable(&old.at("handler"));
     }
 }
 
@@ -248,9 +285,7 @@ impl Kind for PriorityClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         if new.at("value").int() != old.at("value").int() {
-            new.at("value")
-                .on_path(Path::new("Value"))
-                .forbidden("may not be changed in an update.");
+            new.at("value").forbidden("may not be changed in an update.");
         }
         new.at("preemptionPolicy").immutable(&old.at("preemptionPolicy"));
     }
@@ -262,15 +297,6 @@ impl Kind for Lease {
     const NAME: NameRule = names::name_is_dns_subdomain;
     const COLUMNS: &[Column] = &[NAME, text("Holder", "spec.holderIdentity"), AGE];
 
-    fn prepare_create(lease: &mut Value) {
-        forget_elections(lease);
-    }
-
-    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
-        prepare::update(new, old, part, &Self::STRATEGY);
-        forget_elections(new);
-    }
-
     fn validate(lease: &Field<'_, '_>) {
         let spec = lease.at("spec");
         let seconds = spec.at("leaseDurationSeconds");
@@ -278,15 +304,6 @@ impl Kind for Lease {
             seconds.invalid("must be greater than 0");
         }
         spec.at("leaseTransitions").nonnegative();
-    }
-}
-
-/// Coordinated elections are a feature that is off.
-fn forget_elections(lease: &mut Value) {
-    for field in ["strategy", "preferredHolder"] {
-        if let Some(spec) = lease.get_mut("spec") {
-            prepare::put(spec, field, None);
-        }
     }
 }
 

@@ -69,7 +69,10 @@ impl Kind for ResourceQuota {
             quota.at("spec.scopes").texts().map(str::to_owned).collect()
         };
         if set(new) != set(old) {
-            new.at("spec.scopes").invalid(super::metadata::IMMUTABLE);
+            let scopes = new.at("spec.scopes");
+            let shown =
+                if scopes.exists() { BadValue::json(scopes.value()) } else { BadValue::null() };
+            scopes.invalid_as(shown, super::metadata::IMMUTABLE);
         }
     }
 }

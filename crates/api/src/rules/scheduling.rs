@@ -235,7 +235,7 @@ pub fn topology_terms(terms: &Field<'_, '_>) {
                 key.duplicate();
             }
         }
-        if term.len() > 0 && seen.contains(&term.value()) {
+        if term.at("matchLabelExpressions").is_empty() || seen.contains(&term.value()) {
             let place = term.at("matchLabelExpressions");
             place.push(Error::duplicate(place.path(), ""));
         }

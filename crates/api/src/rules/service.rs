@@ -39,6 +39,7 @@ impl Kind for Service {
         prepare::update(new, old, part, &Self::STRATEGY);
         if part == Part::Main {
             forget_other_types(&mut new["spec"], &old["spec"]);
+            keep_allocated(&mut new["spec"], &old["spec"]);
             both_addresses(&mut new["spec"]);
         }
     }
@@ -99,6 +100,43 @@ fn both_addresses(spec: &mut Value) {
         && *one != ""
     {
         spec["clusterIPs"] = json!([one]);
+    }
+}
+
+/// What the server once allocated stays, unless the request says something new about it.
+fn keep_allocated(new: &mut Value, old: &Value) {
+    let named = |spec: &Value| spec["type"] == "ExternalName";
+    if !named(new) && !named(old) {
+        let empty =
+            |value: Option<&Value>| value.is_none_or(|value| *value == "" || *value == json!([]));
+        if empty(new.get("clusterIP")) && empty(new.get("clusterIPs")) {
+            prepare::put(new, "clusterIP", old.get("clusterIP"));
+        }
+        if new.get("clusterIP") == old.get("clusterIP") {
+            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                if empty(new.get(field)) {
+                    prepare::put(new, field, old.get(field));
+                }
+            }
+        }
+    }
+    let has_node_ports =
+        |spec: &Value| matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer"));
+    if has_node_ports(new) && has_node_ports(old) {
+        let held = old["ports"].as_array().cloned().unwrap_or_default();
+        for port in new.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            let same =
+                |old: &&Value| old["port"] == port["port"] && old["protocol"] == port["protocol"];
+            let before = held.iter().find(same).and_then(|old| old.get("nodePort"));
+            if port.get("nodePort").is_none() {
+                prepare::put(port, "nodePort", before);
+            }
+        }
+    }
+    let healthy =
+        |spec: &Value| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
+    if healthy(new) && healthy(old) && new.get("healthCheckNodePort").is_none() {
+        prepare::put(new, "healthCheckNodePort", old.get("healthCheckNodePort"));
     }
 }
 
@@ -223,15 +261,12 @@ fn ports(ports: &Field<'_, '_>) {
             protocol.faults(names::qualified_name(protocol.text()));
         }
         if !taken.insert((port.at("protocol").text(), port.at("port").int())) {
-            let shown = json!({
-                "Name": "",
-                "Protocol": port.at("protocol").text(),
-                "AppProtocol": null,
-                "Port": port.at("port").int(),
-                "TargetPort": 0,
-                "NodePort": 0,
-            });
-            port.push(Error::duplicate(port.path(), BadValue::json(&shown)));
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                port.at("protocol").value(),
+                port.at("port").int()
+            );
+            port.push(Error::duplicate(port.path(), BadValue::verbatim(shown)));
         }
     }
 }
@@ -269,7 +304,7 @@ fn addresses(spec: &Field<'_, '_>) {
             list.invalid("first value must match `clusterIP`");
         }
     } else if !list.is_empty() {
-        list.forbidden("must be empty when `clusterIP` is not specified");
+        list.invalid("must be empty when `clusterIP` is not specified");
     }
     for family in families.items() {
         family.one_of(FAMILIES);
@@ -442,7 +477,7 @@ fn status(new: &Field<'_, '_>, old: &Field<'_, '_>) {
         && new.at("spec.type").text() != "LoadBalancer"
         && ingresses.value() != before.value()
     {
-        ingresses.forbidden("may only be used when `spec.type` is \"LoadBalancer\"");
+        return ingresses.forbidden("may only be used when `spec.type` is 'LoadBalancer'");
     }
     let known: Vec<&str> = before.list().iter().filter_map(|entry| entry["ip"].as_str()).collect();
     for ingress in ingresses.items() {
@@ -481,6 +516,10 @@ fn warnings(service: &Field<'_, '_>) -> Vec<String> {
             "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
                 .to_owned(),
         );
+    }
+    if !spec.at("externalName").is_empty() && spec.at("type").text() != "ExternalName" {
+        warnings
+            .push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
     }
     if is_headless(&spec) {
         if !spec.at("loadBalancerIP").is_empty() {

@@ -1,13 +1,17 @@
 //! Storage classes, CSI drivers, attachments.
 use super::table::{AGE, Column, NAME, boolean, count, text, text_or, with};
 use super::{Field, Kind, NameRule, Part, Strategy};
+use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
 
+use serde_json::Value;
+
 const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation();
 const POLICIES: &[&str] = &["Delete", "Retain"];
+const MODES: &[&str] = &["Persistent", "Ephemeral"];
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 const MAX_SECRET: i64 = 1 << 32;
@@ -24,10 +28,7 @@ impl Kind for StorageClass {
     ];
 
     fn validate(class: &Field<'_, '_>) {
-        let provisioner = class.at("provisioner");
-        if provisioner.require() {
-            provisioner.faults(names::qualified_name(&provisioner.text().to_lowercase()));
-        }
+        provisioner(&class.at("provisioner"));
         parameters(&class.at("parameters"), true);
         class.at("reclaimPolicy").one_of_if_given(POLICIES);
         class.at("volumeBindingMode").one_of_if_given(&["Immediate", "WaitForFirstConsumer"]);
@@ -36,16 +37,17 @@ impl Kind for StorageClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
-        for (field, detail) in [
-            ("parameters", "updates to parameters are forbidden."),
-            ("provisioner", "updates to provisioner are forbidden."),
-            ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
-        ] {
-            if new.at(field).value() != old.at(field).value() {
-                new.at(field).forbidden(detail);
-            }
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            new.at(field).declared_immutable(&old.at(field));
         }
-        new.at("volumeBindingMode").immutable(&old.at("volumeBindingMode"));
+    }
+}
+
+/// Case does not matter, and is not shown.
+fn provisioner(field: &Field<'_, '_>) {
+    if field.require() {
+        let name = field.text().to_lowercase();
+        names::qualified_name(&name).into_iter().for_each(|fault| field.invalid_as(&name, fault));
     }
 }
 
@@ -75,13 +77,20 @@ impl Kind for VolumeAttributesClass {
     const COLUMNS: &[Column] = &[NAME, text("DriverName", "driverName"), AGE];
 
     fn validate(class: &Field<'_, '_>) {
-        super::volume_source::csi_driver_name(&class.at("driverName"));
+        provisioner(&class.at("driverName"));
         parameters(&class.at("parameters"), false);
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        new.at("driverName").immutable(&old.at("driverName"));
-        new.at("parameters").immutable(&old.at("parameters"));
+        Self::validate(new);
+        for (field, detail) in [
+            ("driverName", "updates to driverName are forbidden."),
+            ("parameters", "updates to parameters are forbidden."),
+        ] {
+            if new.at(field).value() != old.at(field).value() {
+                new.at(field).forbidden(detail);
+            }
+        }
     }
 }
 
@@ -127,7 +136,7 @@ impl Kind for CSIDriver {
                 spec.at(flag).required("");
             }
         }
-        spec.at("fsGroupPolicy").one_of_if_given(&["ReadWriteOnceWithFSType", "File", "None"]);
+        spec.at("fsGroupPolicy").one_of_if_given(&["File", "None", "ReadWriteOnceWithFSType"]);
         let requests = spec.at("tokenRequests");
         for (i, request) in requests.items().enumerate() {
             let audience = request.at("audience");
@@ -143,8 +152,9 @@ impl Kind for CSIDriver {
                 seconds.invalid("may not specify a duration larger than 2^32 seconds");
             }
         }
-        for mode in spec.at("volumeLifecycleModes").items() {
-            mode.one_of(&["Ephemeral", "Persistent"]);
+        let modes = spec.at("volumeLifecycleModes");
+        for mode in modes.texts().filter(|mode| !MODES.contains(mode)) {
+            modes.push(Error::not_supported(modes.path(), mode, MODES));
         }
         let period = spec.at("nodeAllocatableUpdatePeriodSeconds");
         if period.exists() && period.int() < 10 {
@@ -152,7 +162,8 @@ impl Kind for CSIDriver {
         }
         let secrets = spec.at("serviceAccountTokenInSecrets");
         if secrets.exists() && requests.is_empty() {
-            secrets.invalid("must be unset when spec.tokenRequests is empty");
+            secrets
+                .invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified");
         }
     }
 
@@ -164,9 +175,10 @@ impl Kind for CSIDriver {
         new.at("volumeLifecycleModes").immutable(&old.at("volumeLifecycleModes"));
     }
 
-    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
         let spec = new.at("spec");
-        let unset = !spec.at("tokenRequests").is_empty()
+        let unset = old.is_none()
+            && !spec.at("tokenRequests").is_empty()
             && !spec.at("serviceAccountTokenInSecrets").exists();
         let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, \
                     set to true to prevent possible logging of tokens in volume attributes";
@@ -183,8 +195,8 @@ impl Kind for CSINode {
         for (i, driver) in drivers.items().enumerate() {
             super::volume_source::csi_driver_name(&driver.at("name"));
             let id = driver.at("nodeID");
-            if id.require() && id.text().len() > 192 {
-                id.invalid("must be 192 characters or less");
+            if id.require() && id.text().len() > 256 {
+                id.invalid("must be 256 characters or less");
             }
             let allocatable = driver.at("allocatable.count");
             allocatable.nonnegative();
@@ -193,43 +205,78 @@ impl Kind for CSINode {
                 driver.at("name").duplicate();
             }
             let keys = driver.at("topologyKeys");
-            for key in keys.items() {
-                key.faults(names::qualified_name(key.text()));
+            for key in keys.texts() {
+                names::qualified_name(key)
+                    .into_iter()
+                    .for_each(|fault| driver.invalid_as(key, fault));
             }
-            keys.unique();
+            let all = keys.list();
+            for (i, key) in all.iter().enumerate() {
+                if *key == "" {
+                    driver.required("");
+                }
+                if all[..i].contains(key) {
+                    driver.push(Error::duplicate(driver.path(), key));
+                }
+            }
+        }
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part == Part::Main {
+            Self::validate(new);
+            same_drivers(&new.at("spec.drivers"), &old.at("spec.drivers"));
+        }
+    }
+}
+
+/// A driver that is registered stays as it is; only how much it can attach may change.
+fn same_drivers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    let without_count = |driver: &Value| {
+        let mut driver = driver.clone();
+        super::prepare::put(&mut driver, "allocatable", None);
+        driver
+    };
+    for before in old.list() {
+        let same_name = |driver: &Field<'_, '_>| driver.value()["name"] == before["name"];
+        if let Some(driver) = new.items().find(same_name)
+            && without_count(driver.value()) != without_count(before)
+        {
+            let shown = driver.internal(&[
+                ("Name", "name", "\"\""),
+                ("NodeID", "nodeID", "\"\""),
+                ("TopologyKeys", "topologyKeys", "null"),
+                ("Allocatable", "allocatable", "null"),
+            ]);
+            new.invalid_as(shown, super::metadata::IMMUTABLE);
         }
     }
 }
 
 impl Kind for CSIStorageCapacity {
     const STRATEGY: Strategy = PLAIN.conditional();
-    const COLUMNS: &[Column] = &[
-        NAME,
-        text("StorageClassName", "storageClassName"),
-        text_or("Capacity", "capacity", "<unset>"),
-    ];
 
     fn validate(capacity: &Field<'_, '_>) {
         if capacity.at("nodeTopology").exists() {
             capacity.at("nodeTopology").label_selector();
         }
         let class = capacity.at("storageClassName");
-        if class.is_empty() {
-            class.required("");
-        }
         class.faults(names::name_is_dns_subdomain(class.text(), false));
-        for field in ["capacity", "maximumVolumeSize"] {
-            let field = capacity.at(field);
-            if field.quantity().is_some_and(|quantity| quantity.is_negative()) {
-                field.invalid(super::check::NOT_NEGATIVE);
-            }
+        let amount = capacity.at("capacity");
+        if amount.quantity().is_some_and(|amount| amount.is_negative()) {
+            amount.invalid(super::check::NOT_NEGATIVE);
         }
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
         for field in ["nodeTopology", "storageClassName"] {
-            new.at(field).immutable(&old.at(field));
+            let (now, then) = (new.at(field), old.at(field));
+            if now.value() != then.value() && now.exists() && field == "nodeTopology" {
+                now.invalid_as(super::workload::selector_shown(&now), super::metadata::IMMUTABLE);
+            } else {
+                now.immutable(&then);
+            }
         }
     }
 }
@@ -259,10 +306,12 @@ impl Kind for VolumeAttachment {
             (true, true) => source
                 .forbidden("must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
             (true, false) => super::volume::validate_spec(&inline, "", true),
-            (false, true) if name.text().is_empty() => {
-                name.required("must specify non empty persistentVolumeName");
+            (false, true) => {
+                if name.text().is_empty() {
+                    name.required("must specify non empty persistentVolumeName");
+                }
+                name.faults(names::name_is_dns_subdomain(name.text(), false));
             }
-            _ => {}
         }
         let metadata = attachment.at("status.attachmentMetadata");
         let size: usize =
@@ -273,6 +322,7 @@ impl Kind for VolumeAttachment {
         for field in ["attachError", "detachError"] {
             let status = attachment.at("status");
             let error = status.at(field);
+            error.at("errorCode").between(0, i32::MAX.into());
             let error = error.at("message");
             if error.text().len() > 256 * 1024 {
                 error.too_long(256 * 1024);
@@ -282,6 +332,6 @@ impl Kind for VolumeAttachment {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
-        new.at("spec").immutable(&old.at("spec"));
+        new.at("spec").declared_immutable(&old.at("spec"));
     }
 }

@@ -97,6 +97,7 @@ impl Column {
                 let field = object.at(path);
                 match field.value() {
                     Value::Null => absent.into(),
+                    Value::String(text) if text.is_empty() => absent.into(),
                     Value::Number(number) => number.to_string().into(),
                     value => value.clone(),
                 }

@@ -16,7 +16,14 @@ const SOURCES: &[Source] = &[
     source("hostPath", &["path"]).with(shared::host_path),
     source("gcePersistentDisk", &["pdName"]).with(shared::partition).reported_as("persistentDisk"),
     source("awsElasticBlockStore", &["volumeID"]).with(shared::partition),
-    source("glusterfs", &["endpoints", "path"]),
+    source("glusterfs", &["endpoints", "path"]).with(|gluster| {
+        let namespace = gluster.at("endpointsNamespace");
+        if namespace.exists() && namespace.text().is_empty() {
+            namespace.invalid("if the endpointnamespace is set, it must be a valid namespace name");
+        } else if namespace.exists() {
+            namespace.faults(names::name_is_dns_label(namespace.text(), false));
+        }
+    }),
     source("flocker", &[]).with(shared::flocker),
     source("nfs", &["server", "path"]).with(shared::nfs),
     source("rbd", &["monitors", "image"]),
@@ -40,7 +47,12 @@ const SOURCES: &[Source] = &[
     source("azureDisk", &["diskName", "diskURI"]).with(shared::azure_disk),
     source("scaleIO", &["gateway", "system", "volumeName"]),
     source("local", &["path"]).with(|local| local.at("path").no_backsteps()),
-    source("storageos", &["volumeName"]).with(shared::storage_os),
+    source("storageos", &["volumeName"]).with(|storage| {
+        shared::storage_os(storage);
+        if storage.at("secretRef").exists() {
+            storage.at("secretRef.namespace").require();
+        }
+    }),
     source("csi", &[]).with(csi),
 ];
 
@@ -252,13 +264,17 @@ fn capacity(capacity: &Field<'_, '_>) {
         capacity.push(Error::not_supported(capacity.path(), shown, ["storage"]));
     }
     for (_, entry) in capacity.entries() {
+        basic_amount(&entry);
         let Some(quantity) = entry.quantity() else { continue };
-        if quantity.is_negative() {
-            entry.invalid("must be a valid resource quantity");
-        }
         if !quantity.sign().is_gt() {
             entry.invalid("must be greater than zero");
         }
+    }
+}
+
+pub fn basic_amount(entry: &Field<'_, '_>) {
+    if let Some(quantity) = entry.quantity().filter(|quantity| quantity.is_negative()) {
+        entry.invalid_as(quantity.value(), "must be a valid resource quantity");
     }
 }
 
@@ -306,9 +322,13 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     }
     new.at("volumeMode").on_path(Path::new("volumeMode")).immutable(&old.at("volumeMode"));
     if old.at("nodeAffinity").exists() {
-        new.at("nodeAffinity")
-            .on_path(Path::new("nodeAffinity"))
-            .immutable(&old.at("nodeAffinity"));
+        let affinity = new.at("nodeAffinity").on_path(Path::new("nodeAffinity"));
+        if affinity.value() != old.at("nodeAffinity").value() {
+            let shown =
+                if affinity.exists() { BadValue::json(affinity.value()) } else { BadValue::null() };
+            affinity
+                .invalid_as(shown, "field is immutable, except for updating from beta label to GA");
+        }
     }
     let class = new.at("volumeAttributesClassName");
     if old.at("volumeAttributesClassName").exists() && !class.exists() {

@@ -159,7 +159,10 @@ fn generated_selector(job: &Field<'_, '_>) {
     if Selector::from_label_selector(field.read().as_ref())
         .is_ok_and(|selector| !selector.matches(&expected))
     {
-        field.invalid_as(BadValue::json(field.value()), "`selector` not auto-generated");
+        field.invalid_as(
+            super::super::workload::selector_shown(&field),
+            "`selector` not auto-generated",
+        );
     }
 }
 

@@ -22,7 +22,7 @@ pub const ROWS: Rows = &[
         }
     }),
     ("scheduling/v1.PriorityClass", |class| class.fill("preemptionPolicy", "PreemptLowerPriority")),
-    ("flowcontrol/v1.FlowSchemaSpec", |spec| spec.fill("matchingPrecedence", 1000)),
+    ("flowcontrol/v1.FlowSchemaSpec", |spec| spec.fill_zero("matchingPrecedence", 1000)),
     ("flowcontrol/v1.ExemptPriorityLevelConfiguration", |exempt| {
         exempt.fill("nominalConcurrencyShares", 0);
         exempt.fill("lendablePercent", 0);
@@ -33,10 +33,7 @@ pub const ROWS: Rows = &[
     }),
     ("flowcontrol/v1.QueuingConfiguration", |queuing| {
         for (field, value) in [("handSize", 8), ("queues", 64), ("queueLengthLimit", 50)] {
-            if queuing.get(field) == Some(&0.into()) {
-                queuing.remove(field);
-            }
-            queuing.fill(field, value);
+            queuing.fill_zero(field, value);
         }
     }),
     ("admissionregistration/v1.ValidatingWebhook", webhook),
@@ -67,7 +64,7 @@ fn network_policy(policy: &mut Map<String, Value>) {
 }
 
 fn role_ref(binding: &mut Map<String, Value>) {
-    binding.inside("roleRef").fill("apiGroup", RBAC);
+    binding.inside("roleRef").fill_zero("apiGroup", RBAC);
 }
 
 fn https(service: &mut Map<String, Value>) {

@@ -16,6 +16,7 @@ pub const ROWS: Rows = &[
     ("core/v1.EndpointPort", |port| port.fill("protocol", "TCP")),
     ("core/v1.Namespace", namespace),
     ("core/v1.NamespaceStatus", |status| status.fill("phase", "Active")),
+    ("core/v1.NodeSpec", pod_cidrs),
     ("core/v1.NodeStatus", |status| {
         if let Some(capacity) = status.get("capacity").cloned() {
             status.fill("allocatable", capacity);
@@ -75,6 +76,17 @@ fn service(service: &mut Map<String, Value>) {
         for ingress in balancer.each("ingress").filter(|ingress| !ingress.lacks("ip")) {
             ingress.fill("ipMode", "VIP");
         }
+    }
+}
+
+/// The block and the list of blocks agree; the block wins.
+fn pod_cidrs(spec: &mut Map<String, Value>) {
+    let first = spec.get("podCIDRs").and_then(|blocks| blocks[0].as_str()).unwrap_or_default();
+    let (one, first) = (spec.text("podCIDR").to_owned(), first.to_owned());
+    if one.is_empty() && !first.is_empty() {
+        spec.insert("podCIDR".into(), first.into());
+    } else if one != first {
+        spec.insert("podCIDRs".into(), json!([one]));
     }
 }
 

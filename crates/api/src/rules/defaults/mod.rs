@@ -6,6 +6,7 @@
 //! a field's default needs no row.
 mod cluster;
 mod core;
+mod disabled;
 mod pod;
 mod storage;
 mod workload;
@@ -33,6 +34,7 @@ pub fn set(object: &mut Value, ty: TypeRef<'_>) {
 #[derive(Default)]
 struct Plan {
     rows: HashMap<TypeId, Vec<Defaulter>>,
+    disabled: HashMap<TypeId, &'static [&'static str]>,
     worth_entering: HashMap<TypeId, bool>,
 }
 
@@ -41,6 +43,10 @@ static PLAN: LazyLock<Plan> = LazyLock::new(|| {
     for (name, defaulter) in TABLE.iter().copied().flatten() {
         let ty = builtin().named(name).expect("every row names a type: a test says so");
         plan.rows.entry(ty.id).or_default().push(*defaulter);
+    }
+    for (name, fields) in disabled::FIELDS {
+        let ty = builtin().named(name).expect("every row names a type: a test says so");
+        plan.disabled.insert(ty.id, *fields);
     }
     for package in builtin().packages() {
         for (_, ty) in builtin().types_of(&package.name) {
@@ -58,7 +64,7 @@ impl Plan {
             return *known;
         }
         self.worth_entering.insert(ty.id, false);
-        let mut worth = self.rows.contains_key(&ty.id);
+        let mut worth = self.rows.contains_key(&ty.id) || self.disabled.contains_key(&ty.id);
         match ty.get() {
             Type::Struct(s) => {
                 for field in &s.fields {
@@ -83,12 +89,18 @@ fn walk(value: &mut Value, ty: TypeRef<'_>, plan: &Plan) {
     }
     match (ty.get(), value) {
         (Type::Struct(s), Value::Object(fields)) => {
+            for field in plan.disabled.get(&ty.id).into_iter().copied().flatten() {
+                fields.remove(*field);
+            }
             for defaulter in plan.rows.get(&ty.id).into_iter().flatten() {
                 defaulter(fields);
             }
             for field in &s.fields {
                 if let Some(default) = stated_default(field) {
-                    fields.fill(&field.name, default.clone());
+                    match field.pointer {
+                        true => fields.fill(&field.name, default.clone()),
+                        false => fields.fill_zero(&field.name, default.clone()),
+                    }
                 }
             }
             for (name, value) in fields {
@@ -134,6 +146,9 @@ trait Fill {
     /// Sets what is not there.
     fn fill(&mut self, field: &str, value: impl Into<Value>);
 
+    /// Sets what is not there or is zero, in a field where that is the same.
+    fn fill_zero(&mut self, field: &str, value: impl Into<Value>);
+
     /// Whether a field is not there or is zero.
     fn lacks(&self, field: &str) -> bool;
 
@@ -152,7 +167,13 @@ trait Fill {
 
 impl Fill for Map<String, Value> {
     fn fill(&mut self, field: &str, value: impl Into<Value>) {
-        if self.lacks(field) && !matches!(self.get(field), Some(Value::Bool(_))) {
+        if self.get(field).is_none_or(Value::is_null) {
+            self.insert(field.to_owned(), value.into());
+        }
+    }
+
+    fn fill_zero(&mut self, field: &str, value: impl Into<Value>) {
+        if self.lacks(field) || self.get(field) == Some(&0.into()) {
             self.insert(field.to_owned(), value.into());
         }
     }
@@ -200,6 +221,10 @@ mod tests {
     fn every_row_names_a_type_of_the_facts() {
         for (name, _) in TABLE.iter().copied().flatten() {
             assert!(builtin().named(name).is_some(), "{name}");
+        }
+        for (name, fields) in disabled::FIELDS {
+            let ty = builtin().named(name).expect(name);
+            fields.iter().for_each(|field| assert!(ty.field(field).is_some(), "{name}.{field}"));
         }
     }
 }

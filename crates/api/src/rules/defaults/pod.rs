@@ -84,10 +84,18 @@ fn status(status: &mut Map<String, Value>) {
 }
 
 fn container(container: &mut Map<String, Value>) {
+    if container.get("lifecycle").is_some_and(|hooks| hooks.as_object().is_some_and(only_stops)) {
+        container.remove("lifecycle");
+    }
     let policy = pull_policy(container.text("image"));
     container.fill("imagePullPolicy", policy);
     container.fill("terminationMessagePath", "/dev/termination-log");
     container.fill("terminationMessagePolicy", "File");
+}
+
+/// Nothing but a signal, which is a feature that is off.
+fn only_stops(hooks: &Map<String, Value>) -> bool {
+    hooks.len() == 1 && hooks.contains_key("stopSignal")
 }
 
 /// What an image's tag says about how often it changes.

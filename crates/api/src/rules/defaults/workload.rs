@@ -9,7 +9,9 @@ pub const ROWS: Rows = &[
     ("apps/v1.ReplicaSet", |set| set.inside("spec").fill("replicas", 1)),
     ("batch/v1.Job", job),
     ("batch/v1.CronJob", cron_job),
-    ("batch/v1.PodFailurePolicyOnPodConditionsPattern", |pattern| pattern.fill("status", "True")),
+    ("batch/v1.PodFailurePolicyOnPodConditionsPattern", |pattern| {
+        pattern.fill_zero("status", "True")
+    }),
     ("autoscaling/v1.HorizontalPodAutoscaler", |autoscaler| {
         autoscaler.inside("spec").fill("minReplicas", 1);
     }),

@@ -73,10 +73,11 @@ fn seccomp(profile: &Field<'_, '_>) {
         (true, false) => local.required("must be set when seccomp type is Localhost"),
         (true, true) => local.descending_path(),
         (false, true) => {
-            local.on_path(*local.path()).invalid_as(
-                crate::field::BadValue::json(profile.value()),
-                "can only be set when seccomp type is Localhost",
-            );
+            let shown = profile.internal(&[
+                ("Type", "type", "\"\""),
+                ("LocalhostProfile", "localhostProfile", "null"),
+            ]);
+            local.invalid_as(shown, "can only be set when seccomp type is Localhost");
         }
         (false, false) => {}
     }

@@ -7,6 +7,11 @@ use std::collections::HashMap;
 
 pub const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+const CLAIM: &[(&str, &str, &str)] = &[
+    ("Name", "name", "\"\""),
+    ("ResourceClaimName", "resourceClaimName", "null"),
+    ("ResourceClaimTemplateName", "resourceClaimTemplateName", "null"),
+];
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
@@ -118,10 +123,11 @@ fn resource_claims(claims: &Field<'_, '_>) {
         let (direct, template) =
             (claim.at("resourceClaimName"), claim.at("resourceClaimTemplateName"));
         match (direct.exists(), template.exists()) {
-            (true, true) => claim.invalid(
+            (true, true) => claim.invalid_as(
+                claim.internal(CLAIM),
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
             ),
-            (false, false) => claim.invalid(
+            (false, false) => claim.invalid_as(claim.internal(CLAIM),
                 "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             ),
             _ => {}

@@ -12,8 +12,10 @@ pub const COLUMNS: &[Column] = &[
 
 /// A template wherever it stands.
 pub fn template(template: &Field<'_, '_>) {
-    let annotations = template.at("metadata.annotations");
-    template.at("metadata.labels").label_map();
+    // Upstream leaves the metadata out of these paths.
+    let annotations =
+        template.at("metadata.annotations").on_path(template.path().child("annotations"));
+    template.at("metadata.labels").on_path(template.path().child("labels")).label_map();
     annotations.extend(metadata::validate_annotations(&annotations.labels(), annotations.path()));
     super::security::annotations(&annotations, &template.at("spec"));
     super::annotation_values(&annotations, &template.at("spec"));

@@ -162,6 +162,13 @@ pub fn status(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     if !status.at("hostIPs").is_empty() {
         addresses(&status, &before, "hostIPs");
     }
+    for condition in status.at("conditions").items() {
+        let kind = condition.at("type").text();
+        let place = condition.spelled("Type");
+        crate::names::qualified_name(kind)
+            .into_iter()
+            .for_each(|fault| place.invalid_as(kind, fault));
+    }
     status.at("observedGeneration").nonnegative();
     let class = status.at("qosClass");
     if !class.is_empty() {
@@ -255,16 +262,28 @@ pub fn ephemeral_containers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
 pub fn resize(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     whole(new);
     let (spec, before) = (new.at("spec"), old.at("spec"));
+    let mut same = true;
     for list in ["containers", "initContainers"] {
-        if spec.at(list).len() != before.at(list).len() {
-            return spec.forbidden("only cpu and memory resources are mutable");
+        let (now, then) = (spec.at(list), before.at(list));
+        if now.len() != then.len() {
+            now.forbidden(format!("{list} may not be added or removed on resize"));
+            same = false;
+        }
+        for (container, old) in now.items().zip(then.list()) {
+            if container.value()["name"] != old["name"] {
+                container
+                    .at("name")
+                    .forbidden(format!("{list} may not be renamed or reordered on resize"));
+                same = false;
+            }
         }
     }
-    let class = super::qos::class(spec.value());
-    if class != super::qos::class(before.value()) {
-        let kind = new.at("status.qosClass");
-        kind.on_path(crate::field::Path::new("spec"))
-            .invalid_as(class, "Pod QOS Class may not change as a result of resizing");
+    if super::qos::class(spec.value()) != super::qos::class(before.value()) {
+        let class = new.at("status.qosClass").text();
+        spec.invalid_as(class, "Pod QOS Class may not change as a result of resizing");
+    }
+    if !same {
+        return;
     }
     let mut allowed = spec.value().clone();
     for list in ["containers", "initContainers"] {

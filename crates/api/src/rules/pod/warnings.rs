@@ -3,6 +3,7 @@ use super::super::Field;
 use super::spec::each_container;
 use crate::names::{self, ip};
 use crate::quote::Quoted;
+use serde_json::json;
 
 /// Labels of nodes that have newer names.
 const DEPRECATED_LABELS: &[(&str, &str)] = &[
@@ -80,6 +81,16 @@ pub fn template(template: &Field<'_, '_>) -> Vec<String> {
             }
         }
     }
+    for volume in spec.at("volumes").items() {
+        for _ in volume.at("projected.sources").list().iter().filter(|source| **source == json!({}))
+        {
+            warnings.push(format!(
+                "volume {} (Projected) has no sources provided",
+                Quoted(volume.at("name").text())
+            ));
+        }
+    }
+    let mut warn = |at: &Field<'_, '_>, text: &str| warnings.push(format!("{}: {text}", at.path()));
     for (list, field, word) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let mut seen = Vec::new();
         for item in spec.at(list).items() {

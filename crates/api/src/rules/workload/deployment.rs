@@ -5,6 +5,7 @@ use super::{
     CONTAINERS, IMAGES, at_most, at_most_everything, collisions, count_of, count_or_percent,
     counters, selector_and_template, template,
 };
+use crate::field::Error;
 use crate::selector::label::Selector;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
@@ -84,9 +85,9 @@ impl Kind for Deployment {
         at_most(
             &status,
             &[
-                ("updatedReplicas", "replicas"),
-                ("readyReplicas", "replicas"),
-                ("availableReplicas", "replicas"),
+                ("updatedReplicas", "status.replicas"),
+                ("readyReplicas", "status.replicas"),
+                ("availableReplicas", "status.replicas"),
                 ("availableReplicas", "readyReplicas"),
             ],
         );
@@ -117,6 +118,11 @@ fn strategy(strategy: &Field<'_, '_>) {
             }
             at_most_everything(&unavailable);
         }
-        _ => strategy.at("type").not_supported(&["Recreate", "RollingUpdate"]),
+        _ => {
+            let shown = strategy
+                .internal(&[("Type", "type", "\"\""), ("RollingUpdate", "rollingUpdate", "null")]);
+            let error = Error::not_supported(strategy.path(), shown, ["Recreate", "RollingUpdate"]);
+            strategy.push(error);
+        }
     }
 }

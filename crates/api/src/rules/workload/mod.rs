@@ -24,18 +24,29 @@ fn selector_and_template(spec: &Field<'_, '_>, kind: &str) -> Option<Selector> {
     let field = spec.at("selector");
     if !field.exists() {
         field.required("");
-        return None;
     }
     field.label_selector();
-    if field.at("matchLabels").is_empty() && field.at("matchExpressions").is_empty() {
-        let shown = BadValue::json(field.value());
-        field.invalid_as(shown, format!("empty selector is invalid for {kind}"));
+    let empty = field.at("matchLabels").is_empty() && field.at("matchExpressions").is_empty();
+    if field.exists() && empty {
+        field.invalid_as(selector_shown(&field), format!("empty selector is invalid for {kind}"));
     }
     let selector = Selector::from_label_selector(field.read().as_ref());
-    if selector.is_err() {
-        field.invalid_as(BadValue::json(field.value()), "");
+    if selector.is_err() && kind != "daemonset" {
+        let detail = if kind == "statefulset" { "" } else { "invalid label selector" };
+        field.invalid_as(selector_shown(&field), detail);
     }
     selector.ok()
+}
+
+/// A selector as its messages show it: labels first.
+pub fn selector_shown(selector: &Field<'_, '_>) -> BadValue {
+    let part = |name: &'static str| {
+        let field = selector.at(name);
+        (!field.is_empty()).then(|| format!("\"{name}\":{}", field.value()))
+    };
+    let parts: Vec<String> =
+        [part("matchLabels"), part("matchExpressions")].into_iter().flatten().collect();
+    BadValue::verbatim(format!("{{{}}}", parts.join(",")))
 }
 
 /// The template of a workload: its pods restart forever.
@@ -103,8 +114,10 @@ fn counters(status: &Field<'_, '_>, fields: &[&'static str]) {
 /// Counters that can not exceed others.
 fn at_most(status: &Field<'_, '_>, pairs: &[(&'static str, &'static str)]) {
     for (field, limit) in pairs {
-        if status.at(field).int() > status.at(limit).int() {
-            status.at(field).invalid(format!("cannot be greater than status.{limit}"));
+        let most = limit.strip_prefix("status.").unwrap_or(limit);
+        if status.at(field).int() > status.at(most).int() {
+            let count = status.at(field);
+            count.invalid_as(count.int(), format!("cannot be greater than {limit}"));
         }
     }
 }

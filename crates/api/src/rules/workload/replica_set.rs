@@ -49,9 +49,9 @@ pub fn validate_status(status: &Field<'_, '_>) {
     at_most(
         status,
         &[
-            ("fullyLabeledReplicas", "replicas"),
-            ("readyReplicas", "replicas"),
-            ("availableReplicas", "replicas"),
+            ("fullyLabeledReplicas", "status.replicas"),
+            ("readyReplicas", "status.replicas"),
+            ("availableReplicas", "status.replicas"),
             ("availableReplicas", "readyReplicas"),
         ],
     );

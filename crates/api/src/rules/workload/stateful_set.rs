@@ -84,11 +84,11 @@ impl Kind for StatefulSet {
         at_most(
             &status,
             &[
-                ("readyReplicas", "replicas"),
-                ("currentReplicas", "replicas"),
-                ("updatedReplicas", "replicas"),
-                ("availableReplicas", "replicas"),
-                ("availableReplicas", "readyReplicas"),
+                ("readyReplicas", "status.replicas"),
+                ("currentReplicas", "status.replicas"),
+                ("updatedReplicas", "status.replicas"),
+                ("availableReplicas", "status.replicas"),
+                ("availableReplicas", "status.readyReplicas"),
             ],
         );
         collisions(new, old);

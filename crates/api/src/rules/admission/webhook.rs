@@ -1,0 +1,152 @@
+//! Webhook configurations.
+use super::super::table::{AGE, Column, NAME, count};
+use super::super::{Field, Kind, Strategy};
+use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
+use crate::names;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+
+const COLUMNS: &[Column] = &[NAME, count("Webhooks", "webhooks"), AGE];
+const FORM: &str = "; desired format: https://host[/path]";
+
+impl Kind for ValidatingWebhookConfiguration {
+    const STRATEGY: Strategy = PLAIN;
+    const COLUMNS: &[Column] = COLUMNS;
+
+    fn validate(configuration: &Field<'_, '_>) {
+        webhooks(&configuration.at("webhooks"), |_| ());
+    }
+}
+
+impl Kind for MutatingWebhookConfiguration {
+    const STRATEGY: Strategy = PLAIN;
+    const COLUMNS: &[Column] = COLUMNS;
+
+    fn validate(configuration: &Field<'_, '_>) {
+        webhooks(&configuration.at("webhooks"), |hook| {
+            hook.at("reinvocationPolicy").one_of_if_given(&["IfNeeded", "Never"]);
+        });
+    }
+}
+
+fn webhooks(hooks: &Field<'_, '_>, more: fn(&Field<'_, '_>)) {
+    for hook in hooks.items() {
+        let name = hook.at("name");
+        name.extend(names::fully_qualified_name(name.path(), name.text()));
+        hook.at("rules").items().for_each(|each| rule(&each));
+        hook.at("failurePolicy").one_of_if_given(FAILURE_POLICIES);
+        hook.at("matchPolicy").one_of_if_given(MATCH_POLICIES);
+        let effects = hook.at("sideEffects");
+        if effects.exists() {
+            effects.one_of(&["None", "NoneOnDryRun"]);
+        } else {
+            effects.required("must specify one of None, NoneOnDryRun");
+        }
+        let timeout = hook.at("timeoutSeconds");
+        if timeout.exists() && !(1..=30).contains(&timeout.int()) {
+            timeout.invalid("the timeout value must be between 1 and 30 seconds");
+        }
+        hook.at("namespaceSelector").label_selector();
+        hook.at("objectSelector").label_selector();
+        more(&hook);
+        client_config(&hook.at("clientConfig"));
+        match_conditions(&hook.at("matchConditions"));
+        review_versions(&hook.at("admissionReviewVersions"));
+    }
+    hooks.unique_by("name");
+}
+
+fn client_config(config: &Field<'_, '_>) {
+    let (url, service) = (config.at("url"), config.at("service"));
+    if url.exists() == service.exists() {
+        config.required("exactly one of url or service is required");
+    } else if url.exists() {
+        client_config_url(&url);
+    } else {
+        client_config_service(&service);
+    }
+}
+
+/// `https://host/path` and nothing more.
+pub fn client_config_url(url: &Field<'_, '_>) {
+    let text = url.text();
+    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (scheme, rest) = rest.split_once(':').unwrap_or(("", rest));
+    let authority =
+        rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if scheme != "https" {
+        url.invalid_as(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    if host.is_empty() {
+        url.invalid_as(host, format!("host must be specified{FORM}"));
+    }
+    if authority.contains('@') {
+        url.invalid_as(user, "user information is not permitted in the URL");
+    }
+    if !fragment.is_empty() {
+        url.invalid_as(fragment, "fragments are not permitted in the URL");
+    }
+    if !query.is_empty() {
+        url.invalid_as(query, "query parameters are not permitted in the URL");
+    }
+}
+
+pub fn client_config_service(service: &Field<'_, '_>) {
+    // Upstream checks the namespace under the name of the name, and the other way round.
+    if service.at("namespace").is_empty() {
+        service.at("name").required("");
+    }
+    if service.at("name").is_empty() {
+        service.at("namespace").required("");
+    }
+    let port = service.at("port");
+    let faults = names::port_number(port.int());
+    if !faults.is_empty() {
+        port.invalid_as(port.int(), format!("port is not valid: {}", faults.join(", ")));
+    }
+    let path = service.at("path");
+    let text = path.text();
+    if matches!(text, "" | "/") {
+        return;
+    }
+    if text == "//" {
+        return path.invalid("segment[0] may not be empty");
+    }
+    if !text.starts_with('/') {
+        path.invalid("must start with a '/'");
+    }
+    let mut rest = text.chars();
+    rest.next();
+    let rest = rest.as_str();
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    for (i, step) in rest.split('/').enumerate() {
+        if step.is_empty() {
+            path.invalid(format!("segment[{i}] may not be empty"));
+            continue;
+        }
+        for fault in names::dns1123_subdomain(step) {
+            path.invalid(format!("segment[{i}]: {fault}"));
+        }
+    }
+}
+
+fn review_versions(versions: &Field<'_, '_>) {
+    if !versions.require_for("must specify one of v1, v1beta1") {
+        return;
+    }
+    let mut seen = Vec::new();
+    for version in versions.items() {
+        if seen.contains(&version.text()) {
+            version.invalid("duplicate version");
+            continue;
+        }
+        seen.push(version.text());
+        version.faults(names::dns1035_label(version.text()));
+    }
+    if !seen.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+        versions.invalid("must include at least one of v1, v1beta1");
+    }
+}

@@ -1,0 +1,26 @@
+//! Fields of features that are off in v1.37 unless someone asks for them: a request that sets one is
+//! stored without it.
+pub const FIELDS: &[(&str, &[&str])] = &[
+    ("core/v1.PodSpec", &["schedulingGroup", "evictionResponders"]),
+    ("core/v1.Lifecycle", &["stopSignal"]),
+    ("core/v1.VolumeMount", &["bindMountOptions"]),
+    ("core/v1.HTTPGetAction", &["protocol"]),
+    ("core/v1.GRPCAction", &["mode"]),
+    ("core/v1.EmptyDirVolumeSource", &["mode"]),
+    ("core/v1.KeyToPath", &["user"]),
+    ("core/v1.SecretVolumeSource", &["defaultUser"]),
+    ("core/v1.ConfigMapVolumeSource", &["defaultUser"]),
+    ("core/v1.DownwardAPIVolumeSource", &["defaultUser"]),
+    ("core/v1.DownwardAPIVolumeFile", &["user"]),
+    ("core/v1.ProjectedVolumeSource", &["defaultUser"]),
+    ("core/v1.ServiceAccountTokenProjection", &["user"]),
+    ("core/v1.ClusterTrustBundleProjection", &["user"]),
+    ("core/v1.PodCertificateProjection", &["user"]),
+    ("core/v1.NodeSpec", &["configSource", "podPreemptionPolicy"]),
+    ("core/v1.NodeStatus", &["config"]),
+    ("discovery/v1.Endpoint", &["deprecatedTopology"]),
+    ("storage/v1.CSINodeStatus", &["storageHealth"]),
+    ("batch/v1.JobSpec", &["scheduling"]),
+    ("coordination/v1.LeaseSpec", &["strategy", "preferredHolder"]),
+    ("resource/v1.DeviceAttribute", &["ints", "bools", "strings", "versions"]),
+];
