@@ -1,4 +1,5 @@
 //! What a verb found, as the bytes the client asked for.
+use crate::spliced::Spliced;
 use crate::stored;
 use crate::verbs::Context;
 use api::codec::object::{self, Encoding};
@@ -100,7 +101,11 @@ pub fn empty() -> Body {
 }
 
 pub fn bytes(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(full(body));
+    with_body(code, content_type, full(body))
+}
+
+fn with_body(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
     *answer.status_mut() = code;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
@@ -187,7 +192,7 @@ pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) ->
 }
 
 /// A list, spliced together from the stored bytes where that can be.
-pub fn list(page: &Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
+pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
     if !page.next.is_empty() {
         metadata["continue"] = page.next.clone().into();
@@ -214,8 +219,9 @@ pub fn list(page: &Page, resource: &Resource, view: &View) -> Result<Answer, Sta
             Ok(view.value(StatusCode::OK, list, meta_type("PartialObjectMetadataList")))
         }
         _ if view.encoding == Encoding::Json && resource.stored_as.is_none() && !view.pretty => {
-            let body = spliced(page, resource, &metadata);
-            Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), body))
+            let body = Spliced::new(page.objects, resource, &metadata);
+            let body = body.map_err(|never| match never {}).boxed();
+            Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }
         _ => {
             let items: Result<Vec<Value>, Status> = trees().collect();
@@ -226,23 +232,6 @@ pub fn list(page: &Page, resource: &Resource, view: &View) -> Result<Answer, Sta
             Ok(view.value(StatusCode::OK, list, resource.list_ty()))
         }
     }
-}
-
-fn spliced(page: &Page, resource: &Resource, metadata: &Value) -> Vec<u8> {
-    let size: usize = page.objects.iter().map(|stored| stored.value.len() + 40).sum();
-    let mut out = Vec::with_capacity(size + 200);
-    let head = json!({ "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata });
-    out.extend_from_slice(head.to_string().as_bytes());
-    out.pop();
-    out.extend_from_slice(b",\"items\":[");
-    for (i, stored) in page.objects.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        stored::write_json(stored, &mut out);
-    }
-    out.extend_from_slice(b"]}");
-    out
 }
 
 pub fn partial(metadata: Value) -> Value {

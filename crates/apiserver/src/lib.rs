@@ -37,6 +37,7 @@ mod request;
 mod resources;
 mod selection;
 mod serve;
+mod spliced;
 pub mod service_account;
 mod stored;
 pub mod tls;
