@@ -3,6 +3,7 @@ use crate::spliced::Spliced;
 use crate::stored;
 use crate::verbs::Context;
 use api::codec::object::{self, Encoding};
+use api::codec::protobuf;
 use api::content::{self, Accepted, Target};
 use api::kinds::Resource;
 use api::meta::{IncludeObject, Table, TableRow};
@@ -224,11 +225,15 @@ pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Stat
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }
         _ => {
-            let items: Result<Vec<Value>, Status> = trees().collect();
-            let list = json!({
+            let mut list = json!({
                 "kind": resource.list_kind, "apiVersion": resource.api_version(),
-                "metadata": metadata, "items": items?,
+                "metadata": metadata,
             });
+            if let (Encoding::Protobuf, Some(ty)) = (view.encoding, resource.list_ty()) {
+                let body = protobuf::encode_list(&list, trees().rev(), ty)?;
+                return Ok(bytes(StatusCode::OK, view.encoding.media_type(), body));
+            }
+            list["items"] = trees().collect::<Result<Vec<Value>, Status>>()?.into();
             Ok(view.value(StatusCode::OK, list, resource.list_ty()))
         }
     }
