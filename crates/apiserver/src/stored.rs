@@ -29,16 +29,23 @@ pub fn encode(object: Value, resource: &Resource) -> Result<Bytes, Status> {
         _ => Map::new(),
     };
     metadata.remove("resourceVersion");
-    let metadata = Value::Object(metadata).to_string();
-    let rest = object.to_string();
-    let mut bytes = Vec::with_capacity(HEAD.len() + metadata.len() + rest.len());
+    let mut bytes = Vec::with_capacity(1024);
     bytes.extend_from_slice(b"{\"metadata\":");
-    bytes.extend_from_slice(metadata.as_bytes());
-    if rest.len() > 2 {
-        bytes.push(b',');
+    append(&Value::Object(metadata), &mut bytes)?;
+    if !fields.is_empty() {
+        // What follows takes its brace along.
+        let brace = bytes.len();
+        append(&object, &mut bytes)?;
+        bytes[brace] = b',';
+    } else {
+        bytes.push(b'}');
     }
-    bytes.extend_from_slice(&rest.as_bytes()[1..]);
     Ok(bytes.into())
+}
+
+/// Straight into the bytes: text made by way of `Display` is checked and copied once more.
+fn append(value: &Value, bytes: &mut Vec<u8>) -> Result<(), Status> {
+    serde_json::to_writer(bytes, value).map_err(Status::internal_error)
 }
 
 /// How many bytes [`write_json`] appends.
