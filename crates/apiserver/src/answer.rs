@@ -1,7 +1,7 @@
 //! What a verb found, as the bytes the client asked for.
 use crate::spliced::Spliced;
 use crate::stored;
-use crate::verbs::Context;
+use crate::verbs::{Context, Written};
 use api::codec::object::{self, Encoding};
 use api::codec::protobuf;
 use api::content::{self, Accepted, Target};
@@ -60,6 +60,12 @@ impl View {
             value => !matches!(value, "false" | "0"),
         };
         Ok(View { encoding: accepted.encoding, target: accepted.target, include, pretty })
+    }
+
+    /// Whether the stored bytes will do, once the resource version is in them.
+    fn is_of_stored(&self, resource: &Resource) -> bool {
+        let plain = self.encoding == Encoding::Json && self.target.is_none() && !self.pretty;
+        plain && resource.stored_as.is_none()
     }
 
     fn form(&self) -> Option<&'static str> {
@@ -158,19 +164,33 @@ pub fn value(
             bytes(code, encoding.media_type(), object::encode(&value, encoding, ty))
         }
         (Encoding::Yaml, _) => bytes(code, encoding.media_type(), api::codec::yaml::encode(&value)),
-        _ => bytes(code, Encoding::Json.media_type(), value.to_string()),
+        _ => {
+            let text = serde_json::to_vec(&value).unwrap_or_default();
+            bytes(code, Encoding::Json.media_type(), text)
+        }
     }
 }
 
 /// An object as it is stored: sent as it is, where the client wants just that.
 pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answer, Status> {
-    let plain = view.encoding == Encoding::Json && view.target.is_none() && !view.pretty;
-    if plain && resource.stored_as.is_none() {
-        let mut out = Vec::with_capacity(found.value.len() + 40);
-        stored::write_json(found, &mut out);
-        return Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), out));
+    if view.is_of_stored(resource) {
+        return Ok(as_stored(StatusCode::OK, found));
     }
     Ok(object(StatusCode::OK, stored::decode(found, resource)?, resource, view))
+}
+
+/// An object that was written, as the store has it now if it does.
+pub fn written(code: StatusCode, written: Written, resource: &Resource, view: &View) -> Answer {
+    match &written.stored {
+        Some(stored) if view.is_of_stored(resource) => as_stored(code, stored),
+        _ => object(code, written.object, resource, view),
+    }
+}
+
+fn as_stored(code: StatusCode, stored: &KeyValue) -> Answer {
+    let mut out = Vec::with_capacity(stored.value.len() + 40);
+    stored::write_json(stored, &mut out);
+    bytes(code, Encoding::Json.media_type(), out)
 }
 
 /// An object that was just written or read.
@@ -219,7 +239,7 @@ pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Stat
             });
             Ok(view.value(StatusCode::OK, list, meta_type("PartialObjectMetadataList")))
         }
-        _ if view.encoding == Encoding::Json && resource.stored_as.is_none() && !view.pretty => {
+        _ if view.is_of_stored(resource) => {
             let body = Spliced::new(page.objects, resource, &metadata);
             let body = body.map_err(|never| match never {}).boxed();
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))

@@ -21,6 +21,8 @@ use store::{KeyValue, Outcome};
 /// What a write left behind.
 pub struct Written {
     pub object: Value,
+    /// The object as the store has it, if it was stored.
+    pub stored: Option<Arc<KeyValue>>,
     pub created: bool,
     pub warnings: Vec<String>,
 }
@@ -63,7 +65,7 @@ pub async fn create(
     admission::validate(Attributes { context, operation, object: Some(&mut object), old: None })
         .await?;
     if call.query.dry_run()? {
-        return Ok(Written { object, created: true, warnings });
+        return Ok(Written { object, stored: None, created: true, warnings });
     }
     let name = text(&object, "name").to_owned();
     let key = resource.key(&call.namespace, &name);
@@ -72,7 +74,7 @@ pub async fn create(
     match context.api.store().create(key.as_str(), bytes, options).await {
         Ok(Outcome::Applied(event)) => {
             stored::put_resource_version(&mut object, event.revision());
-            Ok(Written { object, created: true, warnings })
+            Ok(Written { object, stored: Some(event.kv), created: true, warnings })
         }
         Ok(Outcome::Conflict(_)) => Err(Status::already_exists(resource.group_resource(), &name)),
         Err(error) => Err(status_of(error, resource)),
@@ -99,7 +101,7 @@ pub async fn update(
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
         if object == before || call.query.dry_run()? {
-            return Ok(Written { object, created: false, warnings });
+            return Ok(Written { object, stored: None, created: false, warnings });
         }
         let (key, revision) = (old.key.clone(), old.mod_revision);
         let outcome = if object::is_gone(&new, resource) {
@@ -112,7 +114,8 @@ pub async fn update(
         match outcome {
             Ok(Outcome::Applied(event)) => {
                 stored::put_resource_version(&mut object, event.revision());
-                return Ok(Written { object, created: false, warnings });
+                let stored = (!event.is_delete()).then_some(event.kv);
+                return Ok(Written { object, stored, created: false, warnings });
             }
             Ok(Outcome::Conflict(Some(newer))) => old = newer,
             Ok(Outcome::Conflict(None)) => {
