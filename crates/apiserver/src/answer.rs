@@ -1,7 +1,9 @@
 //! What a verb found, as the bytes the client asked for.
+use crate::spliced::Spliced;
 use crate::stored;
-use crate::verbs::Context;
+use crate::verbs::{Context, Written};
 use api::codec::object::{self, Encoding};
+use api::codec::protobuf;
 use api::content::{self, Accepted, Target};
 use api::kinds::Resource;
 use api::meta::{IncludeObject, Table, TableRow};
@@ -60,6 +62,12 @@ impl View {
         Ok(View { encoding: accepted.encoding, target: accepted.target, include, pretty })
     }
 
+    /// Whether the stored bytes will do, once the resource version is in them.
+    fn is_of_stored(&self, resource: &Resource) -> bool {
+        let plain = self.encoding == Encoding::Json && self.target.is_none() && !self.pretty;
+        plain && resource.stored_as.is_none()
+    }
+
     fn form(&self) -> Option<&'static str> {
         self.target.map(|target| target.kind)
     }
@@ -100,7 +108,11 @@ pub fn empty() -> Body {
 }
 
 pub fn bytes(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(full(body));
+    with_body(code, content_type, full(body))
+}
+
+fn with_body(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
     *answer.status_mut() = code;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
@@ -152,19 +164,33 @@ pub fn value(
             bytes(code, encoding.media_type(), object::encode(&value, encoding, ty))
         }
         (Encoding::Yaml, _) => bytes(code, encoding.media_type(), api::codec::yaml::encode(&value)),
-        _ => bytes(code, Encoding::Json.media_type(), value.to_string()),
+        _ => {
+            let text = serde_json::to_vec(&value).unwrap_or_default();
+            bytes(code, Encoding::Json.media_type(), text)
+        }
     }
 }
 
 /// An object as it is stored: sent as it is, where the client wants just that.
 pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answer, Status> {
-    let plain = view.encoding == Encoding::Json && view.target.is_none() && !view.pretty;
-    if plain && resource.stored_as.is_none() {
-        let mut out = Vec::with_capacity(found.value.len() + 40);
-        stored::write_json(found, &mut out);
-        return Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), out));
+    if view.is_of_stored(resource) {
+        return Ok(as_stored(StatusCode::OK, found));
     }
     Ok(object(StatusCode::OK, stored::decode(found, resource)?, resource, view))
+}
+
+/// An object that was written, as the store has it now if it does.
+pub fn written(code: StatusCode, written: Written, resource: &Resource, view: &View) -> Answer {
+    match &written.stored {
+        Some(stored) if view.is_of_stored(resource) => as_stored(code, stored),
+        _ => object(code, written.object, resource, view),
+    }
+}
+
+fn as_stored(code: StatusCode, stored: &KeyValue) -> Answer {
+    let mut out = Vec::with_capacity(stored.value.len() + 40);
+    stored::write_json(stored, &mut out);
+    bytes(code, Encoding::Json.media_type(), out)
 }
 
 /// An object that was just written or read.
@@ -187,7 +213,7 @@ pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) ->
 }
 
 /// A list, spliced together from the stored bytes where that can be.
-pub fn list(page: &Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
+pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
     if !page.next.is_empty() {
         metadata["continue"] = page.next.clone().into();
@@ -213,36 +239,24 @@ pub fn list(page: &Page, resource: &Resource, view: &View) -> Result<Answer, Sta
             });
             Ok(view.value(StatusCode::OK, list, meta_type("PartialObjectMetadataList")))
         }
-        _ if view.encoding == Encoding::Json && resource.stored_as.is_none() && !view.pretty => {
-            let body = spliced(page, resource, &metadata);
-            Ok(bytes(StatusCode::OK, Encoding::Json.media_type(), body))
+        _ if view.is_of_stored(resource) => {
+            let body = Spliced::new(page.objects, resource, &metadata);
+            let body = body.map_err(|never| match never {}).boxed();
+            Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }
         _ => {
-            let items: Result<Vec<Value>, Status> = trees().collect();
-            let list = json!({
+            let mut list = json!({
                 "kind": resource.list_kind, "apiVersion": resource.api_version(),
-                "metadata": metadata, "items": items?,
+                "metadata": metadata,
             });
+            if let (Encoding::Protobuf, Some(ty)) = (view.encoding, resource.list_ty()) {
+                let body = protobuf::encode_list(&list, trees().rev(), ty)?;
+                return Ok(bytes(StatusCode::OK, view.encoding.media_type(), body));
+            }
+            list["items"] = trees().collect::<Result<Vec<Value>, Status>>()?.into();
             Ok(view.value(StatusCode::OK, list, resource.list_ty()))
         }
     }
-}
-
-fn spliced(page: &Page, resource: &Resource, metadata: &Value) -> Vec<u8> {
-    let size: usize = page.objects.iter().map(|stored| stored.value.len() + 40).sum();
-    let mut out = Vec::with_capacity(size + 200);
-    let head = json!({ "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata });
-    out.extend_from_slice(head.to_string().as_bytes());
-    out.pop();
-    out.extend_from_slice(b",\"items\":[");
-    for (i, stored) in page.objects.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        stored::write_json(stored, &mut out);
-    }
-    out.extend_from_slice(b"]}");
-    out
 }
 
 pub fn partial(metadata: Value) -> Value {

@@ -39,6 +39,7 @@ mod resources;
 mod selection;
 mod serve;
 pub mod service_account;
+mod spliced;
 mod stored;
 pub mod tls;
 mod verbs;

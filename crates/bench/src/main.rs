@@ -3,7 +3,9 @@
 //! A benchmark is a row of [`BENCHES`]; it measures and fills a [`Report`], which is printed as a
 //! table for people or as JSON for machines. Shipped code never depends on this crate.
 mod allocations;
+mod api;
 mod codec;
+mod measured;
 mod report;
 mod store;
 
@@ -17,6 +19,11 @@ struct Bench {
 }
 
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "api",
+        about: "create, get, list, watch and mixed load on any API server, or on two side by side",
+        run: api::run,
+    },
     Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
     Bench {
         name: "store",

@@ -18,6 +18,7 @@ use ::store::face::{Face, Listen};
 use ::store::*;
 use tokio::runtime::Runtime;
 
+use crate::measured::{Measured, resident};
 use crate::report::Report;
 
 const VALUE: usize = 1536;
@@ -49,28 +50,6 @@ struct Bench {
     time: Duration,
     place: PathBuf,
     runtime: Runtime,
-}
-
-/// Latencies in microseconds.
-struct Measured {
-    took: Duration,
-    latencies: Vec<u32>,
-}
-
-impl Measured {
-    fn rate(&self) -> f64 {
-        self.latencies.len() as f64 / self.took.as_secs_f64()
-    }
-
-    fn figures(mut self) -> [(&'static str, f64); 4] {
-        self.latencies.sort_unstable();
-        let at = |share: f64| {
-            let last = self.latencies.len().saturating_sub(1);
-            let index = (last as f64 * share) as usize;
-            self.latencies.get(index).map_or(0.0, |us| f64::from(*us) / 1000.0)
-        };
-        [("ops/s", self.rate()), ("p50 ms", at(0.5)), ("p99 ms", at(0.99)), ("p99.9 ms", at(0.999))]
-    }
 }
 
 impl Bench {
@@ -279,12 +258,12 @@ impl Bench {
         self.fill(&engine.clone().into(), "/registry/range/", keys);
         self.runtime.block_on(engine.close());
         drop(engine);
-        let before = resident();
+        let before = resident("self");
         let begun = Instant::now();
         let engine = Embedded::open(&place, Options::default()).expect("the store opens");
         let took = begun.elapsed().as_secs_f64() * 1000.0;
         assert_eq!(engine.stats().keys, keys);
-        let after = resident();
+        let after = resident("self");
         let each = (after.saturating_sub(before)) as f64 / keys as f64;
         let figures = [("ms", took), ("B/key", each), ("of it value", 1000.0)];
         report.row(format!("open with {keys} keys of 1000 B"), &figures);
@@ -294,20 +273,14 @@ impl Bench {
             while engine.stats().history_events > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            let before = resident();
+            let before = resident("self");
             let options = CacheOptions::new("/registry/range/");
             let cache = WatchCache::start(engine.clone().into(), options).await.expect("starts");
             assert_eq!(cache.len(), keys);
-            let each = resident().saturating_sub(before) as f64 / keys as f64;
+            let each = resident("self").saturating_sub(before) as f64 / keys as f64;
             report.row("watch cache, per object beyond the engine's", &[("B/object", each)]);
         });
     }
-}
-
-/// Bytes of memory this process holds.
-fn resident() -> u64 {
-    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    pages.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
 struct EtcdServer {

@@ -168,9 +168,6 @@ impl Disk for Faulty {
     fn truncate(&self, name: &str, size: u64) -> io::Result<()> {
         self.disk.truncate(name, size)
     }
-    fn sync(&self, name: &str) -> io::Result<()> {
-        self.disk.sync(name)
-    }
     fn boot_id(&self) -> u128 {
         self.disk.boot_id()
     }

@@ -28,7 +28,7 @@ pub async fn create(context: Context<'_>) -> Outgoing {
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
     let made_up = text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
     let mut left = if made_up { NAME_TRIES } else { 1 };
-    let written = loop {
+    let mut written = loop {
         left -= 1;
         match write::create(context, object.clone(), Owner::Client).await {
             Err(status) if status.is_already_exists() && left > 0 => {}
@@ -43,8 +43,8 @@ pub async fn create(context: Context<'_>) -> Outgoing {
             outcome => break outcome?,
         }
     };
-    warnings.extend(written.warnings);
-    let answer = answer::object(StatusCode::CREATED, written.object, call.resource, &view);
+    warnings.append(&mut written.warnings);
+    let answer = answer::written(StatusCode::CREATED, written, call.resource, &view);
     Ok((answer, warnings))
 }
 

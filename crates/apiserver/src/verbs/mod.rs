@@ -22,6 +22,7 @@ mod write;
 pub use create::first;
 pub use object::{begin, uuid};
 pub use read::current;
+pub use write::Written;
 
 use crate::answer::Answer;
 use crate::request::Call;

@@ -24,7 +24,7 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
             .map_err(|error| object::unfit(resource, &error))?;
         object::settle(decoded, resource, call.query.field_validation()?)
     };
-    let written = match current(context.api, resource, &call.namespace, &call.name).await {
+    let mut written = match current(context.api, resource, &call.namespace, &call.name).await {
         Err(status) if status.is_not_found() && is_apply && context.part() == Part::Main => {
             // Applying to an object that does not exist creates it.
             let new = managed::applied(context, &managed::empty(resource), &patch.document)?;
@@ -60,7 +60,8 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
         }
     };
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((answer::object(code, written.object, resource, &view), written.warnings))
+    let warnings = std::mem::take(&mut written.warnings);
+    Ok((answer::written(code, written, resource, &view), warnings))
 }
 
 /// A patch may not rename its object.

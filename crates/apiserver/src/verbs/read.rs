@@ -33,7 +33,7 @@ pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let view = View::of(context)?;
     let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
     let page = page(api, call, &selection).await?;
-    answer::list(&page, call.resource, &view)
+    answer::list(page, call.resource, &view)
 }
 
 /// The page that the query asks for.

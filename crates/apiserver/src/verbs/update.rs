@@ -19,7 +19,7 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     check_name(&mut new, &call.name)?;
     let may_create =
         call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;
-    let written = match current(context.api, call.resource, &call.namespace, &call.name).await {
+    let mut written = match current(context.api, call.resource, &call.namespace, &call.name).await {
         Err(status) if status.is_not_found() && may_create => {
             let mut written = write::create(context, new, Owner::Client).await?;
             written.warnings.splice(..0, warnings);
@@ -32,7 +32,8 @@ pub async fn update(context: Context<'_>) -> Outgoing {
         }
     };
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((answer::object(code, written.object, call.resource, &view), written.warnings))
+    let warnings = std::mem::take(&mut written.warnings);
+    Ok((answer::written(code, written, call.resource, &view), warnings))
 }
 
 /// The object's name is the path's.

@@ -21,6 +21,8 @@ use store::{Key, KeyValue};
 /// What a write left behind.
 pub struct Written {
     pub object: Value,
+    /// The object as the store has it, if it was stored.
+    pub stored: Option<Arc<KeyValue>>,
     pub created: bool,
     pub warnings: Vec<String>,
 }
@@ -77,7 +79,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     admission::validate(Attributes { context, operation, object: Some(&mut object), old: None })
         .await?;
     if call.query.dry_run()? {
-        return Ok(Some(Written { object, created: true, warnings }));
+        return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
     let name = text(&object, "name").to_owned();
     let key = Key::from(resource.key(&call.namespace, &name));
@@ -86,7 +88,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     match allocation::commit(context.api, resource, (key, 0), Some(bytes), claims, options).await? {
         Committed::Applied(event) => {
             stored::put_resource_version(&mut object, event.revision());
-            Ok(Some(Written { object, created: true, warnings }))
+            Ok(Some(Written { object, stored: Some(event.kv), created: true, warnings }))
         }
         Committed::Conflict(_) => Err(Status::already_exists(resource.group_resource(), &name)),
         Committed::Taken => Ok(None),
@@ -113,7 +115,7 @@ pub async fn update(
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
         if object == before || call.query.dry_run()? {
-            return Ok(Written { object, created: false, warnings });
+            return Ok(Written { object, stored: None, created: false, warnings });
         }
         let options = keeping::options(context.api, resource, Some(&before), &new).await?;
         let value = match object::is_gone(&new, resource) {
@@ -127,7 +129,8 @@ pub async fn update(
         match allocation::commit(context.api, resource, place, value, claims, options).await? {
             Committed::Applied(event) => {
                 stored::put_resource_version(&mut object, event.revision());
-                return Ok(Written { object, created: false, warnings });
+                let stored = (!event.is_delete()).then_some(event.kv);
+                return Ok(Written { object, stored, created: false, warnings });
             }
             Committed::Conflict(Some(newer)) => old = newer,
             Committed::Taken => {}

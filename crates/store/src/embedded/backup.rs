@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Directory, Disk, private};
+use super::disk::{Directory, Disk, private, sync_name};
 use super::log::{Claim, Facts, Log, Spares};
 use super::record::{self, Checkpoint, FRAME_HEADER, Record};
 use super::{Embedded, Options, Pin, replay};
@@ -92,6 +92,7 @@ fn whole_file(
         let info = write(&mut out)?;
         out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
         fs::rename(&partial, path)?;
+        sync_name(path)?;
         Ok(info)
     };
     written().map_err(|e| {
@@ -166,7 +167,8 @@ pub fn restore(backup: &Path, directory: &Path, bump: Revision) -> Result<Backup
     let written = write_log(&partial, &head, &payloads);
     let placed = written.and_then(|()| {
         let _ = fs::remove_dir(directory);
-        fs::rename(&partial, directory)
+        fs::rename(&partial, directory)?;
+        sync_name(directory)
     });
     placed.map_err(failed("restore into", directory))?;
     let keys = payloads.iter().filter_map(|p| record::decode(p)).map(|r| r.len() as u64).sum();
@@ -177,7 +179,7 @@ fn write_log(directory: &Path, head: &Checkpoint, payloads: &[&[u8]]) -> io::Res
     let disk: Arc<dyn Disk> = Arc::new(Directory::open(directory)?);
     let boot_id = disk.boot_id();
     let spares = Arc::new(Spares::new(disk, Options::default().segment_size, 1));
-    let mut log = Log::new(spares, (0, 0), Vec::new(), boot_id);
+    let mut log = Log::new(spares, (0, 0), Vec::new(), Vec::new(), boot_id);
     let facts =
         || Facts { revision: head.revision, compacted: head.revision, leases: head.leases.clone() };
     let mut closed = Vec::new();

@@ -15,8 +15,6 @@ pub trait Disk: Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Cuts a file that is no longer written to the bytes that matter.
     fn truncate(&self, name: &str, size: u64) -> io::Result<()>;
-    /// Returns when everything written to a file, by whichever process, is durable.
-    fn sync(&self, name: &str) -> io::Result<()>;
     /// Changes whenever what was not synced may have been lost.
     fn boot_id(&self) -> u128;
 }
@@ -39,7 +37,7 @@ const LOCK: &str = "LOCK";
 
 impl Directory {
     pub fn open(path: &Path) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        make_directory(path)?;
         let lock = private().truncate(false).open(path.join(LOCK))?;
         lock.try_lock().map_err(|e| {
             let e: io::Error = e.into();
@@ -49,10 +47,6 @@ impl Directory {
             )
         })?;
         Ok(Directory { path: path.to_owned(), _lock: lock })
-    }
-
-    fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
     }
 }
 
@@ -73,7 +67,7 @@ impl Disk for Directory {
         let path = self.path.join(name);
         let file = private().truncate(true).open(&path)?;
         let allocated = allocate(&file, size).and_then(|()| file.sync_all());
-        if let Err(e) = allocated.and_then(|()| self.sync_names()) {
+        if let Err(e) = allocated.and_then(|()| sync_name(&path)) {
             // A half allocated file would only hold the space that is missing.
             let _ = fs::remove_file(&path);
             return Err(e);
@@ -94,10 +88,6 @@ impl Disk for Directory {
         OpenOptions::new().write(true).open(self.path.join(name))?.set_len(size)
     }
 
-    fn sync(&self, name: &str) -> io::Result<()> {
-        OpenOptions::new().write(true).open(self.path.join(name))?.sync_data()
-    }
-
     fn boot_id(&self) -> u128 {
         // Zero is never taken for the same boot: every start after a crash then counts as one
         // after a power cut, the safe answer.
@@ -105,6 +95,33 @@ impl Disk for Directory {
             .ok()
             .and_then(|id| u128::from_str_radix(&id.trim().replace('-', ""), 16).ok())
             .unwrap_or(0)
+    }
+}
+
+/// Makes a directory and those above it, so that a power cut leaves them.
+fn make_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    make_directory(parent(path))?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        // Another process was faster.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    sync_name(path)
+}
+
+/// Returns when the name of a file or directory is durable: what it was made or renamed to.
+pub(super) fn sync_name(path: &Path) -> io::Result<()> {
+    File::open(parent(path))?.sync_all()
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => path,
     }
 }
 

@@ -27,6 +27,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Desk {
     inner: Mutex<DeskInner>,
     called: Condvar,
+    settled: Condvar,
 }
 
 #[derive(Default)]
@@ -35,6 +36,8 @@ struct DeskInner {
     told: bool,
     full: bool,
     cleaning: bool,
+    /// The janitor waits for news.
+    idle: bool,
     closing: bool,
 }
 
@@ -59,19 +62,28 @@ impl Desk {
     pub fn close(&self) {
         self.inner.lock().closing = true;
         self.called.notify_one();
+        self.settled.notify_all();
     }
 
     /// Waits for news; nothing means that the store closes.
     fn wait(&self) -> Option<Vec<Closed>> {
         let mut inner = self.inner.lock();
         let idle = |i: &DeskInner| !i.told && !i.closing;
+        inner.idle = true;
+        self.settled.notify_all();
         if inner.full {
             self.called.wait_while_for(&mut inner, |i| idle(i), RETRY);
         } else {
             self.called.wait_while(&mut inner, |i| idle(i));
         }
-        inner.told = false;
+        (inner.told, inner.idle) = (false, false);
         (!inner.closing).then(|| inner.segments.clone())
+    }
+
+    /// Returns when all that was told has been dealt with.
+    pub fn settle(&self) {
+        let busy = |i: &mut DeskInner| (i.told || !i.idle) && !i.closing;
+        self.settled.wait_while(&mut self.inner.lock(), busy);
     }
 
     fn segments(&self) -> Vec<Closed> {

@@ -177,22 +177,20 @@ impl Log {
         spares: Arc<Spares>,
         previous: (u64, u64),
         closed: Vec<Closed>,
+        unsynced: Vec<u8>,
         boot_id: u128,
     ) -> Self {
-        Log {
-            spares,
-            current: None,
-            previous,
-            closed,
-            boot_id,
-            unsynced: Vec::new(),
-            frame: Vec::new(),
-        }
+        Log { spares, current: None, previous, closed, boot_id, unsynced, frame: Vec::new() }
     }
 
-    /// Segments no longer written, oldest first.
+    /// Segments that nothing but the janitor touches any more, oldest first. The one given up last
+    /// is not among them until its successor is durable: its tail, though disowned, may hold the
+    /// only copy on disk of what was acknowledged without a sync.
     pub fn closed(&self) -> &[Closed] {
-        &self.closed
+        match (&self.current, self.closed.split_last()) {
+            (None, Some((_, settled))) => settled,
+            _ => &self.closed,
+        }
     }
 
     pub fn has_unsynced(&self) -> bool {
@@ -294,9 +292,7 @@ impl Log {
     fn abandon_current(&mut self, revision: Revision) {
         if let Some(Current { id, durable, .. }) = self.current.take() {
             self.previous = (id, durable);
-            if durable > 0 {
-                self.closed.push(Closed { id, end: durable, last_revision: revision });
-            }
+            self.closed.push(Closed { id, end: durable, last_revision: revision });
         }
     }
 

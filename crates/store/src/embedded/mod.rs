@@ -166,7 +166,7 @@ impl Embedded {
         let opened = replay::replay(&*disk, (options.clock.0)())?;
         let spares = Arc::new(Spares::new(disk.clone(), options.segment_size, opened.next_id));
         let last = opened.chain.last().map_or((0, 0), |last| (last.id, last.end));
-        let log = Log::new(spares.clone(), last, opened.chain, disk.boot_id());
+        let log = Log::new(spares.clone(), last, opened.chain, opened.carried, disk.boot_id());
         let next_lease = opened.state.leases().keys().copied().max().unwrap_or(0).max(0) + 1;
         let shared = Arc::new(Shared {
             state: RwLock::new(opened.state),
@@ -182,6 +182,7 @@ impl Embedded {
             |source| OpenError::Io { action: "begin", name: "a log segment".into(), source };
         let mut committer = Committer::new(shared.clone(), log);
         committer.begin().map_err(failed)?;
+        replay::remove(&*shared.disk, &opened.stale)?;
         let janitor = Janitor::new(shared.clone());
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)
@@ -350,6 +351,18 @@ impl Embedded {
     #[doc(hidden)]
     pub fn tick(&self) {
         self.shared.queue.wake();
+    }
+
+    /// Returns when the engine's threads have nothing left to do until time passes or a request
+    /// comes: for tests that must know the order of what happens on the disk.
+    #[doc(hidden)]
+    pub async fn settle(&self) {
+        for _ in 0..2 {
+            // The committer answers a question when all before it is done, and the second one
+            // when it has also kept house.
+            let _ = self.txn(Txn::default()).await;
+            self.shared.janitor.settle();
+        }
     }
 
     async fn ask<T>(

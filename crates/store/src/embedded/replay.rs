@@ -4,6 +4,11 @@
 //! to the oldest needed one gives the log. A damaged frame is a **torn tail** if no later frame
 //! vouches that it had been synced: it was never acknowledged and is dropped. Otherwise it is
 //! **damage** to acknowledged data, and the engine refuses to start rather than serve a hole.
+//!
+//! What can be read need not be on the disk: after a failed sync the kernel keeps the pages but
+//! never writes them, and tells no later process. So the whole frames that no frame vouches for are
+//! **carried** into the next segment, and what the log seems no longer to need is removed only when
+//! that one is durable.
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -41,8 +46,13 @@ pub enum OpenError {
 
 pub struct Opened {
     pub state: State,
-    /// The chain so far, oldest first; the next segment follows the last of them.
+    /// The chain as far as it is surely durable, oldest first; the next segment follows the last
+    /// of them.
     pub chain: Vec<Closed>,
+    /// Records that the next segment must begin with.
+    pub carried: Vec<u8>,
+    /// Segments to remove once it has.
+    pub stale: Vec<u64>,
     pub next_id: u64,
 }
 
@@ -52,6 +62,8 @@ struct Segment {
     checkpoint: Option<Checkpoint>,
     /// Where each whole frame ends, up to the first flaw.
     ends: Vec<u64>,
+    /// How much of it had been synced when the last whole frame was written.
+    durable: u64,
     /// What the frames say, each with the end of its frame.
     facts: Vec<(u64, Fact)>,
     /// A frame after the first flaw says that the flaw's place had been synced.
@@ -79,18 +91,20 @@ pub fn replay(disk: &dyn Disk, now: Duration) -> Result<Opened, OpenError> {
         .map(|segment| (segment.id, segment))
         .collect();
     let next_id = ids.last().map_or(1, |id| id + 1);
+    let empty: Vec<u64> =
+        segments.values().filter(|s| s.checkpoint.is_none()).map(|s| s.id).collect();
     let chain = chain(segments)?;
-    let Some((last, _)) = chain.last() else {
-        remove(disk, ids.iter().copied())?;
-        return Ok(Opened { state: State::empty(), chain: Vec::new(), next_id });
-    };
-    // What is read below must not be lost to a power cut after it has been served.
-    let last = segment_name(last.id);
-    disk.sync(&last).map_err(io_error("sync", &last))?;
-    let (state, closed) = rebuild(chain, disk.boot_id(), now);
-    let kept: Vec<u64> = closed.iter().map(|segment| segment.id).collect();
-    remove(disk, ids.iter().copied().filter(|id| !kept.contains(id)))?;
-    Ok(Opened { state, chain: closed, next_id })
+    // These may hold the space that the next segment needs.
+    remove(disk, &empty)?;
+    if chain.is_empty() {
+        let (carried, stale) = (Vec::new(), Vec::new());
+        return Ok(Opened { state: State::empty(), chain: Vec::new(), carried, stale, next_id });
+    }
+    let mut opened = rebuild(chain, disk.boot_id(), now);
+    let mut stale = ids;
+    stale.retain(|id| !empty.contains(id) && opened.chain.iter().all(|kept| kept.id != *id));
+    (opened.stale, opened.next_id) = (stale, next_id);
+    Ok(opened)
 }
 
 fn segment_ids(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
@@ -106,8 +120,8 @@ fn io_error(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> OpenE
 }
 
 /// Spare segments, failed ones and those whose removal a crash prevented.
-fn remove(disk: &dyn Disk, ids: impl Iterator<Item = u64>) -> Result<(), OpenError> {
-    for name in ids.map(segment_name) {
+pub fn remove(disk: &dyn Disk, ids: &[u64]) -> Result<(), OpenError> {
+    for name in ids.iter().copied().map(segment_name) {
         disk.remove(&name).map_err(io_error("remove", &name))?;
     }
     Ok(())
@@ -146,11 +160,17 @@ fn on_all_processors<T: Sync, R: Send>(items: &[T], f: impl Fn(&[T]) -> R + Sync
 }
 
 fn scan(id: u64, bytes: &[u8]) -> Segment {
-    let mut segment =
-        Segment { id, checkpoint: None, ends: Vec::new(), facts: Vec::new(), vouched_for: false };
+    let mut segment = Segment {
+        id,
+        checkpoint: None,
+        ends: Vec::new(),
+        durable: 0,
+        facts: Vec::new(),
+        vouched_for: false,
+    };
     let mut offset = 0;
     while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
-        let Ok((payload, _)) = record::read_frame(rest, id) else { break };
+        let Ok((payload, durable)) = record::read_frame(rest, id) else { break };
         let Some(records) = record::decode(payload) else { break };
         if offset == 0 {
             match records.first() {
@@ -162,6 +182,7 @@ fn scan(id: u64, bytes: &[u8]) -> Segment {
         }
         offset += FRAME_HEADER + payload.len();
         segment.ends.push(offset as u64);
+        segment.durable = durable;
         segment.facts.extend(records.into_iter().filter_map(fact).map(|f| (offset as u64, f)));
     }
     segment.vouched_for = is_vouched_for(id, &bytes[offset..], offset as u64);
@@ -248,17 +269,24 @@ fn chain(mut segments: BTreeMap<u64, Segment>) -> Result<Vec<(Segment, u64)>, Op
 /// A version and its place in the log, which orders the changes of one transaction.
 type Found = (Arc<KeyValue>, usize);
 
-fn rebuild(chain: Vec<(Segment, u64)>, boot_id: u128, now: Duration) -> (State, Vec<Closed>) {
+fn rebuild(chain: Vec<(Segment, u64)>, boot_id: u128, now: Duration) -> Opened {
     let mut found: Vec<Found> = Vec::new();
     let mut leases: BTreeMap<LeaseId, u64> = BTreeMap::new();
     let (mut revision, mut compacted, mut last_boot, mut closed_well) = (1, 0, 0, false);
-    let mut closed = Vec::new();
+    let (mut closed, mut carried) = (Vec::new(), Vec::new());
+    let newest = chain.last().map_or(0, |(segment, _)| segment.id);
     for (segment, end) in chain {
-        for (_, fact) in segment.facts.into_iter().take_while(|(at, _)| *at <= end) {
+        // A segment's successor vouches for it; the newest has only its own word.
+        let durable = if segment.id == newest { segment.durable } else { end };
+        for (at, fact) in segment.facts.into_iter().take_while(|(at, _)| *at <= end) {
             closed_well = matches!(fact, Fact::Closed);
             match fact {
                 Fact::Version(kv) => {
                     revision = revision.max(kv.mod_revision);
+                    // All else that may be there is in the next segment's checkpoint.
+                    if at > durable {
+                        record::encode_version(&kv, &mut carried);
+                    }
                     let place = found.len();
                     found.push((kv, place));
                 }
@@ -274,7 +302,9 @@ fn rebuild(chain: Vec<(Segment, u64)>, boot_id: u128, now: Duration) -> (State, 
                 Fact::Dropped(_) | Fact::Closed => {}
             }
         }
-        closed.push(Closed { id: segment.id, end, last_revision: revision });
+        if durable > 0 {
+            closed.push(Closed { id: segment.id, end: durable, last_revision: revision });
+        }
     }
     if !closed_well && (last_boot != boot_id || boot_id == 0) {
         // Power was cut: coalescible writes may be gone that a client has seen. Their revisions
@@ -289,7 +319,8 @@ fn rebuild(chain: Vec<(Segment, u64)>, boot_id: u128, now: Duration) -> (State, 
         (id, Lease { ttl, deadline, keys: Default::default() })
     };
     let leases: HashMap<LeaseId, Lease> = leases.into_iter().map(lease).collect();
-    (State::restore(keys, history, revision, compacted, leases), closed)
+    let state = State::restore(keys, history, revision, compacted, leases);
+    Opened { state, chain: closed, carried, stale: Vec::new(), next_id: 0 }
 }
 
 /// The newest readable version of every key.

@@ -19,20 +19,20 @@ const ROUNDS: u64 = 2000;
 const TASKS: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Told {
+pub enum Told {
     Durable,
     Coalesced,
     Nothing,
 }
 
 /// What a task wrote in order, beginning with what it found.
-type Written = Vec<(Option<u64>, Told)>;
+pub type Written = Vec<(Option<u64>, Told)>;
 
-fn options() -> Options {
+fn options(random: &mut fastrand::Rng) -> Options {
     Options {
         segment_size: 4 << 10,
-        // So short that the janitor is always at work.
-        history: Duration::from_millis(2),
+        // So short that the janitor is always at work, or so long that it never is.
+        history: Duration::from_millis(if random.bool() { 2 } else { 60_000 }),
         flush_interval: Duration::from_millis(5),
         ..Options::default()
     }
@@ -86,14 +86,14 @@ async fn write(engine: Embedded, task: u64, mut random: fastrand::Rng) -> (Writt
 }
 
 /// What may be found: the last write that had to survive, or any later one.
-fn possible(written: &Written, power_cut: bool) -> Vec<Option<u64>> {
+pub fn possible(written: &Written, power_cut: bool) -> Vec<Option<u64>> {
     let must = |told: Told| told == Told::Durable || told == Told::Coalesced && !power_cut;
     let last = written.iter().rposition(|(_, told)| must(*told)).unwrap();
     written[last..].iter().map(|(value, _)| *value).collect()
 }
 
 /// The history since the compaction, applied to the state then, is the state now.
-async fn check_history(engine: &Embedded) {
+pub async fn check_history(engine: &Embedded) {
     let stats = engine.stats();
     let all = RangeRequest::new(KeyRange::prefix(""));
     let now = engine.range(&all).unwrap();
@@ -126,7 +126,8 @@ async fn check_history(engine: &Embedded) {
 
 async fn round(disk: &SimDisk, seed: u64, highest: &mut Revision) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let open = || Embedded::open_disk(Arc::new(disk.clone()), options());
+    let options = options(&mut random);
+    let open = || Embedded::open_disk(Arc::new(disk.clone()), options.clone());
     let engine = open().unwrap();
     assert!(engine.revision() >= *highest, "the revision went back");
     let sometimes = |random: &mut fastrand::Rng, rate| if random.bool() { rate } else { 0 };
@@ -136,7 +137,7 @@ async fn round(disk: &SimDisk, seed: u64, highest: &mut Revision) {
         failed_sync: sometimes(&mut random, 30),
         dies_after: Some(random.u32(0..150)),
         random: Some(random.fork()),
-        capacity: None,
+        ..Faults::default()
     });
     let tasks: Vec<_> =
         (0..TASKS).map(|task| tokio::spawn(write(engine.clone(), task, random.fork()))).collect();
@@ -151,7 +152,7 @@ async fn round(disk: &SimDisk, seed: u64, highest: &mut Revision) {
     drop(engine);
     let power_cut = random.bool();
     if power_cut {
-        disk.cut_power(&mut random);
+        disk.cut_power(|| random.bool());
     }
     disk.set_faults(Faults::default());
     let engine = open().unwrap_or_else(|error| panic!("{error}"));
@@ -164,8 +165,11 @@ async fn round(disk: &SimDisk, seed: u64, highest: &mut Revision) {
     check_history(&engine).await;
     // Sometimes it ends well, and the next round finds a closed log.
     if random.bool() {
-        engine.close().await;
+        return engine.close().await;
     }
+    disk.set_faults(Faults { dies_after: Some(0), ..Faults::default() });
+    drop(engine);
+    disk.set_faults(Faults::default());
 }
 
 #[test]

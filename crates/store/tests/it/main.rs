@@ -6,6 +6,7 @@ mod crash;
 mod embedded;
 mod etcd;
 mod etcd_server;
+mod every_crash;
 mod face;
 mod linearizability;
 mod sim_disk;

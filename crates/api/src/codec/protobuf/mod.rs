@@ -10,4 +10,6 @@ pub(crate) mod wire;
 
 pub use decode::decode_message;
 pub use encode::encode_message;
-pub use envelope::{MAGIC, decode, encode, encode_watch_event, is_protobuf, type_meta};
+pub use envelope::{
+    MAGIC, decode, encode, encode_list, encode_watch_event, is_protobuf, type_meta,
+};

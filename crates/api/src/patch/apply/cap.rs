@@ -6,14 +6,14 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 const OLD_UPDATES: &str = "ancient-changes";
 
 pub(super) fn cap_update_managers(managed: &mut ManagedFields<'_>) {
-    let updaters = managed.entries.iter().filter(|entry| !entry.is_applier());
-    let mut updaters: Vec<(i64, String, Manager)> = updaters
-        .map(|entry| (entry.seconds(), entry.manager.identifier(), entry.manager.clone()))
-        .collect();
-    let mut count = updaters.len();
+    let updaters = || managed.entries.iter().filter(|entry| !entry.is_applier());
+    let mut count = updaters().count();
     if count <= MAX_UPDATE_MANAGERS {
         return;
     }
+    let mut updaters: Vec<(i64, String, Manager)> = updaters()
+        .map(|entry| (entry.seconds(), entry.manager.identifier(), entry.manager.clone()))
+        .collect();
     updaters.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let mut first_of_version: BTreeMap<String, Manager> = BTreeMap::new();
     for (_, _, manager) in updaters {

@@ -101,26 +101,35 @@ impl<'a, 's> FieldManager<'a, 's> {
         manager: &str,
         now: Timestamp,
     ) -> Result<Value, Error> {
-        self.check_depth(&[live, &new])?;
-        let given = managed_fields::take(&mut new);
+        let managers = self.managers_after(live, &mut new, manager, now)?;
+        managed_fields::put(&mut new, managers);
+        Ok(new)
+    }
+
+    /// The managed fields of an object that replaces `live`; those it came with are taken away.
+    fn managers_after(
+        &self,
+        live: &Value,
+        new: &mut Value,
+        manager: &str,
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        self.check_depth(&[live, new])?;
+        let given = managed_fields::take(new);
         let stored = managed_fields::of(live);
-        let change = self.change(live, &new)?;
+        let change = self.change(live, new)?;
         let edited = self.subresource.is_empty() && given.is_some() && given.as_ref() != stored;
         if change.is_same() && !edited {
-            let kept = given.filter(|given| Some(given) == stored).or_else(|| stored.cloned());
-            managed_fields::put(&mut new, kept);
-            return Ok(new);
+            return Ok(given.filter(|given| Some(given) == stored).or_else(|| stored.cloned()));
         }
         let mut managed = self.current(stored, given.as_ref().filter(|_| edited));
         let creating =
             live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default() == "";
         // An object whose managers were dropped on purpose stays untracked until it is applied to.
         if !managed.is_empty() || creating {
-            self.track_update(live, &new, change, &mut managed, manager, now)?;
+            self.track_update(live, new, change, &mut managed, manager, now)?;
         }
-        let encoded = managed.encode();
-        managed_fields::put(&mut new, encoded);
-        Ok(new)
+        Ok(managed.encode())
     }
 
     /// What an update changes that may have an owner.
@@ -130,12 +139,18 @@ impl<'a, 's> FieldManager<'a, 's> {
     }
 
     /// As [`update`](FieldManager::update), but never fails: then `live`'s managers are kept.
-    pub fn update_or_keep(&self, live: &Value, new: Value, manager: &str, now: Timestamp) -> Value {
-        let mut kept = new.clone();
-        self.update(live, new, manager, now).unwrap_or_else(|_| {
-            managed_fields::put(&mut kept, managed_fields::of(live).cloned());
-            kept
-        })
+    pub fn update_or_keep(
+        &self,
+        live: &Value,
+        mut new: Value,
+        manager: &str,
+        now: Timestamp,
+    ) -> Value {
+        let managers = self
+            .managers_after(live, &mut new, manager, now)
+            .unwrap_or_else(|_| managed_fields::of(live).cloned());
+        managed_fields::put(&mut new, managers);
+        new
     }
 
     /// `config` applied to `live` by `manager`. The outcome still wants defaulting and validation;

@@ -1,0 +1,185 @@
+//! `bench -- api`: load on an API server, or on two to compare them.
+//!
+//! ```text
+//! bench api --kubeconfig A [--against B] [--pid P] [--against-pid P,P] [--http1]
+//!           [--objects 10000] [--connections 32] [--watchers 100] [--seconds 5]
+//! ```
+//! Any server will do: it is spoken to over TLS as a user of a kubeconfig. What is compared is
+//! measured one after the other, because a shared machine is never the same for long. Memory is
+//! read from `/proc` for the given processes together (upstream's is its API server and etcd).
+mod connection;
+mod fan_out;
+mod kubeconfig;
+mod load;
+mod place;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::HeaderValue;
+
+use self::connection::{JSON, PROTOBUF};
+use self::kubeconfig::Endpoint;
+use self::load::Until;
+use self::place::Place;
+use crate::measured::{Measured, resident};
+use crate::report::Report;
+
+/// Workers that list at once: an answer is megabytes long.
+const LISTERS: usize = 4;
+
+pub fn run(arguments: &[String], report: &mut Report) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be started");
+    if let Err(error) = runtime.block_on(compare(&Options(arguments), report)) {
+        eprintln!("bench api: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+struct Options<'a>(&'a [String]);
+
+impl Options<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        let at = self.0.iter().position(|a| a == name)?;
+        self.0.get(at + 1).map(String::as_str)
+    }
+
+    fn number(&self, name: &str, default: usize) -> usize {
+        self.text(name).and_then(|n| n.parse().ok()).unwrap_or(default)
+    }
+}
+
+/// A server under test and what was made on it.
+struct Side {
+    name: String,
+    endpoint: Arc<Endpoint>,
+    place: Place,
+    processes: Vec<String>,
+}
+
+impl Side {
+    async fn open(options: &Options<'_>, file: &str, processes: &str) -> Result<Side> {
+        let http2 = !options.0.iter().any(|a| a == "--http1");
+        let endpoint = Arc::new(Endpoint::read(Path::new(file), http2)?);
+        let place = Place::make(&endpoint).await?;
+        let processes = options.text(processes).unwrap_or_default();
+        let processes = processes.split(',').filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        Ok(Side { name: endpoint.name.clone(), endpoint, place, processes })
+    }
+
+    fn resident_mb(&self) -> f64 {
+        self.processes.iter().map(|process| resident(process)).sum::<u64>() as f64 / 1e6
+    }
+}
+
+async fn compare(options: &Options<'_>, report: &mut Report) -> Result<()> {
+    let mut sides = Vec::new();
+    let measured = prepare(options, &mut sides).await;
+    let measured = match measured {
+        Ok(()) => workloads(options, &sides, report).await,
+        failed => failed,
+    };
+    // Whatever went wrong, nothing is left behind.
+    for side in &sides {
+        let removed = side.place.remove(&side.endpoint).await;
+        removed.with_context(|| format!("failed to remove namespace {}", side.place.namespace))?;
+    }
+    measured
+}
+
+async fn prepare(options: &Options<'_>, sides: &mut Vec<Side>) -> Result<()> {
+    let file = options.text("--kubeconfig").context("--kubeconfig FILE is needed")?;
+    sides.push(Side::open(options, file, "--pid").await?);
+    if let Some(file) = options.text("--against") {
+        sides.push(Side::open(options, file, "--against-pid").await?);
+    }
+    Ok(())
+}
+
+async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -> Result<()> {
+    let objects = options.number("--objects", 10_000);
+    let connections = options.number("--connections", 32);
+    let watchers = options.number("--watchers", 100);
+    let time = Duration::from_secs(options.number("--seconds", 5) as u64);
+    let during = Until::Time(time);
+
+    let mut rows = Rows { sides, report, measured: Vec::new() };
+    rows.memory("at the start");
+    for side in sides {
+        let create = load::create(&side.place);
+        rows.add(load::run(&side.endpoint, connections, Until::Calls(objects), create).await?);
+    }
+    rows.end(&format!("create, {connections} connections"));
+    rows.memory(&format!("with {objects} objects"));
+    for side in sides {
+        let get = load::get(&side.place, objects);
+        rows.add(load::run(&side.endpoint, connections, during, get).await?);
+    }
+    rows.end(&format!("get, {connections} connections"));
+    let lists: [(&str, &'static str, HeaderValue); 4] = [
+        ("list", "", JSON),
+        ("list, any version", "?resourceVersion=0", JSON),
+        ("list, protobuf", "", PROTOBUF),
+        ("list, protobuf, any version", "?resourceVersion=0", PROTOBUF),
+    ];
+    for (name, query, accept) in lists {
+        for side in sides {
+            let list = load::list(&side.place, query, accept.clone());
+            rows.add(load::run(&side.endpoint, LISTERS, during, list).await?);
+        }
+        rows.end(&format!("{name}, {LISTERS} connections"));
+    }
+    for side in sides {
+        let mixed = load::mixed(&side.place, objects);
+        rows.add(load::run(&side.endpoint, connections, during, mixed).await?);
+    }
+    rows.end(&format!("mixed, {connections} connections"));
+    for side in sides {
+        rows.add(fan_out::run(&side.endpoint, &side.place, watchers, time).await?);
+    }
+    rows.end(&format!("events to {watchers} watchers"));
+    rows.memory("at the end");
+    Ok(())
+}
+
+/// Rows of the report: one for each side, and one that compares them.
+struct Rows<'a> {
+    sides: &'a [Side],
+    report: &'a mut Report,
+    measured: Vec<Measured>,
+}
+
+impl Rows<'_> {
+    fn add(&mut self, measured: Measured) {
+        self.measured.push(measured);
+    }
+
+    /// Names what was added for each side.
+    fn end(&mut self, name: &str) {
+        let rates: Vec<f64> = self.measured.iter().map(Measured::rate).collect();
+        for (side, measured) in self.sides.iter().zip(self.measured.drain(..)) {
+            self.report.row(format!("{}: {name}", side.name), &measured.figures());
+        }
+        self.ratio(name, &rates);
+    }
+
+    fn memory(&mut self, when: &str) {
+        if self.sides.iter().any(|side| side.processes.is_empty()) {
+            return;
+        }
+        let sizes: Vec<f64> = self.sides.iter().map(Side::resident_mb).collect();
+        for (side, size) in self.sides.iter().zip(&sizes) {
+            self.report.row(format!("{}: memory {when}", side.name), &[("resident MB", *size)]);
+        }
+        self.ratio(&format!("memory {when}"), &sizes);
+    }
+
+    fn ratio(&mut self, name: &str, values: &[f64]) {
+        if let [this, against] = values {
+            let name = format!("{} / {}: {name}", self.sides[0].name, self.sides[1].name);
+            self.report.row(name, &[("times", this / against)]);
+        }
+    }
+}
