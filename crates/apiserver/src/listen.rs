@@ -3,7 +3,7 @@ use crate::authn;
 use crate::resources::ApiServer;
 use crate::serve::serve;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls::ServerConfig;
@@ -17,6 +17,30 @@ use tokio_rustls::TlsAcceptor;
 const DRAIN: Duration = Duration::from_secs(10);
 /// A client has so long for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// A client has so long to send the head of a request: one that trickles holds nothing up.
+const HEAD: Duration = Duration::from_secs(32);
+/// What the head of a request may weigh: upstream's limit.
+const MAX_HEAD: u32 = 1 << 20;
+/// What one connection may have under way; a client with more watches opens another.
+const MAX_STREAMS: u32 = 1000;
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(30))
+        .max_header_list_size(MAX_HEAD)
+        .max_concurrent_streams(MAX_STREAMS);
+    builder
+}
 
 /// Serves until [`ApiServer::stop`], then lets what is under way finish.
 pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig>) {
@@ -50,7 +74,7 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
                 let (api, user) = (api.clone(), user.clone());
                 async move { Ok::<_, Infallible>(serve(api, user, request).await) }
             });
-            let server = auto::Builder::new(TokioExecutor::new());
+            let server = builder();
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
             if let Err(error) = watcher.watch(connection.into_owned()).await {
                 tracing::debug!(%peer, %error, "connection ended");

@@ -105,13 +105,7 @@ fn logs_come_from_the_pods_kubelet() {
 fn a_stream_is_a_pipe_to_the_pods_kubelet() {
     let cluster = Cluster::start().with_default_account();
     pod_on_a_node(&cluster);
-    let config = std::fs::read_to_string(cluster.folder.path().join("kubeconfig")).expect("a file");
-    let port: u16 = config
-        .split("https://127.0.0.1:")
-        .nth(1)
-        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-        .expect("a port");
-    let mut stream = connect(&cluster, port);
+    let mut stream = connect(&cluster);
     let path = "/api/v1/namespaces/default/pods/p/exec?command=ls&command=-l&stdout=true";
     write!(stream, "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nContent-Length: 0\r\n\r\n")
         .expect("sent");
@@ -132,8 +126,46 @@ fn a_stream_is_a_pipe_to_the_pods_kubelet() {
     assert_eq!(line, "hello\n");
 }
 
+#[test]
+fn a_watch_can_be_a_websocket() {
+    let cluster = Cluster::start();
+    cluster.kubectl("create configmap one -n default");
+    let mut stream = connect(&cluster);
+    let path = "/api/v1/namespaces/default/configmaps?watch=true";
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    .expect("sent");
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        reader.read_line(&mut head).expect("a header");
+    }
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    // The answer to this key is the specification's own example.
+    assert!(head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
+    let mut start = [0; 4];
+    reader.read_exact(&mut start).expect("a frame");
+    assert_eq!(start[..2], [0x81, 126], "a whole text message of middling length");
+    let length = usize::from(u16::from_be_bytes([start[2], start[3]]));
+    let mut event = vec![0; length];
+    reader.read_exact(&mut event).expect("an event");
+    let event: serde_json::Value = serde_json::from_slice(&event).expect("JSON");
+    assert_eq!(
+        (&event["type"], &event["object"]["metadata"]["name"]),
+        (&"ADDED".into(), &"one".into())
+    );
+}
+
 /// A connection to the server as its administrator.
-fn connect(cluster: &Cluster, port: u16) -> impl Read + Write + use<> {
+fn connect(cluster: &Cluster) -> impl Read + Write + use<> {
+    let config = std::fs::read_to_string(cluster.folder.path().join("kubeconfig")).expect("a file");
+    let port: u16 = config
+        .split("https://127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .expect("a port");
     let pki = cluster.folder.path().join("pki");
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(pki.join("ca.crt")).expect("a CA")).expect("a root");
