@@ -2,6 +2,7 @@
 mod discovery;
 mod facts;
 mod openapi;
+mod oracle;
 mod roundtrip;
 
 use std::path::Path;
@@ -35,6 +36,16 @@ const CHORES: &[Chore] = &[
                 return Err("give the path of a folder of documents".into());
             };
             openapi::run(Path::new(path))
+        },
+    },
+    Chore {
+        name: "oracle",
+        arguments: "OURS THEIRS [KIND]",
+        about: "send two API servers (kubeconfigs) the same requests and compare their answers",
+        run: |arguments| match arguments {
+            [ours, theirs] => oracle::run(Path::new(ours), Path::new(theirs), ""),
+            [ours, theirs, kind] => oracle::run(Path::new(ours), Path::new(theirs), kind),
+            _ => Err("give two kubeconfigs".into()),
         },
     },
     Chore {

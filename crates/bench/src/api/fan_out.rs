@@ -10,10 +10,10 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use super::connection::{Connection, JSON};
-use super::kubeconfig::Endpoint;
 use super::place::{Place, config_map};
 use crate::measured::Measured;
+use testkit::client::Endpoint;
+use testkit::client::{Connection, JSON};
 
 const WRITERS: usize = 4;
 

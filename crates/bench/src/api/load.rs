@@ -7,10 +7,10 @@ use anyhow::{Result, anyhow};
 use bytes::Bytes;
 use http::{HeaderValue, Method};
 
-use super::connection::{Connection, JSON};
-use super::kubeconfig::Endpoint;
 use super::place::{Place, config_map};
 use crate::measured::Measured;
+use testkit::client::Endpoint;
+use testkit::client::{Connection, JSON};
 
 /// One request of a workload.
 pub struct Call {

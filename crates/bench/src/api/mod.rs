@@ -7,9 +7,7 @@
 //! Any server will do: it is spoken to over TLS as a user of a kubeconfig. What is compared is
 //! measured one after the other, because a shared machine is never the same for long. Memory is
 //! read from `/proc` for the given processes together (upstream's is its API server and etcd).
-mod connection;
 mod fan_out;
-mod kubeconfig;
 mod load;
 mod place;
 
@@ -19,9 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
+use testkit::client::{Endpoint, JSON, PROTOBUF};
 
-use self::connection::{JSON, PROTOBUF};
-use self::kubeconfig::Endpoint;
 use self::load::Until;
 use self::place::Place;
 use crate::measured::{Measured, resident};

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::connection::Connection;
-use super::kubeconfig::Endpoint;
+use testkit::client::Connection;
+use testkit::client::Endpoint;
 
 /// How long a cluster's own controller has to remove the emptied namespace.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -66,13 +66,31 @@ impl Connection {
         accept: HeaderValue,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
+        let answer = self.exchange(method.clone(), path, accept, JSON, body).await?;
+        if !answer.status().is_success() {
+            let status = answer.status();
+            let text = answer.into_body().collect().await?.to_bytes();
+            bail!("{method} {path}: {status}: {}", String::from_utf8_lossy(&text));
+        }
+        Ok(answer)
+    }
+
+    /// Sends a request and returns the head of its answer, whatever that is.
+    pub async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        accept: HeaderValue,
+        content_type: HeaderValue,
+        body: Bytes,
+    ) -> Result<Response<Incoming>> {
         let server = &self.endpoint.server;
         let authority = server.authority().context("the server has no address")?.as_str();
         let mut request = Request::builder()
-            .method(&method)
+            .method(method)
             .header(header::ACCEPT, accept)
-            .header(header::CONTENT_TYPE, JSON)
-            .header(header::USER_AGENT, "bench");
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::USER_AGENT, "testkit");
         if let Some(authorization) = &self.endpoint.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -89,12 +107,20 @@ impl Connection {
                 sender.send_request(request).await?
             }
         };
-        if !answer.status().is_success() {
-            let status = answer.status();
-            let text = answer.into_body().collect().await?.to_bytes();
-            bail!("{method} {path}: {status}: {}", String::from_utf8_lossy(&text));
-        }
         Ok(answer)
+    }
+
+    /// Sends a request and returns its code and its answer.
+    pub async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        content_type: HeaderValue,
+        body: Bytes,
+    ) -> Result<(u16, Bytes)> {
+        let answer = self.exchange(method, path, JSON, content_type, body).await?;
+        let code = answer.status().as_u16();
+        Ok((code, answer.into_body().collect().await?.to_bytes()))
     }
 
     /// Sends a request and returns the answer's body.
