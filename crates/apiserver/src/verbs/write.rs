@@ -44,7 +44,8 @@ pub async fn create(
     let (call, resource) = (context.call, context.call.resource);
     let now = Timestamp::now();
     object::place(&mut object, call)?;
-    if !text(&object, "resourceVersion").is_empty() {
+    // What is no version at all is forgotten, as upstream does.
+    if text(&object, "resourceVersion").parse::<u64>().is_ok_and(|version| version > 0) {
         return Err(Status::bad_request(
             "resourceVersion should not be set on objects to be created",
         ));

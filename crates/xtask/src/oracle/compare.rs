@@ -67,8 +67,19 @@ pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
         }
         return found;
     }
-    objects(&ours.body, &theirs.body, "", &mut found);
+    objects(&without_identity(&ours.body), &without_identity(&theirs.body), "", &mut found);
     found
+}
+
+/// The object with its uid made nobody's, wherever it occurs.
+fn without_identity(object: &Value) -> Value {
+    match object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+        None => object.clone(),
+        Some(uid) => {
+            let text = object.to_string().replace(uid, "UID");
+            serde_json::from_str(&text).unwrap_or_else(|_| object.clone())
+        }
+    }
 }
 
 fn causes(status: &Value) -> BTreeSet<(String, String)> {
