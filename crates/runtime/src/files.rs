@@ -1,0 +1,18 @@
+//! Small files that are whole or not there.
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes beside the target, then renames: a reader, or a crash, sees the old or the new.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{:08x}", fastrand::u32(..)));
+    let beside = Path::new(&name);
+    let written = File::create(beside)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
+        .and_then(|()| fs::rename(beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(beside);
+    }
+    written
+}
