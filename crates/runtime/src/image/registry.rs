@@ -287,13 +287,8 @@ impl Session<'_> {
         let parameters = parse_challenge(parameters);
         let Some(realm) = parameters.get("realm") else { return Ok(None) };
         let scope = format!("repository:{}:pull", self.repository);
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        if let Some(service) = parameters.get("service") {
-            query.append_pair("service", service);
-        }
-        query.append_pair("scope", parameters.get("scope").unwrap_or(&scope));
-        let separator = if realm.contains('?') { '&' } else { '?' };
-        let url = format!("{realm}{separator}{}", query.finish());
+        let url =
+            token_url(realm, parameters.get("service"), parameters.get("scope").unwrap_or(&scope));
         let mut request = Request::get(&url);
         if let Some(basic) = &basic {
             request = request.header(AUTHORIZATION, basic);
@@ -324,6 +319,16 @@ impl Session<'_> {
             _ => configured(),
         }
     }
+}
+
+fn token_url(realm: &str, service: Option<&String>, scope: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    if let Some(service) = service {
+        query.append_pair("service", service);
+    }
+    query.append_pair("scope", scope);
+    let separator = if realm.contains('?') { '&' } else { '?' };
+    format!("{realm}{separator}{}", query.finish())
 }
 
 #[derive(Deserialize)]
