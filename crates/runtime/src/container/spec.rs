@@ -44,6 +44,8 @@ pub enum SpecError {
     ImageMount { path: String, image: String },
     #[error("user namespaces are not supported")]
     UserNamespace,
+    #[error("run_as_group is set without run_as_user or run_as_username")]
+    GroupWithoutUser,
 }
 
 /// Everything a container's specification is made from.
@@ -89,11 +91,15 @@ const DEVICES: &[(&str, u32, u32)] = &[
 pub fn build(inputs: &Inputs<'_>) -> Result<ContainerSpec, SpecError> {
     let config = inputs.config;
     let linux = config.linux.clone().unwrap_or_default();
-    let security = linux.security_context.clone().unwrap_or_default();
+    let security = linux.security_context.unwrap_or_default();
     let namespaces = security.namespace_options.clone().unwrap_or_default();
     let privileged = security.privileged;
     if namespaces.userns_options.as_ref().is_some_and(|user| user.mode() == NamespaceMode::Pod) {
         return Err(SpecError::UserNamespace);
+    }
+    let named = security.run_as_user.is_some() || !security.run_as_username.is_empty();
+    if security.run_as_group.is_some() && !named {
+        return Err(SpecError::GroupWithoutUser);
     }
     let pids = match namespaces.pid() {
         NamespaceMode::Pod => PidNamespace::Sandbox,

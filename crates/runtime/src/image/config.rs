@@ -110,7 +110,7 @@ impl RegistriesConfig {
                 .trim_matches(['[', ']'])
                 .parse()
                 .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
-        let configured = self.configs.get(domain).is_some();
+        let configured = self.configs.contains_key(domain);
         urls.push(format!("{}://{host}", if local && !configured { "http" } else { "https" }));
         urls.dedup();
         urls

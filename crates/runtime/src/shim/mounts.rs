@@ -3,7 +3,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
@@ -198,10 +198,10 @@ fn make_place(destination: &str, is_folder: bool) -> io::Result<OwnedFd> {
         Ok(place) => place,
         Err(rustix::io::Errno::NOENT) => {
             if is_folder {
-                fs::create_dir_all(path)?;
+                make_folders(path, 0)?;
             } else {
                 if let Some(parent) = path.parent() {
-                    fs::create_dir_all(parent)?;
+                    make_folders(parent, 0)?;
                 }
                 fs::File::options().create(true).append(true).open(path)?;
             }
@@ -213,6 +213,27 @@ fn make_place(destination: &str, is_folder: bool) -> io::Result<OwnedFd> {
         return Err(io::Error::other("it is in /proc"));
     }
     Ok(place)
+}
+
+/// Makes a folder with its parents, also where links lead that lead nowhere yet. The root is the
+/// container's, so wherever that is, it is inside.
+fn make_folders(path: &Path, links: u32) -> io::Result<()> {
+    const LINK_LIMIT: u32 = 40;
+    let mut at = PathBuf::from("/");
+    for component in path.components().skip(1) {
+        at.push(component);
+        match (fs::metadata(&at), fs::read_link(&at)) {
+            (Ok(_), _) => {}
+            (Err(error), _) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            (Err(error), Ok(_)) if links >= LINK_LIMIT => return Err(error),
+            (Err(_), Ok(target)) => {
+                let parent = at.parent().unwrap_or(Path::new("/"));
+                make_folders(&parent.join(target), links + 1)?;
+            }
+            (Err(_), Err(_)) => fs::create_dir(&at)?,
+        }
+    }
+    Ok(())
 }
 
 /// Kernel file systems are mounted on real folders only: behind a link they would be masked in the

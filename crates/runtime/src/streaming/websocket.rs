@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{
     Incoming, Outgoing, Purpose, QUEUE, forward, header, negotiate, offered, session, text,
@@ -101,7 +102,9 @@ async fn serve(service: Service, purpose: Purpose, socket: Socket, base64: bool)
             break;
         }
     }
-    let _ = sink.close().await;
+    // Some clients take a close without a code for a failure.
+    let normal = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    let _ = sink.send(Message::Close(Some(normal))).await;
     // The client answers the close, or goes.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(5), receiving).await;
     let _ = session.await;

@@ -76,7 +76,7 @@ impl Machine {
         };
         change(&mut config);
         let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
-        self.service.run_pod_sandbox(request).await.unwrap().pod_sandbox_id
+        Box::pin(self.service.run_pod_sandbox(request)).await.unwrap().pod_sandbox_id
     }
 
     pub async fn create(
@@ -109,7 +109,7 @@ impl Machine {
             config: Some(config),
             sandbox_config: None,
         };
-        Ok(self.service.create_container(request).await?.container_id)
+        Ok(Box::pin(self.service.create_container(request)).await?.container_id)
     }
 
     pub async fn start(&self, id: &str) -> Result<(), tonic::Status> {
