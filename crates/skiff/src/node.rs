@@ -1,9 +1,13 @@
 //! The commands about containers on this machine: thin calls into the runtime.
-use std::path::PathBuf;
+mod image;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
+use runtime::cri::v1::{ContainerState, ListContainersRequest, ListPodSandboxRequest};
+use runtime::cri::{Client, Cri as _};
 use runtime::image::RegistriesConfig;
 use runtime::network::{Cni, Loopback, Network};
 use runtime::{Options, Service};
@@ -13,7 +17,33 @@ use tokio::signal::unix::{SignalKind, signal};
 pub enum Command {
     /// Run the container runtime alone, for crictl or upstream's kubelet.
     Cri(Cri),
+    /// List, fetch, import, export and remove images.
+    Image {
+        #[command(flatten)]
+        places: Places,
+        #[command(subcommand)]
+        command: image::Command,
+    },
+    /// List sandboxes and containers.
+    Ps {
+        /// The runtime's socket.
+        #[arg(long, default_value = DEFAULT_SOCKET)]
+        runtime_endpoint: String,
+        /// Also those that have ended.
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Remove everything the runtime made on this machine, after listing it.
+    Reset {
+        #[command(flatten)]
+        places: Places,
+        /// Do it; without this flag it is only listed.
+        #[arg(short, long)]
+        yes: bool,
+    },
 }
+
+const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
 
 #[derive(clap::Args)]
 pub struct Places {
@@ -37,7 +67,7 @@ pub struct Places {
 #[derive(clap::Args)]
 pub struct Cri {
     /// The socket to serve the CRI on.
-    #[arg(long, default_value = "unix:///run/skiff/cri.sock")]
+    #[arg(long, default_value = DEFAULT_SOCKET)]
     listen: String,
     #[command(flatten)]
     places: Places,
@@ -52,6 +82,9 @@ pub fn shim_arguments() -> Option<PathBuf> {
 pub async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Cri(options) => cri(options).await,
+        Command::Image { places, command } => image::run(&places, command).await,
+        Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
+        Command::Reset { places, yes } => reset(&places, yes),
     }
 }
 
@@ -71,9 +104,52 @@ async fn open(places: &Places) -> anyhow::Result<Service> {
     Ok(Service::open(options).await?)
 }
 
+fn socket_path(url: &str) -> anyhow::Result<&Path> {
+    Ok(Path::new(url.strip_prefix("unix://").context("the socket must start with unix://")?))
+}
+
+async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
+    let runtime = Client::new(socket_path(url)?)?;
+    let told = |status: tonic::Status| anyhow::anyhow!("{}", status.message().to_owned());
+    let sandboxes =
+        runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.map_err(told)?;
+    let listed = runtime.list_containers(ListContainersRequest::default()).await.map_err(told)?;
+    println!("{:<14}{:<12}{:<28}{:<24}IMAGE", "CONTAINER", "STATE", "SANDBOX", "NAME");
+    for container in listed.containers {
+        let state = container.state();
+        if !all && state != ContainerState::ContainerRunning {
+            continue;
+        }
+        let sandbox = sandboxes.items.iter().find(|s| s.id == container.pod_sandbox_id);
+        let sandbox = sandbox.and_then(|s| s.metadata.clone()).unwrap_or_default();
+        println!(
+            "{:<14}{:<12}{:<28}{:<24}{}",
+            &container.id[..12],
+            state.as_str_name().trim_start_matches("CONTAINER_").to_lowercase(),
+            format!("{}/{}", sandbox.namespace, sandbox.name),
+            container.metadata.unwrap_or_default().name,
+            container.image.unwrap_or_default().image,
+        );
+    }
+    Ok(())
+}
+
+fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
+    let things = runtime::reset::plan(&places.root, &places.state);
+    for thing in &things {
+        println!("{thing}");
+        if yes {
+            thing.remove().with_context(|| format!("failed to remove {thing}"))?;
+        }
+    }
+    if !yes && !things.is_empty() {
+        println!("\nNothing was removed yet: add --yes.");
+    }
+    Ok(())
+}
+
 async fn cri(options: Cri) -> anyhow::Result<()> {
-    let socket =
-        options.listen.strip_prefix("unix://").context("--listen must start with unix://")?;
+    let socket = socket_path(&options.listen)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let service = open(&options.places).await?;
@@ -85,6 +161,6 @@ async fn cri(options: Cri) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    runtime::cri::serve(Arc::new(service), socket.as_ref(), stop).await?;
+    runtime::cri::serve(Arc::new(service), socket, stop).await?;
     Ok(())
 }

@@ -309,7 +309,7 @@ impl Images {
         let path = self.root.join(format!("{}.json", image.id.hex()));
         let bytes = serde_json::to_vec(image).map_err(io::Error::from);
         bytes
-            .and_then(|bytes| crate::files::write_atomically(&path, &bytes))
+            .and_then(|bytes| crate::files::write_durably(&path, &bytes))
             .map_err(failed("write", &path))
     }
 

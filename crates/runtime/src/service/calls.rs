@@ -316,6 +316,12 @@ impl Cri for Service {
 }
 
 impl Service {
+    /// Waits until a container has ended.
+    pub async fn wait(&self, container_id: &str) -> Result<(), Status> {
+        self.container(container_id)?.wait_ended().await;
+        Ok(())
+    }
+
     fn url(&self, purpose: Purpose) -> Result<String, Status> {
         let server = self.inner.streaming.get();
         let server = server.ok_or_else(|| Status::unavailable("streaming is not served"))?;

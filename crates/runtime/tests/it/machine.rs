@@ -1,6 +1,5 @@
 //! A runtime of a test's own: folders, an image of busybox, calls with few words.
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use runtime::cri::v1::*;
 use runtime::cri::{Client, Cri};
 use runtime::image::{Images, RegistriesConfig};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use testkit::image::write_busybox;
 
 pub const IMAGE: &str = "localhost/busybox:test";
 /// Nothing here takes long; what takes longer hangs.
@@ -26,7 +25,7 @@ impl Machine {
     pub async fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("rt").tempdir().unwrap();
         let archive = folder.path().join("busybox.tar");
-        write_archive(&archive, IMAGE, &[("etc/passwd", PASSWD), ("etc/group", GROUP)]);
+        write_busybox(&archive, IMAGE, &[("etc/passwd", PASSWD), ("etc/group", GROUP)]).unwrap();
         let images =
             Images::open(&folder.path().join("root"), RegistriesConfig::default()).unwrap();
         images.import(&archive, None).await.unwrap();
@@ -259,71 +258,3 @@ pub async fn until<T, F: Future<Output = Option<T>>>(mut ask: impl FnMut() -> F)
 
 const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nweb:x:1000:1000::/home/web:/bin/sh\n";
 const GROUP: &str = "root:x:0:\nweb:x:1000:\nlogs:x:1234:web\n";
-
-/// A docker archive of busybox with every applet, and some files besides.
-pub fn write_archive(path: &Path, name: &str, files: &[(&str, &str)]) {
-    let busybox = testkit::tools::program("busybox", "busybox-static");
-    let mut layer = tar::Builder::new(Vec::new());
-    for folder in ["bin", "etc", "tmp", "root", "home", "home/web"] {
-        let mode = if folder == "tmp" { 0o1777 } else { 0o755 };
-        append(&mut layer, folder, tar::EntryType::Directory, mode, &[]);
-    }
-    append(&mut layer, "bin/busybox", tar::EntryType::Regular, 0o755, &fs::read(busybox).unwrap());
-    for applet in [
-        "sh", "ls", "cat", "echo", "sleep", "id", "mount", "ps", "touch", "mkdir", "rm", "env",
-        "hostname", "test", "head", "dd", "mknod", "chmod", "wc", "grep", "nc", "stty", "tty",
-        "kill", "true", "false", "printf", "stat", "readlink", "sync", "yes", "cp", "ln",
-        "unshare", "date", "pwd", "seq", "tail", "tr", "od", "umount", "dmesg",
-    ] {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Symlink);
-        header.set_size(0);
-        header.set_mode(0o777);
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
-        layer.append_link(&mut header, format!("bin/{applet}"), "busybox").unwrap();
-    }
-    for (name, text) in files {
-        append(&mut layer, name, tar::EntryType::Regular, 0o644, text.as_bytes());
-    }
-    let layer = layer.into_inner().unwrap();
-    let config = serde_json::json!({
-        "architecture": "amd64",
-        "os": "linux",
-        "config": { "Env": ["FROM_IMAGE=yes"], "Cmd": ["sh"] },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&layer))] },
-    })
-    .to_string();
-    let manifest = serde_json::json!([
-        { "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }
-    ])
-    .to_string();
-    let mut archive = tar::Builder::new(fs::File::create(path).unwrap());
-    let plain = tar::EntryType::Regular;
-    append(&mut archive, "layer.tar", plain, 0o644, &layer);
-    append(&mut archive, "config.json", plain, 0o644, config.as_bytes());
-    append(&mut archive, "manifest.json", plain, 0o644, manifest.as_bytes());
-    archive.into_inner().unwrap();
-}
-
-pub fn append(
-    archive: &mut tar::Builder<impl io::Write>,
-    name: &str,
-    kind: tar::EntryType,
-    mode: u32,
-    bytes: &[u8],
-) {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_size(bytes.len() as u64);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    archive.append_data(&mut header, name, bytes).unwrap();
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use runtime::image::{Credentials, Images, RegistriesConfig};
 use tempfile::TempDir;
+use testkit::image::{append, hex, write_busybox};
 
-use crate::machine::{append, hex, until};
+use crate::machine::until;
 
 /// `me:secret`, as the registry wants it.
 const PASSWORDS: &str = "me:$2y$05$a1eqU4qukUKP0s7Ehb4MkuSVfyN1rSRtRfLqKjrBiLcM6lVmSujF.\n";
@@ -108,7 +109,7 @@ impl Sample {
     fn new() -> Self {
         let layer = |name: &str, text: &[u8]| {
             let mut archive = tar::Builder::new(Vec::new());
-            append(&mut archive, name, tar::EntryType::Regular, 0o644, text);
+            append(&mut archive, name, tar::EntryType::Regular, 0o644, text).unwrap();
             archive.into_inner().unwrap()
         };
         let random: Vec<u8> = (0..300_000).map(|_| fastrand::u8(..)).collect();
@@ -318,7 +319,7 @@ async fn an_export_can_be_imported() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, "{}");
     let archive = folder.path().join("in.tar");
-    crate::machine::write_archive(&archive, "a/b:c", &[("hello", "world")]);
+    write_busybox(&archive, "a/b:c", &[("hello", "world")]).unwrap();
     let first = images.import(&archive, None).await.unwrap().remove(0);
     let exported = folder.path().join("out.tar");
     images.export("a/b:c", fs::File::create(&exported).unwrap()).unwrap();
