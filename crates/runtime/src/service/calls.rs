@@ -240,14 +240,14 @@ impl Cri for Service {
         &self,
         _: ListMetricDescriptorsRequest,
     ) -> Result<ListMetricDescriptorsResponse, Status> {
-        Ok(ListMetricDescriptorsResponse { descriptors: Vec::new() })
+        Ok(ListMetricDescriptorsResponse { descriptors: super::metrics::descriptors() })
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: ListPodSandboxMetricsRequest,
     ) -> Result<ListPodSandboxMetricsResponse, Status> {
-        Ok(ListPodSandboxMetricsResponse { pod_metrics: Vec::new() })
+        Ok(ListPodSandboxMetricsResponse { pod_metrics: self.metrics() })
     }
 
     async fn runtime_config(

@@ -14,6 +14,7 @@
 mod calls;
 mod containers;
 mod images;
+mod metrics;
 mod names;
 mod records;
 mod recover;

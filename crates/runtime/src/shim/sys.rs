@@ -1,5 +1,5 @@
 //! The system calls that a container is made of, each behind a function that cannot be misused in
-//! memory's terms. Everything here is for the shim, which has one thread: what these calls change
+//! memory's terms. Most of it is for the shim, which has one thread: what those calls change
 //! (namespaces, identity, root) they change for the whole process.
 #![allow(unsafe_code, reason = "the only place for it")]
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong, c_void};
@@ -466,4 +466,65 @@ pub fn protected(executable: &Path) -> io::Result<OwnedFd> {
     let attributes = MountAttributes { set: MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
     mount_setattr(tree.as_fd(), false, attributes)?;
     Ok(tree)
+}
+
+/// The kernel's `union bpf_attr` for loading a program, as far as it is used.
+#[repr(C)]
+#[derive(Default)]
+struct LoadProgram {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    expected_attach: u32,
+}
+
+#[repr(C)]
+struct AttachProgram {
+    target: u32,
+    program: u32,
+    kind: u32,
+    flags: u32,
+}
+
+/// Loads a program that decides about devices, and attaches it to a v2 control group for good.
+pub fn attach_device_program(group: BorrowedFd<'_>, instructions: &[u64]) -> io::Result<()> {
+    const LOAD: c_int = 5;
+    const ATTACH: c_int = 8;
+    const KIND_CGROUP_DEVICE: u32 = 15;
+    const ATTACH_DEVICE: u32 = 6;
+    const ALLOW_MULTIPLE: u32 = 2;
+    let load = LoadProgram {
+        kind: KIND_CGROUP_DEVICE,
+        instruction_count: instructions.len() as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: c"Apache-2.0".as_ptr() as u64,
+        expected_attach: ATTACH_DEVICE,
+        ..LoadProgram::default()
+    };
+    // SAFETY: the structure and what it points to outlive the call, which copies them; a
+    // non-negative result is a new descriptor of ours.
+    let program = unsafe {
+        let size = size_of::<LoadProgram>();
+        let result = check(libc::syscall(libc::SYS_bpf, LOAD, &raw const load, size))?;
+        OwnedFd::from_raw_fd(result as c_int)
+    };
+    let attach = AttachProgram {
+        target: group.as_raw_fd() as u32,
+        program: program.as_raw_fd() as u32,
+        kind: ATTACH_DEVICE,
+        flags: ALLOW_MULTIPLE,
+    };
+    // SAFETY: the structure outlives the call; both descriptors are open.
+    check(unsafe {
+        libc::syscall(libc::SYS_bpf, ATTACH, &raw const attach, size_of::<AttachProgram>())
+    })
+    .map(drop)
 }
