@@ -42,6 +42,10 @@ pub enum SpecError {
     RecursiveReadOnly(String),
     #[error("mount {path} needs image {image}, which is not present")]
     ImageMount { path: String, image: String },
+    #[error("mount {0} is of an image, so it must be read-only")]
+    WritableImage(String),
+    #[error("mount {path}: the image has no {sub_path:?}")]
+    SubPath { path: String, sub_path: String },
     #[error("user namespaces are not supported")]
     UserNamespace,
     #[error("run_as_group is set without run_as_user or run_as_username")]
@@ -369,6 +373,12 @@ fn asked_mount(
                 SpecError::ImageMount { path: destination.clone(), image: image.image.clone() }
             })?;
             let path = asked.image_sub_path.clone();
+            if !asked.readonly {
+                return Err(SpecError::WritableImage(destination));
+            }
+            if !lower.iter().any(|layer| may_have(&inputs.layers.join(layer), Path::new(&path))) {
+                return Err(SpecError::SubPath { path: destination, sub_path: path });
+            }
             Source::Layers { layers: inputs.layers.to_owned(), lower, path }
         }
         _ => {
@@ -401,6 +411,24 @@ fn asked_mount(
         propagation,
         attributes,
     })
+}
+
+/// Whether a layer may have the path: behind a link only the mounted image can tell.
+fn may_have(layer: &Path, path: &Path) -> bool {
+    let mut at = layer.to_owned();
+    for component in path.components() {
+        match component {
+            std::path::Component::Normal(name) => at.push(name),
+            std::path::Component::ParentDir => return true,
+            _ => continue,
+        }
+        match std::fs::symlink_metadata(&at) {
+            Ok(found) if found.is_symlink() => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 fn devices(config: &ContainerConfig, privileged: bool) -> Result<Vec<Device>, SpecError> {

@@ -100,13 +100,24 @@ impl Service {
             message: exit.map(|exit| exit.message.clone()).unwrap_or_default(),
             labels: config.labels.clone(),
             annotations: config.annotations.clone(),
-            mounts: config.mounts.clone(),
+            mounts: config.mounts.iter().map(|mount| self.mount_status(mount)).collect(),
             log_path: log_path.unwrap_or_default(),
             resources,
             image_id: record.image_id.to_string(),
             user,
             stop_signal: signal::to_cri(record.stop_signal).into(),
         }
+    }
+
+    /// A mount, with what its image turned out to be.
+    fn mount_status(&self, mount: &v1::Mount) -> v1::Mount {
+        let mut mount = mount.clone();
+        if let Some(image) = &mut mount.image
+            && let Some(found) = self.inner.images.find(&image.image)
+        {
+            image.image_ref = found.id.to_string();
+        }
+        mount
     }
 
     /// A name for the container's image; what was asked for may have been a digest.
