@@ -15,8 +15,8 @@ use crate::cri::v1::{
 use crate::image::Image;
 use crate::seccomp;
 use crate::shim::spec::{
-    ContainerSpec, Device, Mount, PidNamespace, ProcessSpec, Propagation, RootSpec, Source,
-    UserSpec,
+    ContainerSpec, Device, IdMap, Mount, PidNamespace, ProcessSpec, Propagation, RootSpec, Source,
+    UserMap, UserSpec,
 };
 use crate::shim::sys::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID};
 
@@ -46,7 +46,7 @@ pub enum SpecError {
     WritableImage(String),
     #[error("mount {path}: the image has no {sub_path:?}")]
     SubPath { path: String, sub_path: String },
-    #[error("user namespaces are not supported")]
+    #[error("a user namespace needs exactly one mapping of users and one of groups, from 0 on")]
     UserNamespace,
     #[error("run_as_group is set without run_as_user or run_as_username")]
     GroupWithoutUser,
@@ -98,9 +98,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<ContainerSpec, SpecError> {
     let security = linux.security_context.unwrap_or_default();
     let namespaces = security.namespace_options.clone().unwrap_or_default();
     let privileged = security.privileged;
-    if namespaces.userns_options.as_ref().is_some_and(|user| user.mode() == NamespaceMode::Pod) {
-        return Err(SpecError::UserNamespace);
-    }
+    let own_users = user_map(inputs.sandbox)?.is_some();
     let named = security.run_as_user.is_some() || !security.run_as_username.is_empty();
     if security.run_as_group.is_some() && !named {
         return Err(SpecError::GroupWithoutUser);
@@ -137,6 +135,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<ContainerSpec, SpecError> {
         pids,
         host_network: namespaces.network() == NamespaceMode::Node,
         host_ipc: namespaces.ipc() == NamespaceMode::Node,
+        own_users,
         mounts: mounts(inputs, &security)?,
         devices: devices(config, privileged)?,
         masked_paths: list(&security.masked_paths, MASKED),
@@ -293,6 +292,26 @@ fn selinux(security: &LinuxContainerSecurityContext) -> Option<String> {
         .then(|| format!("{}:{}:{}:{}", options.user, options.role, options.r#type, options.level))
 }
 
+/// The sandbox's own users, if it has a user namespace.
+pub fn user_map(sandbox: &PodSandboxConfig) -> Result<Option<UserMap>, SpecError> {
+    let linux = sandbox.linux.as_ref();
+    let security = linux.and_then(|linux| linux.security_context.as_ref());
+    let namespaces = security.and_then(|security| security.namespace_options.as_ref());
+    let Some(asked) = namespaces.and_then(|namespaces| namespaces.userns_options.as_ref()) else {
+        return Ok(None);
+    };
+    if asked.mode() != NamespaceMode::Pod {
+        return Ok(None);
+    }
+    let only = |list: &[crate::cri::v1::IdMapping]| match list {
+        [map] if map.container_id == 0 && map.length > 0 => {
+            Ok(IdMap { inside: 0, host: map.host_id, length: map.length })
+        }
+        _ => Err(SpecError::UserNamespace),
+    };
+    Ok(Some(UserMap { users: only(&asked.uids)?, groups: only(&asked.gids)? }))
+}
+
 fn filesystem(destination: &str, kind: &str, options: &str, attributes: u64) -> Mount {
     Mount {
         destination: destination.to_owned(),
@@ -300,6 +319,7 @@ fn filesystem(destination: &str, kind: &str, options: &str, attributes: u64) -> 
         readonly: false,
         recursive_readonly: false,
         propagation: Propagation::Private,
+        mapped: false,
         attributes,
     }
 }
@@ -311,6 +331,8 @@ fn bind(destination: &str, source: PathBuf) -> Mount {
         readonly: false,
         recursive_readonly: false,
         propagation: Propagation::Private,
+        // Ours, for its users: seen as theirs.
+        mapped: true,
         attributes: 0,
     }
 }
@@ -409,6 +431,7 @@ fn asked_mount(
         readonly: asked.readonly || is_image,
         recursive_readonly: recursive || is_image,
         propagation,
+        mapped: is_image || !asked.uid_mappings.is_empty(),
         attributes,
     })
 }
@@ -439,6 +462,7 @@ fn devices(config: &ContainerConfig, privileged: bool) -> Result<Vec<Device>, Sp
     for (path, major, minor) in DEVICES {
         let device = Device {
             path: (*path).to_owned(),
+            host: PathBuf::from(path),
             mode: libc::S_IFCHR | 0o666,
             number: rustix::fs::makedev(*major, *minor),
             uid: 0,
@@ -480,6 +504,7 @@ fn device(source: &Path, to: &str) -> Option<Device> {
     let kind = found.file_type();
     (kind.is_char_device() || kind.is_block_device()).then(|| Device {
         path: to.to_owned(),
+        host: source.to_owned(),
         mode: found.mode(),
         number: found.rdev(),
         uid: found.uid(),

@@ -339,7 +339,7 @@ impl Service {
             ("NetworkPluginNotReady".to_owned(), format!("Network plugin returns error: {error}"))
         });
         let features =
-            RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
+            RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true };
         let info = serde_json::json!({ "root": self.root(), "state": self.inner.options.state });
         StatusResponse {
             status: Some(RuntimeStatus {

@@ -158,6 +158,13 @@ impl Service {
         for folder in ["upper", "work", "root"] {
             fs::create_dir_all(container.folder.join(folder)).map_err(internal)?;
         }
+        if let Ok(Some(map)) = spec::user_map(&sandbox.config) {
+            for folder in ["upper", "work"] {
+                let (user, group) = (Some(map.users.host), Some(map.groups.host));
+                std::os::unix::fs::chown(container.folder.join(folder), user, group)
+                    .map_err(internal)?;
+            }
+        }
         let request = Request::Start { id: container.id.clone(), spec: Box::new(spec) };
         match shims::ask(sandbox.socket(), request).await.map_err(|error| shim_status(&error))? {
             Answer::Started(started) => {

@@ -11,6 +11,7 @@ use super::names::{find, new_id, not_found};
 use super::records::{Sandbox, SandboxRecord, write_message};
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
+use crate::container::spec;
 use crate::cri::v1::{
     ContainerEventType, DnsConfig, NamespaceMode, PodSandboxConfig, PodSandboxMetadata,
     RunPodSandboxRequest,
@@ -115,6 +116,8 @@ impl Service {
             network: sandbox.network_path(),
             ipc: namespaces.ipc() != NamespaceMode::Node,
             shared_pids,
+            users: spec::user_map(&sandbox.config)
+                .map_err(|error| Status::invalid_argument(error.to_string()))?,
             cgroup: if shared_pids { group.folders() } else { Vec::new() },
         };
         let started = shims::start(&self.inner.options.executable, &sandbox.state, &spec).await;

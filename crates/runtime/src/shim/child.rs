@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::identity;
 use super::mounts;
 use super::protocol::{Report, send};
-use super::spec::{Capabilities, ContainerSpec, Identity, ProcessSpec};
+use super::spec::{Capabilities, ContainerSpec, Identity, PidNamespace, ProcessSpec};
 use super::sys;
 
 /// What failed: the step and why.
@@ -38,6 +38,8 @@ impl<T> Step<T> for io::Result<T> {
 /// Namespaces to join, with the kernel's kind of each. The process namespace was the parent's
 /// business.
 pub struct Join {
+    /// First of all: what follows happens with its powers only.
+    pub users: Option<OwnedFd>,
     pub namespaces: Vec<(OwnedFd, i32)>,
 }
 
@@ -48,7 +50,8 @@ pub struct Streams {
 
 /// Becomes the container.
 pub fn run_container(spec: &ContainerSpec, join: Join, streams: Streams, channel: UnixStream) -> ! {
-    let outcome = enter(spec, join).and_then(|()| become_process(&spec.process, streams, &channel));
+    let outcome =
+        enter(spec, join, &channel).and_then(|()| become_process(&spec.process, streams, &channel));
     report(outcome, &channel)
 }
 
@@ -61,7 +64,8 @@ pub fn run_exec(
     channel: UnixStream,
 ) -> ! {
     let outcome = join_cgroup(cgroup)
-        .and_then(|()| join_namespaces(join))
+        .and_then(|()| set_oom_score(process))
+        .and_then(|()| join_namespaces(&join))
         .and_then(|()| become_process(process, streams, &channel));
     report(outcome, &channel)
 }
@@ -72,20 +76,51 @@ fn report(outcome: Result<std::convert::Infallible, Failure>, channel: &UnixStre
     sys::exit_now(127)
 }
 
-fn enter(spec: &ContainerSpec, join: Join) -> Result<(), Failure> {
+fn enter(spec: &ContainerSpec, join: Join, channel: &UnixStream) -> Result<(), Failure> {
     sys::set_dumpable(false).step(|| "protect the process".to_owned())?;
     join_cgroup(&spec.cgroup)?;
-    join_namespaces(join)?;
+    set_oom_score(&spec.process)?;
+    let users = join.users.as_ref().map(AsFd::as_fd);
+    let mut sources = mounts::open_sources(spec, users)?;
+    mounts::mount_root(&spec.root, users)?;
+    join_namespaces(&join)?;
+    if users.is_some() {
+        succeed(&spec.pids, channel)?;
+    }
     sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".to_owned())?;
-    let sources = mounts::open_sources(&spec.mounts, &spec.root.target)?;
-    mounts::enter_root(&spec.root)?;
+    mounts::open_filesystems(&spec.mounts, &mut sources)?;
+    mounts::enter_root(&spec.root, users.is_some())?;
     mounts::attach(spec, sources)?;
-    mounts::make_devices(&spec.devices)?;
     mounts::hide(&spec.masked_paths, &spec.readonly_paths)?;
     if spec.root.readonly {
         mounts::make_root_readonly()?;
     }
     Ok(())
+}
+
+/// In a user namespace: goes on with mounts, and if need be processes, that belong to it. Both are
+/// its own only if they are made by one who is in it already.
+fn succeed(pids: &PidNamespace, channel: &UnixStream) -> Result<(), Failure> {
+    if *pids != PidNamespace::Own {
+        return sys::unshare(libc::CLONE_NEWNS).step(|| "make a mount namespace".to_owned());
+    }
+    let cloned = sys::clone_brother(libc::CLONE_NEWPID | libc::CLONE_NEWNS);
+    match cloned.step(|| "make a process namespace".to_owned())? {
+        None => Ok(()),
+        Some(pid) => {
+            let _ = send(channel, &Report::Successor(pid), &[]);
+            sys::exit_now(0)
+        }
+    }
+}
+
+/// While /proc is the host's and we may.
+fn set_oom_score(process: &ProcessSpec) -> Result<(), Failure> {
+    match process.oom_score {
+        Some(score) => fs::write("/proc/self/oom_score_adj", score.to_string())
+            .step(|| "set the OOM score".to_owned()),
+        None => Ok(()),
+    }
 }
 
 fn join_cgroup(folders: &[PathBuf]) -> Result<(), Failure> {
@@ -96,7 +131,12 @@ fn join_cgroup(folders: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn join_namespaces(join: Join) -> Result<(), Failure> {
+fn join_namespaces(join: &Join) -> Result<(), Failure> {
+    if let Some(users) = &join.users {
+        sys::setns(users.as_fd(), libc::CLONE_NEWUSER)
+            .and_then(|()| sys::set_identity(0, 0, &[]))
+            .step(|| "join the user namespace".to_owned())?;
+    }
     for (namespace, kind) in &join.namespaces {
         sys::setns(namespace.as_fd(), *kind).step(|| format!("join namespace {kind:#x}"))?;
     }
@@ -114,10 +154,6 @@ fn become_process(
     let identity = identity::resolve(&process.user, Path::new("/"))
         .step(|| format!("find user {:?}", process.user.user))?;
     streams_or_terminal(process, streams, &identity, channel)?;
-    if let Some(score) = process.oom_score {
-        fs::write("/proc/self/oom_score_adj", score.to_string())
-            .step(|| "set the OOM score".to_owned())?;
-    }
     for limit in &process.limits {
         sys::set_limit(limit.resource, limit.soft, limit.hard)
             .step(|| format!("set limit {}", limit.resource))?;

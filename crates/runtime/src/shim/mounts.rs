@@ -1,7 +1,7 @@
 //! The container's file systems: its root, what is mounted on it, its devices, what is hidden.
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
@@ -17,29 +17,62 @@ pub struct Opened {
     is_folder: bool,
 }
 
+/// Everything that was opened: in the order of the mounts, and of the devices.
+pub struct Sources {
+    mounts: Vec<Opened>,
+    devices: Vec<OwnedFd>,
+}
+
 /// What the kernel takes as mount options in one call.
 const OPTIONS_LIMIT: usize = 4095;
 
 /// Opens what comes from the host, while the host can still be seen. Clones keep the host's
-/// propagation, so binds come before anything is made a slave.
-pub fn open_sources(mounts: &[Mount], stage: &Path) -> Result<Vec<Opened>, Failure> {
+/// propagation, so binds come before anything is made a slave. With a user namespace devices are
+/// the host's own, for none can be made in it.
+pub fn open_sources(
+    spec: &ContainerSpec,
+    users: Option<BorrowedFd<'_>>,
+) -> Result<Sources, Failure> {
     let open = |mount: &Mount| match &mount.source {
         Source::Bind(path) => open_bind(path),
         _ => Ok(Opened { tree: None, is_folder: true }),
     };
     let failed = |mount: &Mount| format!("open the source of mount {:?}", mount.destination);
-    let mut sources = Vec::with_capacity(mounts.len());
-    for mount in mounts {
-        sources.push(open(mount).step(|| failed(mount))?);
+    let mut mounts = Vec::with_capacity(spec.mounts.len());
+    for mount in &spec.mounts {
+        mounts.push(open(mount).step(|| failed(mount))?);
+    }
+    let mut devices = Vec::new();
+    if users.is_some() {
+        for device in &spec.devices {
+            let opened = sys::c_path(&device.host).and_then(|path| sys::open_tree(&path, false));
+            devices.push(opened.step(|| format!("open device {:?}", device.path))?);
+        }
     }
     sys::mount("", c"/", "", libc::MS_SLAVE | libc::MS_REC, "")
         .step(|| "make mounts private".to_owned())?;
-    for (mount, source) in mounts.iter().zip(&mut sources) {
+    for (mount, source) in spec.mounts.iter().zip(&mut mounts) {
         if let Source::Layers { layers, lower, path } = &mount.source {
-            *source = open_layers(layers, lower, path, stage).step(|| failed(mount))?;
+            *source = open_layers(layers, lower, path, &spec.root.target).step(|| failed(mount))?;
+        }
+        if let (Some(users), Some(tree), true) = (users, &source.tree, mount.mapped) {
+            sys::map_owners(tree.as_fd(), users)
+                .step(|| format!("map the owners of mount {:?}", mount.destination))?;
         }
     }
-    Ok(sources)
+    Ok(Sources { mounts, devices })
+}
+
+/// Makes the file systems that are new, in the namespaces they show.
+pub fn open_filesystems(mounts: &[Mount], sources: &mut Sources) -> Result<(), Failure> {
+    for (mount, source) in mounts.iter().zip(&mut sources.mounts) {
+        if let Source::Filesystem { kind, options } = &mount.source {
+            let readonly = if mount.readonly { sys::MOUNT_ATTR_RDONLY } else { 0 };
+            let made = sys::new_filesystem(kind, options, mount.attributes | readonly);
+            source.tree = Some(made.step(|| format!("make {kind} for {:?}", mount.destination))?);
+        }
+    }
+    Ok(())
 }
 
 fn open_bind(path: &Path) -> io::Result<Opened> {
@@ -73,22 +106,56 @@ fn open_layers(layers: &Path, lower: &[String], path: &str, stage: &Path) -> io:
     Ok(Opened { tree: Some(tree), is_folder: kind.is_dir() })
 }
 
-/// Mounts the root where only this namespace sees it, and makes it the process's root.
-pub fn enter_root(root: &RootSpec) -> Result<(), Failure> {
-    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+/// Mounts the root where only this namespace sees it.
+pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+    let lower = match users {
+        None => {
+            std::env::set_current_dir(&root.layers)
+                .step(|| "enter the layers' folder".to_owned())?;
+            root.lower.clone()
+        }
+        Some(users) => map_layers(root, users).step(|| "map the layers' owners".to_owned())?,
+    };
     // Relative names keep the options of a deep image short enough.
-    std::env::set_current_dir(&root.layers).step(|| "enter the layers' folder".to_owned())?;
-    let mut options = format!("lowerdir={}", root.lower.join(":"));
-    options.push_str(&format!(
-        ",upperdir={},workdir={}",
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.join(":"),
         root.upper.display(),
         root.work.display()
-    ));
+    );
     if options.len() > OPTIONS_LIMIT {
-        return Err(io::Error::other(format!("{} layers are too many", root.lower.len())))
+        return Err(io::Error::other(format!("{} layers are too many", lower.len())))
             .step(|| "mount the root".to_owned());
     }
-    sys::mount("overlay", &target, "overlay", 0, &options).step(|| "mount the root".to_owned())?;
+    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+    sys::mount("overlay", &target, "overlay", 0, &options).step(|| "mount the root".to_owned())
+}
+
+/// Mounts each layer with its owners mapped, in a folder of its own, and names them from there.
+fn map_layers(root: &RootSpec, users: BorrowedFd<'_>) -> io::Result<Vec<String>> {
+    let folder = root.upper.parent().unwrap_or(Path::new("/"));
+    std::env::set_current_dir(folder)?;
+    let mut names = Vec::new();
+    for (number, layer) in root.lower.iter().enumerate() {
+        let name = format!("lower/{number}");
+        fs::create_dir_all(&name)?;
+        let tree = sys::open_tree(&sys::c_path(root.layers.join(layer))?, false)?;
+        sys::map_owners(tree.as_fd(), users)?;
+        let target = rustix::fs::open(&name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        sys::move_mount(tree.as_fd(), target.as_fd())?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// Makes what was mounted the process's root.
+pub fn enter_root(root: &RootSpec, own_users: bool) -> Result<(), Failure> {
+    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+    if own_users {
+        // What came from outside the user namespace cannot become a root; a copy made inside can.
+        sys::mount(&root.target.to_string_lossy(), &target, "", libc::MS_BIND | libc::MS_REC, "")
+            .step(|| "take over the root".to_owned())?;
+    }
     sys::mount("", &target, "", libc::MS_PRIVATE, "")
         .step(|| "make the root private".to_owned())?;
     std::env::set_current_dir(&root.target).step(|| "enter the root".to_owned())?;
@@ -97,9 +164,9 @@ pub fn enter_root(root: &RootSpec) -> Result<(), Failure> {
     std::env::set_current_dir("/").step(|| "enter the root".to_owned())
 }
 
-/// Attaches everything, parents before children.
-pub fn attach(spec: &ContainerSpec, sources: Vec<Opened>) -> Result<(), Failure> {
-    let mut ordered: Vec<(&Mount, Opened)> = spec.mounts.iter().zip(sources).collect();
+/// Attaches everything, parents before children; devices go where the others have made room.
+pub fn attach(spec: &ContainerSpec, sources: Sources) -> Result<(), Failure> {
+    let mut ordered: Vec<(&Mount, Opened)> = spec.mounts.iter().zip(sources.mounts).collect();
     // Stable: of two on one place the later covers the earlier.
     ordered.sort_by_key(|(mount, _)| Path::new(&mount.destination).components().count());
     for (mount, opened) in ordered {
@@ -108,15 +175,24 @@ pub fn attach(spec: &ContainerSpec, sources: Vec<Opened>) -> Result<(), Failure>
             dev_links().step(|| "make links in /dev".to_owned())?;
         }
     }
+    let mut opened = sources.devices.into_iter();
+    for device in &spec.devices {
+        let made = match opened.next() {
+            Some(tree) => make_place(&device.path, false)
+                .and_then(|place| sys::move_mount(tree.as_fd(), place.as_fd())),
+            None => make_device(device),
+        };
+        made.step(|| format!("make device {:?}", device.path))?;
+    }
     Ok(())
 }
 
 fn attach_one(spec: &ContainerSpec, mount: &Mount, opened: Opened) -> io::Result<()> {
     match (&mount.source, opened.tree) {
-        (Source::Filesystem { kind, options }, _) => {
+        (Source::Filesystem { .. }, Some(tree)) => {
             make_place(&mount.destination, true)?;
             let target = real_folder(&mount.destination)?;
-            sys::mount(kind, &target, kind, kernel_flags(mount), options)
+            sys::move_mount(tree.as_fd(), target.as_fd())
         }
         (Source::Cgroups, _) => {
             make_place(&mount.destination, true)?;
@@ -143,20 +219,6 @@ fn attach_one(spec: &ContainerSpec, mount: &Mount, opened: Opened) -> io::Result
         }
         (_, None) => Err(io::Error::other("the source was not opened")),
     }
-}
-
-fn kernel_flags(mount: &Mount) -> libc::c_ulong {
-    let mut flags = 0;
-    for (attribute, flag) in [
-        (sys::MOUNT_ATTR_NOSUID, libc::MS_NOSUID),
-        (sys::MOUNT_ATTR_NODEV, libc::MS_NODEV),
-        (sys::MOUNT_ATTR_NOEXEC, libc::MS_NOEXEC),
-    ] {
-        if mount.attributes & attribute != 0 {
-            flags |= flag;
-        }
-    }
-    if mount.readonly { flags | libc::MS_RDONLY } else { flags }
 }
 
 /// A folder per v1 hierarchy, or the one of v2, as seen from the container's own group.
@@ -238,7 +300,7 @@ fn make_folders(path: &Path, links: u32) -> io::Result<()> {
 
 /// Kernel file systems are mounted on real folders only: behind a link they would be masked in the
 /// wrong place.
-fn real_folder(destination: &str) -> io::Result<std::ffi::CString> {
+fn real_folder(destination: &str) -> io::Result<OwnedFd> {
     let found = openat2(
         CWD,
         destination,
@@ -246,8 +308,7 @@ fn real_folder(destination: &str) -> io::Result<std::ffi::CString> {
         Mode::empty(),
         ResolveFlags::NO_SYMLINKS,
     );
-    found.map_err(|_| io::Error::other("it is not a real folder"))?;
-    sys::c_path(destination)
+    found.map_err(|_| io::Error::other("it is not a real folder"))
 }
 
 fn dev_links() -> io::Result<()> {
@@ -260,13 +321,6 @@ fn dev_links() -> io::Result<()> {
         ("/dev/ptmx", "pts/ptmx"),
     ] {
         symlink(target, link)?;
-    }
-    Ok(())
-}
-
-pub fn make_devices(devices: &[Device]) -> Result<(), Failure> {
-    for device in devices {
-        make_device(device).step(|| format!("make device {:?}", device.path))?;
     }
     Ok(())
 }

@@ -71,6 +71,8 @@ pub enum Report {
     /// The terminal's controlling end comes along.
     Terminal,
     Identity(super::spec::Identity),
+    /// Another process goes on in this one's place.
+    Successor(i32),
     Failed(String),
 }
 

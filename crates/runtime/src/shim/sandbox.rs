@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::protocol::{Report, receive, send};
-use super::spec::SandboxSpec;
+use super::protocol::{Answer, Report, receive, send};
+use super::spec::{IdMap, SandboxSpec};
 use super::sys;
 
 pub struct Sandbox {
     pub network: Option<OwnedFd>,
     pub ipc: Option<OwnedFd>,
     pub uts: Option<OwnedFd>,
+    pub users: Option<OwnedFd>,
     /// The shared process namespace and the process that holds it.
     pub pids: Option<(OwnedFd, i32)>,
 }
@@ -28,6 +29,7 @@ impl Sandbox {
             // The host's name belongs to those who have the host's network.
             (spec.network.is_some(), libc::CLONE_NEWUTS),
             (spec.shared_pids, libc::CLONE_NEWPID),
+            (spec.users.is_some(), libc::CLONE_NEWUSER),
         ] {
             if wanted {
                 flags |= flag;
@@ -39,7 +41,9 @@ impl Sandbox {
             hold(spec, theirs)
         };
         drop(theirs);
-        let opened = match receive::<Report>(&ours) {
+        let mapped = map_users(spec, pid).and_then(|()| send(&ours, &Answer::Done, &[]));
+        let reported = mapped.and_then(|()| receive::<Report>(&ours));
+        let opened = match reported {
             Ok(Some((Report::Failed(reason), _))) => Err(io::Error::other(reason)),
             Ok(Some(_)) => open(spec, pid),
             Ok(None) => Err(io::Error::other("the process that sets up the namespaces died")),
@@ -66,8 +70,17 @@ fn open(spec: &SandboxSpec, pid: i32) -> io::Result<Sandbox> {
         uts: namespace(network.is_some(), "uts")?,
         network,
         ipc: namespace(spec.ipc, "ipc")?,
+        users: namespace(spec.users.is_some(), "user")?,
         pids: namespace(spec.shared_pids, "pid")?.map(|namespace| (namespace, pid)),
     })
+}
+
+/// Says which of the host's users and groups those of the new namespace are.
+fn map_users(spec: &SandboxSpec, pid: i32) -> io::Result<()> {
+    let Some(map) = &spec.users else { return Ok(()) };
+    let line = |map: &IdMap| format!("{} {} {}\n", map.inside, map.host, map.length);
+    fs::write(format!("/proc/{pid}/uid_map"), line(&map.users))?;
+    fs::write(format!("/proc/{pid}/gid_map"), line(&map.groups))
 }
 
 /// Gives a namespace a path, for those who set up networks.
@@ -82,7 +95,8 @@ fn pin(namespace: &Path, path: &Path) -> io::Result<()> {
 
 /// In the child: everything that is set from inside, then silence.
 fn hold(spec: &SandboxSpec, channel: UnixStream) -> ! {
-    let report = match set_up(spec) {
+    let ready = receive::<Answer>(&channel).map(drop);
+    let report = match ready.and_then(|()| set_up(spec)) {
         Ok(()) => Report::Identity(super::spec::Identity {
             uid: 0,
             gid: 0,
@@ -104,6 +118,9 @@ fn set_up(spec: &SandboxSpec) -> io::Result<()> {
     sys::setsid()?;
     for folder in &spec.cgroup {
         fs::write(folder.join("cgroup.procs"), "0")?;
+    }
+    if spec.users.is_some() {
+        sys::set_identity(0, 0, &[])?;
     }
     if spec.network.is_some() {
         sys::loopback_up()?;

@@ -190,7 +190,15 @@ impl Shim {
                 Some(File::open(format!("/proc/{}/ns/pid", target.started.pid))?.into())
             }
         };
-        let join = Join { namespaces };
+        let users = match (&sandbox.users, spec.own_users) {
+            (Some(users), true) => Some(users.try_clone()?),
+            _ => None,
+        };
+        if users.is_some() {
+            // Made later, by one who is in the user namespace.
+            flags &= !libc::CLONE_NEWPID;
+        }
+        let join = Join { users, namespaces };
         let spawned =
             self.spawn(flags, pids, |channel| child::run_container(spec, join, streams, channel))?;
         let started = spawned.started;
@@ -234,7 +242,9 @@ impl Shim {
             namespaces.push((namespace(name)?, kind));
         }
         let pids = namespace("pid")?;
-        let join = Join { namespaces };
+        let own = self.sandbox.as_ref().is_ok_and(|sandbox| sandbox.users.is_some());
+        let users = own.then(|| namespace("user")).transpose()?;
+        let join = Join { users, namespaces };
         let streams = Streams { descriptors };
         let spawned = self.spawn(0, Some(pids), |channel| {
             child::run_exec(process, cgroup, join, streams, channel)
@@ -264,7 +274,7 @@ impl Shim {
         if pids.is_some() {
             sys::setns(self.own_pids.as_fd(), libc::CLONE_NEWPID)?;
         }
-        let Some(pid) = cloned? else { unreachable!("the child does not come back") };
+        let Some(mut pid) = cloned? else { unreachable!("the child does not come back") };
         drop(theirs);
         let mut terminal = None;
         let mut identity = None;
@@ -272,6 +282,10 @@ impl Shim {
             match receive::<Report>(&ours) {
                 Ok(Some((Report::Terminal, mut handles))) => terminal = handles.pop(),
                 Ok(Some((Report::Identity(found), _))) => identity = Some(found),
+                Ok(Some((Report::Successor(other), _))) => {
+                    sys::wait_for(pid)?;
+                    pid = other;
+                }
                 Ok(Some((Report::Failed(reason), _))) => break Some(reason),
                 Ok(None) => break None,
                 Err(error) => break Some(error.to_string()),

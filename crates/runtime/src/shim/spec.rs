@@ -17,7 +17,23 @@ pub struct SandboxSpec {
     pub ipc: bool,
     /// Whether its containers share one process namespace.
     pub shared_pids: bool,
+    /// A user namespace of its own, with these numbers.
+    pub users: Option<UserMap>,
     pub cgroup: Vec<PathBuf>,
+}
+
+/// Which of the host's users and groups a sandbox's are.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+pub struct UserMap {
+    pub users: IdMap,
+    pub groups: IdMap,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+pub struct IdMap {
+    pub inside: u32,
+    pub host: u32,
+    pub length: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +46,8 @@ pub struct ContainerSpec {
     /// The host's network and IPC, whatever the sandbox has.
     pub host_network: bool,
     pub host_ipc: bool,
+    /// Whether it is in the sandbox's user namespace.
+    pub own_users: bool,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,
     pub masked_paths: Vec<String>,
@@ -126,6 +144,8 @@ pub struct Mount {
     /// Whether mounts below the source are read-only too.
     pub recursive_readonly: bool,
     pub propagation: Propagation,
+    /// Whether owners on it are the sandbox's users, not the host's.
+    pub mapped: bool,
     /// Kernel's mount attributes to set besides.
     pub attributes: u64,
 }
@@ -153,6 +173,8 @@ pub enum Propagation {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Device {
     pub path: String,
+    /// What it is on the host.
+    pub host: PathBuf,
     /// `S_IFCHR` or `S_IFBLK`, with the permissions.
     pub mode: u32,
     pub number: u64,

@@ -52,6 +52,17 @@ pub fn clone(flags: c_int) -> io::Result<Option<i32>> {
     Ok((result != 0).then_some(result as i32))
 }
 
+/// A brother in new namespaces: `None` in it, its number here. When it ends our parent is told.
+pub fn clone_brother(flags: c_int) -> io::Result<Option<i32>> {
+    let mut arguments =
+        CloneArguments { flags: (flags | libc::CLONE_PARENT) as u64, ..CloneArguments::default() };
+    // SAFETY: as for `clone`.
+    let result = check(unsafe {
+        libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<CloneArguments>())
+    })?;
+    Ok((result != 0).then_some(result as i32))
+}
+
 pub fn setns(namespace: BorrowedFd<'_>, kind: c_int) -> io::Result<()> {
     // SAFETY: plain numbers; the descriptor is open.
     check(unsafe { libc::setns(namespace.as_raw_fd(), kind) }.into()).map(drop)
@@ -154,6 +165,54 @@ pub fn mount_setattr(
         )
     })
     .map(drop)
+}
+
+/// A new file system, attached nowhere yet. Options are as for `mount`, attributes the kernel's.
+pub fn new_filesystem(kind: &str, options: &str, attributes: u64) -> io::Result<OwnedFd> {
+    const CLOEXEC: c_uint = 1;
+    const SET_FLAG: c_uint = 0;
+    const SET_STRING: c_uint = 1;
+    const CREATE: c_uint = 6;
+    let null = std::ptr::null::<c_char>();
+    let name = c_text(kind)?;
+    // SAFETY: the string outlives the call; a non-negative result is a new descriptor of ours.
+    let context = unsafe {
+        let result = check(libc::syscall(libc::SYS_fsopen, name.as_ptr(), CLOEXEC))?;
+        OwnedFd::from_raw_fd(result as c_int)
+    };
+    let configure = |command: c_uint, key: *const c_char, value: *const c_char| {
+        // SAFETY: key and value are null or strings that outlive the call.
+        check(unsafe {
+            libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, key, value, 0)
+        })
+    };
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some((key, value)) => {
+                let (key, value) = (c_text(key)?, c_text(value)?);
+                configure(SET_STRING, key.as_ptr(), value.as_ptr())?;
+            }
+            None => {
+                let flag = c_text(option)?;
+                configure(SET_FLAG, flag.as_ptr(), null)?;
+            }
+        }
+    }
+    configure(CREATE, null, null)?;
+    // SAFETY: the descriptor is open; a non-negative result is a new descriptor of ours.
+    unsafe {
+        let result =
+            check(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), CLOEXEC, attributes))?;
+        Ok(OwnedFd::from_raw_fd(result as c_int))
+    }
+}
+
+/// Shows a detached mount's owners as those of a user namespace.
+pub fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+    const IDMAP: u64 = 0x10_0000;
+    let user_namespace = users.as_raw_fd() as u64;
+    let attributes = MountAttributes { set: IDMAP, user_namespace, ..MountAttributes::default() };
+    mount_setattr(mount, true, attributes)
 }
 
 /// Makes the current directory the root; the old root stays mounted on top of it.

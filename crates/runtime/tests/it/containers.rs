@@ -302,3 +302,71 @@ async fn events_tell_what_happens() {
     );
     machine.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_can_have_users_of_its_own() {
+    let machine = Machine::new().await;
+    let volume = machine.path("volume");
+    fs::create_dir(&volume).unwrap();
+    fs::write(volume.join("file"), "of the host's root").unwrap();
+    let options = |mode: NamespaceMode| NamespaceOption {
+        pid: mode.into(),
+        userns_options: Some(UserNamespace {
+            mode: NamespaceMode::Pod.into(),
+            uids: vec![IdMapping { host_id: 200_000, container_id: 0, length: 65536 }],
+            gids: vec![IdMapping { host_id: 200_000, container_id: 0, length: 65536 }],
+        }),
+        ..NamespaceOption::default()
+    };
+    for mode in [NamespaceMode::Container, NamespaceMode::Pod] {
+        let sandbox = machine
+            .sandbox_with(|config| {
+                config.linux = Some(LinuxPodSandboxConfig {
+                    security_context: Some(LinuxSandboxSecurityContext {
+                        namespace_options: Some(options(mode)),
+                        ..LinuxSandboxSecurityContext::default()
+                    }),
+                    ..LinuxPodSandboxConfig::default()
+                });
+            })
+            .await;
+        let command = "cat /proc/self/uid_map | tr -s ' '; stat -c %u:%g /bin/busybox /v/file \
+                       /etc/hosts; touch /v/new /made; hostname; echo x > /dev/null && echo null; \
+                       stat -c %t:%T /dev/null; mount -t tmpfs x /tmp && echo mounted; sleep 1000";
+        let mount = |c: &mut ContainerConfig| {
+            let security = security(c);
+            security.namespace_options = Some(options(mode));
+            security.capabilities = Some(Capability {
+                add_capabilities: vec!["SYS_ADMIN".to_owned()],
+                ..Capability::default()
+            });
+            let map = vec![IdMapping { host_id: 200_000, container_id: 0, length: 65536 }];
+            c.mounts = vec![Mount {
+                container_path: "/v".to_owned(),
+                host_path: volume.display().to_string(),
+                uid_mappings: map.clone(),
+                gid_mappings: map,
+                ..Mount::default()
+            }];
+        };
+        let id = machine.run(&sandbox, command, mount).await;
+        let status = machine.status(&id).await;
+        until(|| async { machine.log(&status).contains("mounted").then_some(()) }).await;
+        assert_eq!(
+            machine.log(&status),
+            " 0 200000 65536\n0:0\n0:0\n0:0\nboxed\nnull\n1:3\nmounted",
+            "{mode:?}"
+        );
+        use std::os::unix::fs::MetadataExt;
+        let owner = |path: &std::path::Path| fs::metadata(path).unwrap().uid();
+        assert_eq!(owner(&volume.join("new")), 0, "a mapped volume belongs to the host's root");
+        fs::remove_file(volume.join("new")).unwrap();
+        let upper = machine.path("root/containers").join(&id).join("upper/made");
+        assert_eq!(owner(&upper), 200_000, "what is written to the root is nobody's of the host");
+        let seen =
+            machine.exec(&id, &["sh", "-c", "id -u; cat /proc/self/uid_map | tr -s ' '"]).await;
+        assert_eq!(String::from_utf8_lossy(&seen.stdout), "0\n 0 200000 65536\n");
+        machine.remove_sandbox(&sandbox).await;
+    }
+    machine.finish().await;
+}
