@@ -49,9 +49,8 @@ impl Service {
             id: id.clone(),
             sandbox_id: sandbox.id.clone(),
             created_at: now(),
-            image_id: image.id,
+            image: Image::clone(&image),
             image_ref: reference_of(&image),
-            layers: image.layers.clone(),
             stop_signal: signal::stop_signal(config.stop_signal(), &image.defaults.stop_signal),
         };
         let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone());
@@ -59,7 +58,7 @@ impl Service {
         let parent = sandbox.cgroup_parent().0;
         let container = Arc::new(Container::new(record, config, folder, &parent, doing));
         // A mistake in the configuration is better known now than when it starts.
-        if let Err(error) = self.specification(&sandbox, &container, &image) {
+        if let Err(error) = self.specification(&sandbox, &container) {
             return Err(Status::invalid_argument(chain(&error)));
         }
         if let Err(error) = write_folder(&container) {
@@ -75,13 +74,12 @@ impl Service {
         &self,
         sandbox: &Sandbox,
         container: &Container,
-        image: &Image,
     ) -> Result<crate::shim::spec::ContainerSpec, spec::SpecError> {
         let images = &self.inner.images;
         spec::build(&spec::Inputs {
             sandbox: &sandbox.config,
             config: &container.config,
-            image,
+            image: &container.record.image,
             folder: &container.folder,
             layers: images.layers_root(),
             sandbox_folder: &sandbox.folder,
@@ -138,10 +136,8 @@ impl Service {
         let internal = |error: io::Error| {
             Status::internal(format!("failed to start container {}: {error}", container.id))
         };
-        let id = container.record.image_id.to_string();
-        let image = self.inner.images.find(&id).ok_or_else(|| not_found("image", &id))?;
         let mut spec = self
-            .specification(sandbox, container, &image)
+            .specification(sandbox, container)
             .map_err(|error| Status::internal(chain(&error)))?;
         // Targets are named by what they were called when this one was created.
         if let crate::shim::spec::PidNamespace::Of(target) = &mut spec.pids {
@@ -233,7 +229,7 @@ impl Service {
         }
         self.inner.containers.lock().remove(&container.id);
         self.tell_removed(container);
-        if self.inner.images.find(&container.record.image_id.to_string()).is_none() {
+        if self.inner.images.find(&container.record.image.id.to_string()).is_none() {
             self.collect();
         }
         Ok(())

@@ -136,7 +136,7 @@ impl Service {
             .containers
             .lock()
             .values()
-            .flat_map(|container| container.record.layers.clone())
+            .flat_map(|container| container.record.image.layers.clone())
             .collect();
         if let Err(error) = self.inner.images.collect(&in_use) {
             tracing::warn!("failed to collect images: {error}");

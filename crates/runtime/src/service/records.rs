@@ -12,7 +12,7 @@ use crate::cri::v1::{
     ContainerConfig, LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig,
 };
 use crate::files::write_atomically;
-use crate::image::digest::Digest;
+use crate::image::Image;
 use crate::shim::spec::{Exit, Started};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -102,11 +102,10 @@ pub struct ContainerRecord {
     pub id: String,
     pub sandbox_id: String,
     pub created_at: i64,
-    pub image_id: Digest,
+    /// As it was: it may be removed while the container is there.
+    pub image: Image,
     /// What CRI calls the image's reference: a digest that leads to it.
     pub image_ref: String,
-    /// Lowest first.
-    pub layers: Vec<Digest>,
     pub stop_signal: i32,
 }
 

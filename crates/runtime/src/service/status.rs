@@ -103,7 +103,7 @@ impl Service {
             mounts: config.mounts.iter().map(|mount| self.mount_status(mount)).collect(),
             log_path: log_path.unwrap_or_default(),
             resources,
-            image_id: record.image_id.to_string(),
+            image_id: record.image.id.to_string(),
             user,
             stop_signal: signal::to_cri(record.stop_signal).into(),
         }
@@ -122,7 +122,7 @@ impl Service {
 
     /// A name for the container's image; what was asked for may have been a digest.
     fn image_name(&self, container: &Container) -> Option<String> {
-        let image = self.inner.images.find(&container.record.image_id.to_string())?;
+        let image = self.inner.images.find(&container.record.image.id.to_string())?;
         image.tags.first().or(image.digests.first()).cloned()
     }
 
@@ -146,7 +146,7 @@ impl Service {
                 created_at: container.record.created_at,
                 labels: container.config.labels.clone(),
                 annotations: container.config.annotations.clone(),
-                image_id: container.record.image_id.to_string(),
+                image_id: container.record.image.id.to_string(),
             })
             .collect()
     }

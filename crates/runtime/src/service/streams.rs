@@ -82,9 +82,7 @@ impl Service {
         if command.is_empty() {
             return Err(Status::invalid_argument("no command specified"));
         }
-        let image = self.inner.images.find(&container.record.image_id.to_string());
-        let image = image.ok_or_else(|| Status::not_found("the container's image is gone"))?;
-        let spec = self.specification(&sandbox, container, &image);
+        let spec = self.specification(&sandbox, container);
         let mut process = spec.map_err(|error| Status::internal(chain(&error)))?.process;
         process.arguments = command;
         process.terminal = terminal;

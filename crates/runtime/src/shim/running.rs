@@ -1,10 +1,16 @@
 //! A container that runs: its process, its streams, whoever is attached.
+//!
+//! Nothing here waits. Output that somebody attached does not take is held back up to a limit, then
+//! the container's output is not read any more, so that it waits; input that the container does not
+//! take keeps further input from being read. The other containers, and a request to kill this one,
+//! are served meanwhile.
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::child::Streams;
@@ -19,6 +25,9 @@ pub struct Running {
     pub cgroup: Vec<PathBuf>,
     pub stdin_once: bool,
     input: Option<File>,
+    /// Input on its way, and whether it is the last.
+    unwritten: Vec<u8>,
+    input_ends: bool,
     outputs: Vec<Output>,
     /// The terminal's controlling end, for its size.
     terminal: Option<OwnedFd>,
@@ -37,7 +46,12 @@ pub struct Attached {
     stream: UnixStream,
     stdin: bool,
     gone: bool,
+    /// Output on its way.
+    unsent: Vec<u8>,
 }
+
+/// Output held back for one who is attached before the container has to wait.
+const UNSENT_LIMIT: usize = 1 << 20;
 
 /// What the shim keeps of the pipes made for a container.
 pub struct Pipes {
@@ -74,6 +88,9 @@ impl Running {
     ) -> io::Result<Self> {
         let mut outputs: Vec<Output> = Vec::new();
         let mut input = pipes.input.map(File::from);
+        if let Some(input) = &input {
+            rustix::io::ioctl_fionbio(input, true)?;
+        }
         for (descriptor, stream) in pipes.outputs {
             let name = if stream == chunk::STDERR { "stderr" } else { "stdout" };
             rustix::io::ioctl_fionbio(&descriptor, true)?;
@@ -95,6 +112,8 @@ impl Running {
             cgroup: spec.cgroup.clone(),
             stdin_once: spec.stdin_once,
             input,
+            unwritten: Vec::new(),
+            input_ends: false,
             outputs,
             terminal,
             log,
@@ -102,17 +121,67 @@ impl Running {
         })
     }
 
-    /// What to wait for: outputs first, then attached streams, in order.
-    pub fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let outputs = self.outputs.iter().filter_map(|output| output.file.as_ref());
-        outputs.map(AsFd::as_fd).chain(self.attached.iter().map(|attached| attached.stream.as_fd()))
+    /// What to wait for.
+    pub fn sources(&self) -> Vec<PollFd<'_>> {
+        let mut sources = Vec::new();
+        if !self.held_up() {
+            let open = self.outputs.iter().filter_map(|output| output.file.as_ref());
+            sources.extend(open.map(|file| PollFd::new(file, PollFlags::IN)));
+        }
+        for attached in &self.attached {
+            // Until the input is written nobody's is read; that they are gone is always told.
+            let mut wanted =
+                if self.unwritten.is_empty() { PollFlags::IN } else { PollFlags::empty() };
+            if !attached.unsent.is_empty() {
+                wanted |= PollFlags::OUT;
+            }
+            sources.push(PollFd::new(&attached.stream, wanted));
+        }
+        if let (Some(input), false) = (&self.input, self.unwritten.is_empty()) {
+            sources.push(PollFd::new(input, PollFlags::OUT));
+        }
+        sources
     }
 
-    /// Reads whatever is there from everything. Cheap where there is nothing.
+    /// Whether somebody attached is too far behind.
+    fn held_up(&self) -> bool {
+        self.attached.iter().any(|attached| attached.unsent.len() > UNSENT_LIMIT)
+    }
+
+    /// Moves whatever can be moved. Cheap where there is nothing.
     pub fn pump(&mut self) {
-        self.pump_outputs();
+        for attached in &mut self.attached {
+            attached.flush();
+        }
+        if !self.held_up() {
+            self.pump_outputs();
+        }
+        self.write_input();
         self.pump_input();
         self.attached.retain(|attached| !attached.gone);
+    }
+
+    /// Writes what the container takes of its input.
+    fn write_input(&mut self) {
+        let Some(input) = &mut self.input else {
+            self.unwritten.clear();
+            return;
+        };
+        while !self.unwritten.is_empty() {
+            match input.write(&self.unwritten) {
+                Ok(written) => drop(self.unwritten.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.input = None;
+                    self.unwritten.clear();
+                    return;
+                }
+            }
+        }
+        if self.input_ends {
+            self.input = None;
+        }
     }
 
     fn pump_outputs(&mut self) {
@@ -149,47 +218,33 @@ impl Running {
 
     fn pump_input(&mut self) {
         for attached in &mut self.attached {
-            // Chunks are written whole by the daemon, so one that has begun will come to its end.
-            let mut header = [0; chunk::HEADER];
             match peek(&attached.stream) {
-                Ok(true) => {}
-                Ok(false) => continue,
+                Ok(true) if self.unwritten.is_empty() => {}
+                Ok(_) => continue,
                 Err(_) => {
                     attached.gone = true;
-                    if attached.stdin && self.stdin_once {
-                        self.input = None;
-                    }
+                    self.input_ends |= attached.stdin && self.stdin_once;
                     continue;
                 }
             }
-            let mut stream = &attached.stream;
-            let read = stream.read_exact(&mut header).and_then(|()| {
-                let (_, length) = chunk::parse(header);
-                let mut bytes = vec![0; length.min(1 << 20)];
-                stream.read_exact(&mut bytes).map(|()| bytes)
-            });
-            match read {
-                Err(_) => attached.gone = true,
-                // An empty piece is the end of the input.
-                Ok(bytes) if bytes.is_empty() => {
-                    if self.stdin_once {
-                        self.input = None;
-                    }
-                }
-                Ok(bytes) => {
-                    if attached.stdin
-                        && let Some(input) = &mut self.input
-                        && write_patiently(input, &bytes).is_err()
-                    {
-                        self.input = None;
-                    }
-                }
+            let Ok(bytes) = attached.receive() else {
+                attached.gone = true;
+                continue;
+            };
+            if !attached.stdin {
+                continue;
             }
+            // An empty piece is the end of the input.
+            self.input_ends |= bytes.is_empty() && self.stdin_once;
+            self.unwritten = bytes;
+        }
+        if self.input_ends || !self.unwritten.is_empty() {
+            self.write_input();
         }
     }
 
     pub fn attach(&mut self, stream: UnixStream, stdin: bool) {
-        self.attached.push(Attached { stream, stdin, gone: false });
+        self.attached.push(Attached { stream, stdin, gone: false, unsent: Vec::new() });
     }
 
     pub fn resize(&self, width: u16, height: u16) -> io::Result<()> {
@@ -221,20 +276,51 @@ impl Running {
                 output.lines.finish(log, &time);
             }
         }
+        for attached in &mut self.attached {
+            attached.finish();
+        }
     }
 }
 
 impl Attached {
-    /// Whoever does not read holds the container up, as with upstream's runtimes; whoever is gone
-    /// does not.
     fn send(&mut self, stream: u8, bytes: &[u8]) {
-        let mut socket = &self.stream;
-        let sent = socket
-            .write_all(&chunk::header(stream, bytes.len()))
-            .and_then(|()| socket.write_all(bytes));
-        if sent.is_err() {
-            self.gone = true;
+        self.unsent.extend_from_slice(&chunk::header(stream, bytes.len()));
+        self.unsent.extend_from_slice(bytes);
+        self.flush();
+    }
+
+    /// Sends what is taken at once.
+    fn flush(&mut self) {
+        use rustix::net::{SendFlags, send};
+        while !self.unsent.is_empty() {
+            match send(&self.stream, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => {
+                    self.gone = true;
+                    return self.unsent.clear();
+                }
+            }
         }
+    }
+
+    /// The container has ended: a moment for the rest.
+    fn finish(&mut self) {
+        let _ = self.stream.set_write_timeout(Some(std::time::Duration::from_millis(500)));
+        let _ = (&self.stream).write_all(&self.unsent);
+    }
+
+    /// The next piece of input. The daemon writes them whole, so one that has begun comes to its
+    /// end; the stream's timeout is for a daemon that dies in between.
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        let mut stream = &self.stream;
+        let mut header = [0; chunk::HEADER];
+        stream.read_exact(&mut header)?;
+        let (_, length) = chunk::parse(header);
+        let mut bytes = vec![0; length.min(1 << 20)];
+        stream.read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 }
 
@@ -248,24 +334,4 @@ fn peek(stream: &UnixStream) -> io::Result<bool> {
         Err(rustix::io::Errno::AGAIN) => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Writes to a descriptor that may not block.
-fn write_patiently(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    while !bytes.is_empty() {
-        match file.write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let patience = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-                let ready = poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&patience))?;
-                if ready == 0 {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

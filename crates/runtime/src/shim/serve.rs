@@ -18,6 +18,9 @@ use super::sys;
 use crate::cgroup;
 use crate::files::write_atomically;
 
+/// Until a request that has begun must be whole.
+const REQUEST_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Runs the shim whose sandbox is described in `spec`; its listening socket is its standard input.
 pub fn main(spec: &Path) -> io::Result<()> {
     sys::set_name(c"skiff-shim");
@@ -73,9 +76,7 @@ impl Shim {
     fn wait(&self, listener: &UnixListener, signals: &OwnedFd) -> io::Result<Ready> {
         let mut descriptors =
             vec![PollFd::new(listener, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        for source in self.running.values().flat_map(Running::sources) {
-            descriptors.push(PollFd::from_borrowed_fd(source, PollFlags::IN));
-        }
+        descriptors.extend(self.running.values().flat_map(Running::sources));
         match poll(&mut descriptors, None) {
             Err(rustix::io::Errno::INTR) => return Ok(Ready { accept: false, reap: true }),
             result => result?,
@@ -85,6 +86,8 @@ impl Shim {
     }
 
     fn serve(&mut self, stream: UnixStream) -> Flow {
+        // A daemon that dies in the middle of a message must not hold us.
+        let _ = stream.set_read_timeout(Some(REQUEST_PATIENCE));
         let Ok(Some((request, descriptors))) = receive::<Request>(&stream) else {
             return Flow::Continue;
         };

@@ -170,3 +170,36 @@ async fn a_synchronous_exec_ends_in_time() {
     .await;
     machine.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_holds_up_nobody_else() {
+    let machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let loud = machine.run(&sandbox, "yes", |_| {}).await;
+    let request = AttachRequest {
+        container_id: loud.clone(),
+        stdin: false,
+        tty: false,
+        stdout: true,
+        stderr: true,
+    };
+    let url = machine.service.attach(request).await.unwrap().url;
+    let stuck = connect(&url).await;
+    let size = || async {
+        let status = machine.status(&loud).await;
+        std::fs::metadata(status.log_path).map_or(0, |found| found.len())
+    };
+    // Its output stops growing when everything on the way is full.
+    until(|| async {
+        let before = size().await;
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        (before > 0 && before == size().await).then_some(())
+    })
+    .await;
+    let (code, log) = machine.output(&sandbox, "echo others go on", |_| {}).await;
+    assert_eq!((code, log.as_str()), (0, "others go on"));
+    machine.stop(&loud, 0).await;
+    assert_eq!(machine.status(&loud).await.exit_code, 137);
+    drop(stuck);
+    machine.finish().await;
+}
