@@ -18,6 +18,9 @@ use super::sys;
 use crate::cgroup;
 use crate::files::write_atomically;
 
+/// After so long without work memory is given back, once.
+const QUIET: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// Until a request that has begun must be whole.
 const REQUEST_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -38,6 +41,7 @@ pub fn main(spec: &Path) -> io::Result<()> {
         running: BTreeMap::new(),
         execs: Vec::new(),
         watchers: Vec::new(),
+        idle: false,
     };
     shim.run(&listener, &signals)
 }
@@ -50,12 +54,20 @@ struct Shim {
     /// Other processes of containers: who waits for them.
     execs: Vec<(i32, UnixStream)>,
     watchers: Vec<UnixStream>,
+    /// Whether nothing has happened since memory was last given back.
+    idle: bool,
 }
 
 impl Shim {
     fn run(mut self, listener: &UnixListener, signals: &OwnedFd) -> io::Result<()> {
         loop {
             let wait_for = self.wait(listener, signals)?;
+            self.idle = wait_for.nothing;
+            if wait_for.nothing {
+                // There is one of us per sandbox, and mostly nothing to do.
+                let _ = sys::drop_clean_pages();
+                continue;
+            }
             if wait_for.reap {
                 let mut drained = [0; 128];
                 let _ = rustix::io::read(signals, &mut drained);
@@ -77,12 +89,15 @@ impl Shim {
         let mut descriptors =
             vec![PollFd::new(listener, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         descriptors.extend(self.running.values().flat_map(Running::sources));
-        match poll(&mut descriptors, None) {
-            Err(rustix::io::Errno::INTR) => return Ok(Ready { accept: false, reap: true }),
+        let patience = (!self.idle).then_some(&QUIET);
+        let count = match poll(&mut descriptors, patience) {
+            Err(rustix::io::Errno::INTR) => {
+                return Ok(Ready { accept: false, reap: true, nothing: false });
+            }
             result => result?,
         };
         let ready = |index: usize| !descriptors[index].revents().is_empty();
-        Ok(Ready { accept: ready(0), reap: ready(1) })
+        Ok(Ready { accept: ready(0), reap: ready(1), nothing: count == 0 })
     }
 
     fn serve(&mut self, stream: UnixStream) -> Flow {
@@ -369,6 +384,7 @@ impl Shim {
 struct Ready {
     accept: bool,
     reap: bool,
+    nothing: bool,
 }
 
 #[derive(PartialEq, Eq)]
