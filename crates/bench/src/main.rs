@@ -7,6 +7,7 @@ mod api;
 mod codec;
 mod measured;
 mod report;
+mod runtime;
 mod store;
 
 use report::Report;
@@ -26,6 +27,11 @@ const BENCHES: &[Bench] = &[
     },
     Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
     Bench {
+        name: "runtime",
+        about: "containers and sandboxes from creation to removal, beside runc and crun",
+        run: runtime::run,
+    },
+    Bench {
         name: "store",
         about: "durable writes, ranges, watches, open time and memory, beside etcd and the disk's limit",
         run: store::run,
@@ -33,6 +39,11 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn main() {
+    // The container runtime runs this program again as its shim.
+    if std::env::args().nth(1).as_deref() == Some("shim") {
+        let spec = std::env::args_os().nth(2).map(std::path::PathBuf::from).unwrap_or_default();
+        std::process::exit(if ::runtime::shim::main(&spec).is_ok() { 0 } else { 1 });
+    }
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = arguments.iter().position(|a| a == "--json").map(|i| arguments.remove(i)).is_some();
     let Some(bench) = arguments.first().and_then(|name| BENCHES.iter().find(|b| b.name == name))

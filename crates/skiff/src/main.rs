@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod apiserver;
+mod node;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -28,17 +29,24 @@ enum Command {
     /// Run the API server alone, with upstream's flags.
     #[command(name = "apiserver", alias = "kube-apiserver")]
     ApiServer(Box<apiserver::Options>),
+    #[command(flatten)]
+    Node(node::Command),
 }
 
 fn main() -> anyhow::Result<()> {
+    // The shim is small: it starts before anything else does.
+    if let Some(spec) = node::shim_arguments() {
+        return Ok(runtime::shim::main(&spec)?);
+    }
     let cli = Cli::parse();
     // One provider for everything that speaks TLS: a second one would be a panic at run time. It
     // is an error only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
-        Command::Up(options) => runtime.block_on(up::run(options)),
-        Command::ApiServer(options) => runtime.block_on(apiserver::run(*options)),
+        Command::Up(options) => tasks.block_on(up::run(options)),
+        Command::ApiServer(options) => tasks.block_on(apiserver::run(*options)),
+        Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }
 

@@ -1,0 +1,292 @@
+//! `bench -- runtime`: containers from creation to removal, beside `runc` and `crun` on the same
+//! machine in the same run. Needs root.
+//!
+//! Ours is the whole runtime (image store, sandbox, log, records on disk), called in process;
+//! theirs is the low-level runtime alone, `run` of a prepared bundle, which is one process per
+//! container: nothing of what containerd would add.
+//!
+//! Options: `--count N` in sequence (100), `--parallel N` at once (20), `--many N` containers for
+//! the daemon's growth (1000).
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::runtime::cri::Cri;
+use ::runtime::cri::v1::*;
+use ::runtime::image::RegistriesConfig;
+use ::runtime::network::Loopback;
+use ::runtime::shim::sys;
+use ::runtime::{Options, Service, reset};
+
+use crate::report::Report;
+
+const IMAGE: &str = "localhost/busybox:bench";
+
+pub fn run(arguments: &[String], report: &mut Report) {
+    let option = |name: &str, default: usize| {
+        let at = arguments.iter().position(|a| a == name);
+        at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(default)
+    };
+    let (count, parallel) = (option("--count", 100), option("--parallel", 20));
+    let place = std::env::temp_dir().join(format!("skb{}", std::process::id()));
+    fs::create_dir_all(&place).expect("the temporary directory can be written");
+    let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let tasks = tasks.expect("a runtime can be started");
+    tasks.block_on(ours(&place, count, parallel, option("--many", 1000), report));
+    for program in ["runc", "crun"] {
+        match theirs_apart(&place, program, count, parallel) {
+            Some((sequence, at_once)) => {
+                let figures = summary(sequence, at_once, parallel);
+                report.row(format!("true, {program} run"), &figures);
+            }
+            None => eprintln!("{program} does not run here: its row is left out"),
+        }
+    }
+    for thing in reset::plan(&place.join("root"), &place.join("state")) {
+        let _ = thing.remove();
+    }
+    let _ = fs::remove_dir_all(place);
+}
+
+async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: &mut Report) {
+    let archive = place.join("busybox.tar");
+    testkit::image::write_busybox(&archive, IMAGE, &[]).expect("the image can be made");
+    let options = Options {
+        root: place.join("root"),
+        state: place.join("state"),
+        registries: RegistriesConfig::default(),
+        network: Arc::new(Loopback),
+        executable: std::env::current_exe().expect("we run from a file"),
+    };
+    let service = Service::open(options).await.expect("the runtime opens");
+    service.images().import(&archive, None).await.expect("the image is imported");
+
+    let sandbox = run_sandbox(&service, place).await;
+    let mut sequence = Vec::new();
+    for _ in 0..count {
+        let begun = Instant::now();
+        run_true(&service, &sandbox).await;
+        sequence.push(begun.elapsed());
+    }
+    let begun = Instant::now();
+    let all = (0..parallel).map(|_| run_true(&service, &sandbox));
+    futures_util::future::join_all(all).await;
+    report.row("true, skiff", &summary(sequence, begun.elapsed(), parallel));
+
+    let before = resident("self", "VmRSS");
+    for _ in 0..many {
+        run_true(&service, &sandbox).await;
+    }
+    let after = resident("self", "VmRSS");
+    remove_sandbox(&service, sandbox).await;
+
+    let mut sequence = Vec::new();
+    for _ in 0..count {
+        let begun = Instant::now();
+        let sandbox = sleeper(&service, place).await;
+        sequence.push(begun.elapsed());
+        remove_sandbox(&service, sandbox).await;
+    }
+    let begun = Instant::now();
+    let all = (0..parallel).map(|_| sleeper(&service, place));
+    let sandboxes = futures_util::future::join_all(all).await;
+    let at_once = begun.elapsed();
+    report.row("sandbox with one container running, skiff", &summary(sequence, at_once, parallel));
+    let (shared, own) = shim_memory();
+    for sandbox in sandboxes {
+        remove_sandbox(&service, sandbox).await;
+    }
+    report.row("one shim's memory", &[("RSS KB", shared), ("of its own KB", own)]);
+    report.row(
+        format!("this process before and after {many} containers"),
+        &[("before KB", before), ("after KB", after)],
+    );
+}
+
+async fn run_sandbox(service: &Service, place: &Path) -> String {
+    let config = PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: format!("bench-{:016x}", fastrand::u64(..)),
+            ..PodSandboxMetadata::default()
+        }),
+        log_directory: place.join("logs").display().to_string(),
+        // No process of its own: containers have their own process namespaces.
+        linux: Some(LinuxPodSandboxConfig {
+            security_context: Some(LinuxSandboxSecurityContext {
+                namespace_options: Some(own_pids()),
+                ..LinuxSandboxSecurityContext::default()
+            }),
+            ..LinuxPodSandboxConfig::default()
+        }),
+        ..PodSandboxConfig::default()
+    };
+    let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+    let ran = Box::pin(service.run_pod_sandbox(request)).await;
+    ran.expect("a sandbox is made").pod_sandbox_id
+}
+
+fn own_pids() -> NamespaceOption {
+    NamespaceOption { pid: NamespaceMode::Container.into(), ..NamespaceOption::default() }
+}
+
+async fn start(service: &Service, sandbox: &str, command: &[&str]) -> String {
+    let name = format!("c-{:016x}", fastrand::u64(..));
+    let config = ContainerConfig {
+        metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
+        image: Some(ImageSpec { image: IMAGE.to_owned(), ..ImageSpec::default() }),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        log_path: name,
+        linux: Some(LinuxContainerConfig {
+            security_context: Some(LinuxContainerSecurityContext {
+                namespace_options: Some(own_pids()),
+                ..LinuxContainerSecurityContext::default()
+            }),
+            resources: None,
+        }),
+        ..ContainerConfig::default()
+    };
+    let request = CreateContainerRequest {
+        pod_sandbox_id: sandbox.to_owned(),
+        config: Some(config),
+        sandbox_config: None,
+    };
+    let created = Box::pin(service.create_container(request)).await;
+    let container_id = created.expect("a container is created").container_id;
+    let request = StartContainerRequest { container_id: container_id.clone() };
+    service.start_container(request).await.expect("a container starts");
+    container_id
+}
+
+/// Created, started, ended by itself, removed.
+async fn run_true(service: &Service, sandbox: &str) {
+    let container_id = start(service, sandbox, &["true"]).await;
+    service.wait(&container_id).await.expect("the container is there");
+    let request = RemoveContainerRequest { container_id };
+    service.remove_container(request).await.expect("a container is removed");
+}
+
+async fn sleeper(service: &Service, place: &Path) -> String {
+    let sandbox = run_sandbox(service, place).await;
+    start(service, &sandbox, &["sleep", "1000"]).await;
+    sandbox
+}
+
+async fn remove_sandbox(service: &Service, pod_sandbox_id: String) {
+    let request = RemovePodSandboxRequest { pod_sandbox_id };
+    service.remove_pod_sandbox(request).await.expect("a sandbox is removed");
+}
+
+/// crun refuses hosts that mount both kinds of control groups: it gets a thread, and so children,
+/// with mounts of their own, where there is only v2.
+fn theirs_apart(
+    place: &Path,
+    program: &'static str,
+    count: usize,
+    parallel: usize,
+) -> Option<(Vec<Duration>, Duration)> {
+    let place = place.to_owned();
+    let unified = Path::new("/sys/fs/cgroup/unified").is_dir();
+    let measure = move || {
+        if program == "crun" && unified {
+            sys::unshare(libc::CLONE_NEWNS).ok()?;
+            sys::mount("", c"/", "", libc::MS_SLAVE | libc::MS_REC, "").ok()?;
+            let hidden = c"/sys/fs/cgroup";
+            sys::mount("/sys/fs/cgroup/unified", hidden, "", libc::MS_BIND, "").ok()?;
+        }
+        theirs(&place, program, count, parallel)
+    };
+    std::thread::spawn(measure).join().ok()?
+}
+
+/// `run` of the same program from a bundle of the same files.
+fn theirs(
+    place: &Path,
+    program: &str,
+    count: usize,
+    parallel: usize,
+) -> Option<(Vec<Duration>, Duration)> {
+    let bundle = bundle(place, program)?;
+    let run = |number: usize| {
+        Command::new(program)
+            .args(["run", &format!("skiff-bench-{}-{number}", std::process::id())])
+            .current_dir(&bundle)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it ran before")
+    };
+    let mut sequence = Vec::new();
+    for number in 0..count {
+        let begun = Instant::now();
+        if !run(number).wait().expect("it is our child").success() {
+            return None;
+        }
+        sequence.push(begun.elapsed());
+    }
+    let begun = Instant::now();
+    let children: Vec<_> = (0..parallel).map(run).collect();
+    for mut child in children {
+        child.wait().expect("it is our child");
+    }
+    Some((sequence, begun.elapsed()))
+}
+
+fn bundle(place: &Path, program: &str) -> Option<PathBuf> {
+    let bundle = place.join(program);
+    fs::create_dir_all(bundle.join("rootfs")).ok()?;
+    let layer = fs::read_dir(place.join("root/layers")).ok()?.flatten().next()?.path();
+    let root = bundle.join("rootfs");
+    Command::new("cp").arg("-a").arg(layer.join(".")).arg(root).status().ok()?;
+    let made = Command::new(program).arg("spec").current_dir(&bundle).status().ok()?;
+    let path = bundle.join("config.json");
+    let mut spec: serde_json::Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+    spec["process"]["args"] = serde_json::json!(["true"]);
+    spec["process"]["terminal"] = serde_json::json!(false);
+    spec["linux"]["cgroupsPath"] = serde_json::json!(format!("/skiff/bench-{program}"));
+    if program == "crun" {
+        // Its v2 has no controllers to limit with, and nothing to show.
+        spec["linux"]["resources"] = serde_json::json!({});
+        spec["mounts"].as_array_mut()?.retain(|mount| mount["type"] != "cgroup");
+    }
+    fs::write(&path, spec.to_string()).ok()?;
+    made.success().then_some(bundle)
+}
+
+fn summary(mut each: Vec<Duration>, all: Duration, parallel: usize) -> Vec<(&'static str, f64)> {
+    each.sort();
+    let at = |share: f64| each[((each.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    vec![
+        ("median ms", at(0.5)),
+        ("p99 ms", at(0.99)),
+        ("at once ms", all.as_secs_f64() * 1e3),
+        ("at once", parallel as f64),
+    ]
+}
+
+/// Resident memory of the shims, in total and what they do not share with anybody, on average.
+fn shim_memory() -> (f64, f64) {
+    let own = std::process::id();
+    let shims: Vec<String> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|pid| {
+            let parent = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            parent.contains("Name:\tskiff-shim") && parent.contains(&format!("PPid:\t{own}\n"))
+        })
+        .collect();
+    let mean = |figure: fn(&str) -> f64| {
+        shims.iter().map(|pid| figure(pid)).sum::<f64>() / shims.len().max(1) as f64
+    };
+    (mean(|pid| resident(pid, "VmRSS")), mean(|pid| resident(pid, "RssAnon")))
+}
+
+fn resident(pid: &str, field: &str) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0.0)
+}

@@ -1,0 +1,116 @@
+//! Removing everything that the runtime ever made on this machine. What there is is listed first, so
+//! that a person can look before it goes; nothing that is not ours is touched.
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::{Group, hierarchies};
+use crate::cri::v1::PodSandboxConfig;
+use crate::shim::protocol::{Answer, Request, receive, send};
+use crate::shim::sys;
+
+/// Something of ours.
+#[derive(Debug, Clone)]
+pub enum Thing {
+    /// A sandbox's processes, by its shim's socket.
+    Processes(PathBuf),
+    Mount(PathBuf),
+    Cgroup(String),
+    Folder(PathBuf),
+}
+
+/// All there is, in the order in which it can go.
+pub fn plan(root: &Path, state: &Path) -> Vec<Thing> {
+    let mut things = Vec::new();
+    for folder in folders(state) {
+        if folder.join("shim.sock").exists() {
+            things.push(Thing::Processes(folder.join("shim.sock")));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut mounted: Vec<PathBuf> = mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4).map(PathBuf::from))
+        .filter(|path| path.starts_with(state) || path.starts_with(root))
+        .filter(|path| path != root && path != state)
+        .collect();
+    // What is mounted last goes first.
+    mounted.reverse();
+    things.extend(mounted.into_iter().map(Thing::Mount));
+    for folder in folders(&root.join("sandboxes")) {
+        things.extend(groups(root, &folder).into_iter().map(Thing::Cgroup));
+    }
+    for folder in [root, state] {
+        if folder.exists() {
+            things.push(Thing::Folder(folder.to_owned()));
+        }
+    }
+    things
+}
+
+/// The groups we made for a sandbox: its containers', and its own unless it was given one.
+fn groups(root: &Path, sandbox: &Path) -> Vec<String> {
+    use prost::Message;
+    let id = sandbox.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let config = fs::read(sandbox.join("config.pb")).unwrap_or_default();
+    let config = PodSandboxConfig::decode(&config[..]).unwrap_or_default();
+    let parent = config.linux.map(|linux| linux.cgroup_parent).unwrap_or_default();
+    if parent.is_empty() {
+        return vec![format!("/skiff/{id}")];
+    }
+    let containers = folders(&root.join("containers"));
+    let names = containers.iter().filter_map(|folder| folder.file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names
+        .chain([format!("pause-{id}")])
+        .map(|name| format!("{parent}/{name}"))
+        .filter(|path| Group::new(path, "").folders().iter().any(|folder| folder.exists()))
+        .collect()
+}
+
+impl Thing {
+    pub fn remove(&self) -> io::Result<()> {
+        match self {
+            Thing::Processes(socket) => {
+                // No answer: there is no such process any more.
+                if let Ok(stream) = UnixStream::connect(socket)
+                    && send(&stream, &Request::Shutdown, &[]).is_ok()
+                {
+                    let _ = receive::<Answer>(&stream);
+                }
+                Ok(())
+            }
+            Thing::Mount(path) => sys::unmount(&sys::c_path(path)?),
+            Thing::Cgroup(path) => {
+                Group::new(path, "").remove()?;
+                // The folder of all of them, if this was the last.
+                for hierarchy in hierarchies().iter().filter(|_| path.starts_with("/skiff/")) {
+                    let _ = fs::remove_dir(hierarchy.root.join("skiff"));
+                }
+                Ok(())
+            }
+            Thing::Folder(path) => match fs::remove_dir_all(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                result => result,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Processes(socket) => write!(f, "processes  of the shim at {}", socket.display()),
+            Thing::Mount(path) => write!(f, "mount      {}", path.display()),
+            Thing::Cgroup(path) => write!(f, "cgroup     {path}"),
+            Thing::Folder(path) => write!(f, "folder     {}", path.display()),
+        }
+    }
+}
+
+fn folders(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}

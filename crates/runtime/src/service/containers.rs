@@ -1,0 +1,320 @@
+//! The life of a container: created, started, stopped, removed, changed.
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::Status;
+
+use super::names::{find, new_id, not_found};
+use super::records::{Container, ContainerRecord, Doing, Sandbox, write_json, write_message};
+use super::sandboxes::shim_status;
+use super::shims::{self, ShimError};
+use super::{Service, chain, now};
+use crate::cgroup;
+use crate::container::{signal, spec};
+use crate::cri::v1::{
+    ContainerEventType, CreateContainerRequest, LinuxContainerResources, NamespaceMode,
+};
+use crate::image::Image;
+use crate::shim::protocol::{Answer, Request};
+use crate::shim::spec::Exit;
+
+/// How long a killed process may take to be gone before that is reported.
+const KILL_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Service {
+    /// Prepares a container: its folder and its record. Nothing runs yet, nothing is mounted.
+    pub(super) async fn create(&self, request: CreateContainerRequest) -> Result<String, Status> {
+        let config =
+            request.config.ok_or_else(|| Status::invalid_argument("no container configuration"))?;
+        let sandbox = self.sandbox(&request.pod_sandbox_id)?;
+        if !sandbox.is_ready() {
+            let text = format!("sandbox {} is not ready", sandbox.id);
+            return Err(Status::failed_precondition(text));
+        }
+        let metadata = config.metadata.clone().unwrap_or_default();
+        if metadata.name.is_empty() {
+            return Err(Status::invalid_argument("the container has no name"));
+        }
+        let wanted = config.image.clone().unwrap_or_default().image;
+        let image = self.inner.images.find(&wanted).ok_or_else(|| not_found("image", &wanted))?;
+        if self.containers_of(&sandbox.id).iter().any(|c| c.config.metadata == config.metadata) {
+            let text = format!("container {:?} exists already", metadata.name);
+            return Err(Status::already_exists(text));
+        }
+        let id = new_id();
+        let folder = self.root().join("containers").join(&id);
+        let record = ContainerRecord {
+            id: id.clone(),
+            sandbox_id: sandbox.id.clone(),
+            created_at: now(),
+            image: Image::clone(&image),
+            image_ref: reference_of(&image),
+            stop_signal: signal::stop_signal(config.stop_signal(), &image.defaults.stop_signal),
+        };
+        let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone());
+        let doing = Doing { resources, ..Doing::default() };
+        let parent = sandbox.cgroup_parent().0;
+        let container = Arc::new(Container::new(record, config, folder, &parent, doing));
+        // A mistake in the configuration is better known now than when it starts.
+        if let Err(error) = self.specification(&sandbox, &container) {
+            return Err(Status::invalid_argument(chain(&error)));
+        }
+        if let Err(error) = write_folder(&container) {
+            let _ = fs::remove_dir_all(&container.folder);
+            return Err(Status::internal(format!("failed to make a container: {error}")));
+        }
+        self.inner.containers.lock().insert(id.clone(), container);
+        self.tell(&id, ContainerEventType::ContainerCreatedEvent);
+        Ok(id)
+    }
+
+    pub(super) fn specification(
+        &self,
+        sandbox: &Sandbox,
+        container: &Container,
+    ) -> Result<crate::shim::spec::ContainerSpec, spec::SpecError> {
+        let images = &self.inner.images;
+        spec::build(&spec::Inputs {
+            sandbox: &sandbox.config,
+            config: &container.config,
+            image: &container.record.image,
+            folder: &container.folder,
+            layers: images.layers_root(),
+            sandbox_folder: &sandbox.folder,
+            shm: &sandbox.shm(),
+            group: &container.group,
+            hostname: &sandbox.hostname(),
+            image_layers: &|name| {
+                images.find(name).map(|i| i.layers.iter().rev().map(|chain| chain.hex()).collect())
+            },
+        })
+    }
+
+    pub(super) fn container(&self, id: &str) -> Result<Arc<Container>, Status> {
+        find(&self.inner.containers.lock(), id).ok_or_else(|| not_found("container", id))
+    }
+
+    pub(super) fn containers_of(&self, sandbox_id: &str) -> Vec<Arc<Container>> {
+        let all = self.inner.containers.lock();
+        all.values().filter(|c| c.record.sandbox_id == sandbox_id).cloned().collect()
+    }
+
+    pub(super) async fn start(&self, id: &str) -> Result<(), Status> {
+        let container = self.container(id)?;
+        let _changing = container.changing.lock().await;
+        let doing = container.doing();
+        if doing.started.is_some() || doing.exit.is_some() {
+            let text = format!("container {} was started before", container.id);
+            return Err(Status::failed_precondition(text));
+        }
+        let sandbox = self.sandbox(&container.record.sandbox_id)?;
+        match self.start_in(&sandbox, &container).await {
+            Ok(()) => {
+                self.tell(&container.id, ContainerEventType::ContainerStartedEvent);
+                Ok(())
+            }
+            Err(error) => {
+                // It is over before it began, and says why.
+                let exit = Exit {
+                    code: 128,
+                    at: now(),
+                    oom_killed: false,
+                    message: error.message().to_owned(),
+                    reason: "StartError".to_owned(),
+                };
+                let _ = write_json(&container.folder.join("exit.json"), &exit);
+                let _ = container.group.remove();
+                container.set_exit(exit);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_in(&self, sandbox: &Sandbox, container: &Container) -> Result<(), Status> {
+        let internal = |error: io::Error| {
+            Status::internal(format!("failed to start container {}: {error}", container.id))
+        };
+        let mut spec = self
+            .specification(sandbox, container)
+            .map_err(|error| Status::internal(chain(&error)))?;
+        // Targets are named by what they were called when this one was created.
+        if let crate::shim::spec::PidNamespace::Of(target) = &mut spec.pids {
+            *target = self.container(target)?.id.clone();
+        }
+        container.group.create().map_err(internal)?;
+        let linux = container.config.linux.clone().unwrap_or_default();
+        let privileged = linux.security_context.as_ref().is_some_and(|s| s.privileged);
+        if let Some(resources) = &linux.resources {
+            container.group.apply(&spec::resources(resources)).map_err(internal)?;
+        }
+        let rules = spec::device_rules(&container.config, privileged);
+        cgroup::restrict_devices(&container.group, &rules).map_err(internal)?;
+        for folder in ["upper", "work", "root"] {
+            fs::create_dir_all(container.folder.join(folder)).map_err(internal)?;
+        }
+        if let Ok(Some(map)) = spec::user_map(&sandbox.config) {
+            for folder in ["upper", "work"] {
+                let (user, group) = (Some(map.users.host), Some(map.groups.host));
+                std::os::unix::fs::chown(container.folder.join(folder), user, group)
+                    .map_err(internal)?;
+            }
+        }
+        let request = Request::Start { id: container.id.clone(), spec: Box::new(spec) };
+        match shims::ask(sandbox.socket(), request).await.map_err(|error| shim_status(&error))? {
+            Answer::Started(started) => {
+                container.set_started(started);
+                Ok(())
+            }
+            other => Err(Status::internal(format!("the shim answered {other:?}"))),
+        }
+    }
+
+    /// Asks it to end, then makes it.
+    pub(super) async fn stop(&self, container: &Container, grace: Duration) -> Result<(), Status> {
+        if !container.is_running() {
+            // What was never started cannot be stopped, and is not running.
+            return Ok(());
+        }
+        let Ok(sandbox) = self.sandbox(&container.record.sandbox_id) else { return Ok(()) };
+        let kill = |signal, all| {
+            let request = Request::Kill { id: container.id.clone(), signal, all };
+            shims::ask(sandbox.socket(), request)
+        };
+        if !grace.is_zero() {
+            match kill(container.record.stop_signal, false).await {
+                Ok(_) | Err(ShimError::Refused(_)) => {}
+                Err(error) => return Err(shim_status(&error)),
+            }
+            if tokio::time::timeout(grace, container.wait_ended()).await.is_ok() {
+                return Ok(());
+            }
+        }
+        let own_pids = !matches!(
+            namespace_pid(container),
+            NamespaceMode::Node | NamespaceMode::Pod | NamespaceMode::Target
+        );
+        if let Err(ShimError::Unreachable(error)) = kill(libc::SIGKILL, !own_pids).await {
+            tracing::warn!("the shim of container {} is gone: {error}", container.id);
+        }
+        let ended = tokio::time::timeout(KILL_PATIENCE, container.wait_ended()).await;
+        ended.map_err(|_| {
+            Status::deadline_exceeded(format!("container {} does not die", container.id))
+        })
+    }
+
+    pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<(), Status> {
+        let _changing = container.changing.lock().await;
+        self.stop(container, Duration::ZERO).await?;
+        let folder = &container.folder;
+        let internal = |error: io::Error| {
+            Status::internal(format!("failed to remove container {}: {error}", container.id))
+        };
+        container.group.remove().map_err(internal)?;
+        // The record first: what has none does not exist.
+        for path in [folder.join("record.json")] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(internal(error));
+                }
+                _ => {}
+            }
+        }
+        let path = folder.clone();
+        let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(path)).await;
+        match removed.map_err(|error| Status::internal(error.to_string()))? {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(internal(error)),
+            _ => {}
+        }
+        self.inner.containers.lock().remove(&container.id);
+        self.tell_removed(container);
+        if self.inner.images.find(&container.record.image.id.to_string()).is_none() {
+            self.collect();
+        }
+        Ok(())
+    }
+
+    fn tell_removed(&self, container: &Container) {
+        let sandbox = self.inner.sandboxes.lock().get(&container.record.sandbox_id).cloned();
+        let statuses = self.container_statuses(&container.record.sandbox_id);
+        // Nobody may be listening.
+        let _ = self.inner.events.send(crate::cri::v1::ContainerEventResponse {
+            container_id: container.id.clone(),
+            container_event_type: ContainerEventType::ContainerDeletedEvent.into(),
+            created_at: now(),
+            pod_sandbox_status: sandbox.map(|sandbox| self.sandbox_status(&sandbox)),
+            containers_statuses: statuses,
+        });
+    }
+
+    /// Changes limits in place; what is not said stays.
+    pub(super) fn update(
+        &self,
+        container: &Container,
+        asked: LinuxContainerResources,
+    ) -> Result<(), Status> {
+        let applied = match container.is_running() {
+            true => container.group.apply(&spec::resources(&asked)),
+            false => Ok(()),
+        };
+        applied.map_err(|error| Status::internal(format!("failed to set limits: {error}")))?;
+        container.set_resources(merge(container.doing().resources.unwrap_or_default(), asked));
+        Ok(())
+    }
+
+    pub(super) async fn reopen_log(&self, container: &Container) -> Result<(), Status> {
+        if !container.is_running() {
+            return Err(Status::failed_precondition("the container is not running"));
+        }
+        let sandbox = self.sandbox(&container.record.sandbox_id)?;
+        let request = Request::ReopenLog { id: container.id.clone() };
+        shims::ask(sandbox.socket(), request).await.map_err(|error| shim_status(&error)).map(drop)
+    }
+}
+
+pub(super) fn namespace_pid(container: &Container) -> NamespaceMode {
+    let linux = container.config.linux.as_ref();
+    let security = linux.and_then(|linux| linux.security_context.as_ref());
+    let options = security.and_then(|security| security.namespace_options.as_ref());
+    options.map_or(NamespaceMode::Pod, |options| options.pid())
+}
+
+fn write_folder(container: &Container) -> io::Result<()> {
+    fs::create_dir_all(&container.folder)?;
+    write_message(&container.folder.join("config.pb"), &container.config)?;
+    write_json(&container.folder.join("record.json"), &container.record)
+}
+
+/// A digest that leads to the image, as kubelets compare it: by name if it has one.
+pub(super) fn reference_of(image: &Image) -> String {
+    image.digests.first().cloned().unwrap_or_else(|| image.id.to_string())
+}
+
+fn merge(
+    mut old: LinuxContainerResources,
+    new: LinuxContainerResources,
+) -> LinuxContainerResources {
+    let number = |old: &mut i64, new: i64| {
+        if new != 0 {
+            *old = new;
+        }
+    };
+    number(&mut old.cpu_period, new.cpu_period);
+    number(&mut old.cpu_quota, new.cpu_quota);
+    number(&mut old.cpu_shares, new.cpu_shares);
+    number(&mut old.memory_limit_in_bytes, new.memory_limit_in_bytes);
+    number(&mut old.oom_score_adj, new.oom_score_adj);
+    number(&mut old.memory_swap_limit_in_bytes, new.memory_swap_limit_in_bytes);
+    if !new.cpuset_cpus.is_empty() {
+        old.cpuset_cpus = new.cpuset_cpus;
+    }
+    if !new.cpuset_mems.is_empty() {
+        old.cpuset_mems = new.cpuset_mems;
+    }
+    if !new.hugepage_limits.is_empty() {
+        old.hugepage_limits = new.hugepage_limits;
+    }
+    old.unified.extend(new.unified);
+    old
+}

@@ -1,0 +1,127 @@
+//! CRI's image service.
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use tonic::Status;
+
+use super::{Service, chain, now};
+use crate::cri::v1::{
+    AuthConfig, FilesystemIdentifier, FilesystemUsage, Image as CriImage, ImageFsInfoResponse,
+    ImageSpec, Int64Value, PullImageRequest, UInt64Value,
+};
+use crate::image::{Credentials, Image, ImageError};
+
+impl Service {
+    pub(super) async fn pull(&self, request: PullImageRequest) -> Result<String, Status> {
+        let name = request.image.unwrap_or_default().image;
+        let credentials = request.auth.and_then(credentials);
+        let pulled = self.inner.images.pull(&name, credentials, None).await;
+        pulled.map(|image| image.id.to_string()).map_err(|error| image_status(&error))
+    }
+
+    pub(super) fn list_images_named(&self, name: &str) -> Vec<CriImage> {
+        if name.is_empty() {
+            return self.inner.images.list().iter().map(|image| describe(image)).collect();
+        }
+        self.inner.images.find(name).iter().map(|image| describe(image)).collect()
+    }
+
+    pub(super) fn image_details(&self, name: &str) -> Option<(CriImage, String)> {
+        let image = self.inner.images.find(name)?;
+        let config = self.inner.images.config(&image).unwrap_or_default();
+        let info = format!("{{\"imageSpec\":{}}}", String::from_utf8_lossy(&config));
+        Some((describe(&image), info))
+    }
+
+    pub(super) fn remove_named(&self, name: &str) -> Result<(), Status> {
+        self.inner.images.remove(name).map_err(|error| image_status(&error))?;
+        self.collect();
+        Ok(())
+    }
+
+    pub(super) fn filesystem(&self) -> ImageFsInfoResponse {
+        let images = usage_below(self.root(), &["blobs", "layers"]);
+        let containers = usage_below(self.root(), &["containers"]);
+        ImageFsInfoResponse {
+            image_filesystems: vec![self.filesystem_usage(self.root(), images)],
+            container_filesystems: vec![self.filesystem_usage(self.root(), containers)],
+        }
+    }
+
+    pub(super) fn filesystem_usage(
+        &self,
+        path: &Path,
+        (bytes, files): (u64, u64),
+    ) -> FilesystemUsage {
+        FilesystemUsage {
+            timestamp: now(),
+            fs_id: Some(FilesystemIdentifier { mountpoint: path.display().to_string() }),
+            used_bytes: Some(UInt64Value { value: bytes }),
+            inodes_used: Some(UInt64Value { value: files }),
+        }
+    }
+}
+
+/// Bytes on disk and files below some folders. A file that is linked twice is counted twice only if
+/// the links are in different folders.
+fn usage_below(root: &Path, names: &[&str]) -> (u64, u64) {
+    names.iter().map(|name| usage(&root.join(name))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+pub(super) fn usage(folder: &Path) -> (u64, u64) {
+    let (mut bytes, mut files) = (0, 0);
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(found) = entry.metadata() else { continue };
+        bytes += found.blocks() * 512;
+        files += 1;
+        if found.is_dir() {
+            let (more_bytes, more_files) = usage(&entry.path());
+            bytes += more_bytes;
+            files += more_files;
+        }
+    }
+    (bytes, files)
+}
+
+fn describe(image: &Image) -> CriImage {
+    let user = image.defaults.user.split(':').next().unwrap_or_default();
+    let uid = user.parse::<i64>().ok();
+    CriImage {
+        id: image.id.to_string(),
+        repo_tags: image.tags.iter().cloned().collect(),
+        repo_digests: image.digests.iter().cloned().collect(),
+        size: image.size,
+        uid: uid.map(|value| Int64Value { value }),
+        username: if uid.is_some() { String::new() } else { user.to_owned() },
+        spec: Some(ImageSpec {
+            image: image.id.to_string(),
+            annotations: image.manifest.annotations.clone().into_iter().collect(),
+            ..ImageSpec::default()
+        }),
+        pinned: image.pinned,
+    }
+}
+
+fn credentials(auth: AuthConfig) -> Option<Credentials> {
+    let credentials = Credentials {
+        username: auth.username,
+        password: auth.password,
+        auth: auth.auth,
+        identity_token: auth.identity_token,
+        registry_token: auth.registry_token,
+    };
+    (credentials.pair().is_some() || !credentials.registry_token.is_empty()).then_some(credentials)
+}
+
+fn image_status(error: &ImageError) -> Status {
+    let text = chain(error);
+    match error {
+        ImageError::NotFound(_) => Status::not_found(text),
+        ImageError::Reference(_) => Status::invalid_argument(text),
+        ImageError::Registry { .. } if text.contains("not found") => Status::not_found(text),
+        ImageError::Registry { .. } if text.contains("not authorized") => {
+            Status::permission_denied(text)
+        }
+        _ => Status::unknown(text),
+    }
+}

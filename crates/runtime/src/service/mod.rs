@@ -1,0 +1,167 @@
+//! The daemon's side: what exists, what it is doing, and everything CRI asks of it.
+//!
+//! ```text
+//!  root/   images/ blobs/ layers/     what was fetched
+//!          sandboxes/ID/              config.pb, record.json, hosts, resolv.conf …
+//!          containers/ID/             config.pb, record.json, upper/, started.json, exit.json
+//!  state/  ID/                        shim.sock, spec.json, netns, shm: gone after a reboot
+//! ```
+//! There is no database. A record is written last, so what has none was never finished and is
+//! cleared away ([`recover`]). What runs is asked of the shims, how something ended is read from
+//! its folder; the maps in memory only save reading.
+//!
+//! One task per sandbox listens to its shim ([`watch`]) and is the only one that says "exited".
+mod calls;
+mod containers;
+mod images;
+mod metrics;
+mod names;
+mod records;
+mod recover;
+mod sandboxes;
+mod shims;
+mod stats;
+mod status;
+mod streams;
+mod watch;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+use crate::cri::v1::ContainerEventResponse;
+use crate::image::digest::Digest;
+use crate::image::{ImageError, Images, RegistriesConfig};
+use crate::network::Network;
+pub use records::{Container, Sandbox};
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("failed to {operation} {}", path.display())]
+    Io { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("another runtime uses {}", .0.display())]
+    Locked(PathBuf),
+    #[error(transparent)]
+    Images(#[from] ImageError),
+}
+
+pub struct Options {
+    /// What survives a reboot.
+    pub root: PathBuf,
+    /// What does not. A short path: sockets are in it.
+    pub state: PathBuf,
+    pub registries: RegistriesConfig,
+    pub network: Arc<dyn Network>,
+    /// The executable that is run as `skiff shim`.
+    pub executable: PathBuf,
+}
+
+/// The runtime. Cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: Options,
+    images: Images,
+    sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    containers: Mutex<BTreeMap<String, Arc<Container>>>,
+    events: broadcast::Sender<ContainerEventResponse>,
+    /// Where exec, attach and port-forward are served.
+    streaming: OnceLock<crate::streaming::Server>,
+    _lock: File,
+}
+
+/// Events kept for a listener that is slow; one that is slower misses some, and lists.
+const EVENTS: usize = 1024;
+
+impl Service {
+    /// Opens the runtime, takes up what runs and clears away what was half made.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        for folder in [
+            &options.root,
+            &options.state,
+            &options.root.join("sandboxes"),
+            &options.root.join("containers"),
+        ] {
+            fs::create_dir_all(folder).map_err(failed("create", folder))?;
+        }
+        let path = options.root.join("lock");
+        let lock = File::create(&path).map_err(failed("create", &path))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| OpenError::Locked(options.root.clone()))?;
+        let images = Images::open(&options.root, options.registries.clone())?;
+        let service = Service {
+            inner: Arc::new(Inner {
+                images,
+                sandboxes: Mutex::default(),
+                containers: Mutex::default(),
+                events: broadcast::channel(EVENTS).0,
+                streaming: OnceLock::new(),
+                _lock: lock,
+                options,
+            }),
+        };
+        service.recover().await;
+        service.collect();
+        Ok(service)
+    }
+
+    /// Lets clients stream: exec, attach, port-forward. Without it those calls fail.
+    pub async fn serve_streams(&self) -> io::Result<()> {
+        let server = crate::streaming::Server::bind(self.clone()).await?;
+        // A second call changes nothing.
+        let _ = self.inner.streaming.set(server);
+        Ok(())
+    }
+
+    pub fn images(&self) -> &Images {
+        &self.inner.images
+    }
+
+    fn root(&self) -> &Path {
+        &self.inner.options.root
+    }
+
+    /// Clears away layers and blobs that nobody needs.
+    fn collect(&self) {
+        let in_use: HashSet<Digest> = self
+            .inner
+            .containers
+            .lock()
+            .values()
+            .flat_map(|container| container.record.image.layers.clone())
+            .collect();
+        if let Err(error) = self.inner.images.collect(&in_use) {
+            tracing::warn!("failed to collect images: {error}");
+        }
+    }
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Io { operation, path, source }
+}
+
+/// Now, as CRI counts time.
+pub(crate) fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+/// An error with its causes, in one line: CRI's errors are text.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

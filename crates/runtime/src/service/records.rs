@@ -1,0 +1,206 @@
+//! What is known of a sandbox and of a container, in memory and in its folder.
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use prost::Message;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::cgroup::Group;
+use crate::cri::v1::{
+    ContainerConfig, LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig,
+};
+use crate::files::write_atomically;
+use crate::image::Image;
+use crate::shim::spec::{Exit, Started};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    pub id: String,
+    pub created_at: i64,
+    pub handler: String,
+    pub addresses: Vec<std::net::IpAddr>,
+    /// Given up: its processes are gone and its network too.
+    pub stopped: bool,
+}
+
+pub struct Sandbox {
+    pub id: String,
+    pub config: PodSandboxConfig,
+    /// In the persistent directory.
+    pub folder: PathBuf,
+    /// In the other.
+    pub state: PathBuf,
+    pub record: Mutex<SandboxRecord>,
+    /// One lifecycle operation at a time.
+    pub changing: tokio::sync::Mutex<()>,
+}
+
+impl Sandbox {
+    pub fn socket(&self) -> PathBuf {
+        self.state.join("shim.sock")
+    }
+
+    pub fn shm(&self) -> PathBuf {
+        match self.namespaces().ipc() {
+            NamespaceMode::Node => PathBuf::from("/dev/shm"),
+            _ => self.state.join("shm"),
+        }
+    }
+
+    pub fn namespaces(&self) -> NamespaceOption {
+        let linux = self.config.linux.as_ref();
+        let security = linux.and_then(|linux| linux.security_context.as_ref());
+        security.and_then(|security| security.namespace_options.clone()).unwrap_or_default()
+    }
+
+    /// Where its network namespace is pinned; none if it has the host's.
+    pub fn network_path(&self) -> Option<PathBuf> {
+        (self.namespaces().network() != NamespaceMode::Node).then(|| self.state.join("netns"))
+    }
+
+    pub fn is_ready(&self) -> bool {
+        !self.record.lock().stopped
+    }
+
+    /// The group that its containers' groups are in, and whether we made it.
+    pub fn cgroup_parent(&self) -> (String, bool) {
+        let parent = self.config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str());
+        match parent {
+            Some(parent) if !parent.is_empty() => (parent.to_owned(), false),
+            _ => (format!("/skiff/{}", self.id), true),
+        }
+    }
+
+    /// The group of the process that holds shared namespaces.
+    pub fn group(&self) -> Group {
+        Group::new(&self.cgroup_parent().0, &format!("pause-{}", self.id))
+    }
+
+    /// The whole sandbox's group.
+    pub fn parent_group(&self) -> Group {
+        Group::new(&self.cgroup_parent().0, "")
+    }
+
+    pub fn hostname(&self) -> String {
+        if self.config.hostname.is_empty() {
+            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            return name;
+        }
+        self.config.hostname.clone()
+    }
+
+    pub fn save(&self) -> io::Result<()> {
+        let record = self.record.lock().clone();
+        write_json(&self.folder.join("record.json"), &record)
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    pub id: String,
+    pub sandbox_id: String,
+    pub created_at: i64,
+    /// As it was: it may be removed while the container is there.
+    pub image: Image,
+    /// What CRI calls the image's reference: a digest that leads to it.
+    pub image_ref: String,
+    pub stop_signal: i32,
+}
+
+/// What a container is doing.
+#[derive(Debug, Clone, Default)]
+pub struct Doing {
+    pub started: Option<Started>,
+    pub exit: Option<Exit>,
+    pub resources: Option<LinuxContainerResources>,
+}
+
+pub struct Container {
+    pub id: String,
+    pub record: ContainerRecord,
+    pub config: ContainerConfig,
+    pub folder: PathBuf,
+    pub group: Group,
+    doing: Mutex<Doing>,
+    /// True once it has ended.
+    pub ended: watch::Sender<bool>,
+    pub changing: tokio::sync::Mutex<()>,
+    /// The last processor time seen, for rates.
+    pub last_cpu: Mutex<Option<(i64, u64)>>,
+}
+
+impl Container {
+    pub fn new(
+        record: ContainerRecord,
+        config: ContainerConfig,
+        folder: PathBuf,
+        parent: &str,
+        doing: Doing,
+    ) -> Self {
+        let group = Group::new(parent, &record.id);
+        Container {
+            id: record.id.clone(),
+            ended: watch::Sender::new(doing.exit.is_some()),
+            record,
+            config,
+            folder,
+            group,
+            doing: Mutex::new(doing),
+            changing: tokio::sync::Mutex::default(),
+            last_cpu: Mutex::default(),
+        }
+    }
+
+    pub fn doing(&self) -> Doing {
+        self.doing.lock().clone()
+    }
+
+    pub fn is_running(&self) -> bool {
+        let doing = self.doing.lock();
+        doing.started.is_some() && doing.exit.is_none()
+    }
+
+    pub fn set_started(&self, started: Started) {
+        self.doing.lock().started = Some(started);
+    }
+
+    pub fn set_resources(&self, resources: LinuxContainerResources) {
+        self.doing.lock().resources = Some(resources);
+    }
+
+    /// The first end counts.
+    pub fn set_exit(&self, exit: Exit) -> bool {
+        let mut doing = self.doing.lock();
+        let first = doing.exit.is_none();
+        if first {
+            doing.exit = Some(exit);
+        }
+        drop(doing);
+        self.ended.send_replace(true);
+        first
+    }
+
+    pub async fn wait_ended(&self) {
+        let mut ended = self.ended.subscribe();
+        // The sender lives as long as we do.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+}
+
+pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+}
+
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    write_atomically(path, &serde_json::to_vec(value)?)
+}
+
+pub fn read_message<T: Message + Default>(path: &Path) -> io::Result<T> {
+    T::decode(&std::fs::read(path)?[..]).map_err(io::Error::other)
+}
+
+pub fn write_message<T: Message>(path: &Path, message: &T) -> io::Result<()> {
+    write_atomically(path, &message.encode_to_vec())
+}

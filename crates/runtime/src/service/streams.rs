@@ -1,0 +1,244 @@
+//! Processes whose streams somebody holds: exec, attach, port-forward.
+//!
+//! An exec's pipes go straight from the daemon to the process; the shim only starts and reaps it.
+//! Attaching goes through the shim, which owns the container's streams.
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tonic::Status;
+
+use super::records::{Container, Sandbox};
+use super::sandboxes::shim_status;
+use super::shims::{self, ShimError};
+use super::{Service, chain};
+use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
+use crate::shim::protocol::{Answer, Request};
+use crate::shim::sys;
+
+/// Most output that a synchronous exec returns; upstream's runtimes have the same limit.
+const OUTPUT_LIMIT: usize = 16 << 20;
+
+/// Another process in a container, with our ends of its streams.
+pub(crate) struct Process {
+    pub stdin: Option<Sender>,
+    pub stdout: Option<Receiver>,
+    pub stderr: Option<Receiver>,
+    terminal: Option<OwnedFd>,
+    pid: i32,
+    connection: UnixStream,
+}
+
+impl Process {
+    pub fn resize(&self, width: u16, height: u16) {
+        use std::os::fd::AsFd;
+        if let Some(terminal) = &self.terminal {
+            // A process that has ended has no size.
+            let _ = sys::set_window(terminal.as_fd(), width, height);
+        }
+    }
+
+    pub fn kill(&self) {
+        let _ = sys::kill(self.pid, libc::SIGKILL);
+    }
+
+    /// How it ended.
+    pub async fn wait(&mut self) -> io::Result<i32> {
+        let mut length = [0; 4];
+        self.connection.read_exact(&mut length).await?;
+        let mut body = vec![0; u32::from_le_bytes(length) as usize];
+        self.connection.read_exact(&mut body).await?;
+        match serde_json::from_slice(&body)? {
+            Answer::Exited { exit, .. } => Ok(exit.code),
+            other => Err(io::Error::other(format!("the shim answered {other:?}"))),
+        }
+    }
+}
+
+impl Service {
+    pub(crate) fn running(&self, id: &str) -> Result<Arc<Container>, Status> {
+        let container = self.container(id)?;
+        if container.is_running() {
+            return Ok(container);
+        }
+        Err(Status::failed_precondition(format!("container {} is not running", container.id)))
+    }
+
+    /// Starts a process in a running container.
+    pub(crate) async fn spawn(
+        &self,
+        container: &Container,
+        command: Vec<String>,
+        terminal: bool,
+        stdin: bool,
+    ) -> Result<Process, Status> {
+        let internal = |error: io::Error| Status::internal(format!("failed to exec: {error}"));
+        let sandbox = self.sandbox(&container.record.sandbox_id)?;
+        if command.is_empty() {
+            return Err(Status::invalid_argument("no command specified"));
+        }
+        let spec = self.specification(&sandbox, container);
+        let mut process = spec.map_err(|error| Status::internal(chain(&error)))?.process;
+        process.arguments = command;
+        process.terminal = terminal;
+        if terminal && !process.environment.iter().any(|line| line.starts_with("TERM=")) {
+            process.environment.push("TERM=xterm".to_owned());
+        }
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        let mut input = None;
+        if !terminal {
+            let (read, write) = pipe().map_err(internal)?;
+            theirs.push(read);
+            // Without input the pipe is at its end from the start.
+            input = stdin.then_some(write);
+            for _ in 0..2 {
+                let (read, write) = pipe().map_err(internal)?;
+                ours.push(read);
+                theirs.push(write);
+            }
+        }
+        let request = Request::Exec {
+            id: container.id.clone(),
+            process: Box::new(process),
+            cgroup: container.group.folders(),
+        };
+        let answer = shims::converse(sandbox.socket(), request, theirs).await;
+        let (answer, mut handles, connection) = answer.map_err(|error| shim_status(&error))?;
+        let Answer::Started(started) = answer else {
+            return Err(Status::internal("the shim did not start the process"));
+        };
+        connection.set_nonblocking(true).map_err(internal)?;
+        let connection = UnixStream::from_std(connection).map_err(internal)?;
+        let terminal = handles.pop();
+        if let Some(terminal) = &terminal {
+            ours.push(terminal.try_clone().map_err(internal)?);
+            input = stdin.then(|| terminal.try_clone()).transpose().map_err(internal)?;
+        }
+        let mut outputs = ours.into_iter();
+        let receiver = |descriptor: Option<OwnedFd>| descriptor.map(receiver).transpose();
+        Ok(Process {
+            stdin: input.map(sender).transpose().map_err(internal)?,
+            stdout: receiver(outputs.next()).map_err(internal)?,
+            stderr: receiver(outputs.next()).map_err(internal)?,
+            terminal,
+            pid: started.pid,
+            connection,
+        })
+    }
+
+    pub(super) async fn exec_and_wait(
+        &self,
+        request: ExecSyncRequest,
+    ) -> Result<ExecSyncResponse, Status> {
+        let container = self.running(&request.container_id)?;
+        let mut process = match self.spawn(&container, request.cmd, false, false).await {
+            Ok(process) => process,
+            Err(error) => return Err(error),
+        };
+        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+        let work = async {
+            let (stdout, stderr, code) =
+                tokio::join!(read_all(stdout), read_all(stderr), process.wait());
+            (stdout, stderr, code)
+        };
+        let outcome = if request.timeout > 0 {
+            let patience = Duration::from_secs(request.timeout.unsigned_abs());
+            tokio::time::timeout(patience, work).await
+        } else {
+            Ok(work.await)
+        };
+        let Ok((stdout, stderr, code)) = outcome else {
+            process.kill();
+            let text = format!("timeout {}s exceeded", request.timeout);
+            return Err(Status::deadline_exceeded(text));
+        };
+        let exit_code = code.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(ExecSyncResponse { stdout, stderr, exit_code })
+    }
+
+    /// Joins the container's own streams; what comes back speaks the shim's chunks.
+    pub(crate) async fn attach_to(
+        &self,
+        container: &Container,
+        stdin: bool,
+    ) -> Result<UnixStream, Status> {
+        let sandbox = self.sandbox(&container.record.sandbox_id)?;
+        let request = Request::Attach { id: container.id.clone(), stdin };
+        let answer = shims::converse(sandbox.socket(), request, Vec::new()).await;
+        let (_, _, stream) = answer.map_err(|error| shim_status(&error))?;
+        stream
+            .set_nonblocking(true)
+            .and_then(|()| UnixStream::from_std(stream))
+            .map_err(|error| Status::internal(error.to_string()))
+    }
+
+    pub(crate) async fn resize(&self, container: &Container, width: u16, height: u16) {
+        if let Ok(sandbox) = self.sandbox(&container.record.sandbox_id) {
+            let request = Request::Resize { id: container.id.clone(), width, height };
+            if let Err(ShimError::Unreachable(error)) = shims::ask(sandbox.socket(), request).await
+            {
+                tracing::debug!("failed to resize: {error}");
+            }
+        }
+    }
+
+    /// Connects to a port of the sandbox, from inside its network.
+    pub(crate) async fn dial(
+        &self,
+        sandbox: &Sandbox,
+        port: u16,
+    ) -> io::Result<tokio::net::TcpStream> {
+        let namespace = sandbox.network_path();
+        // A thread of its own: it moves into the sandbox's network and never comes back.
+        let (answer, dialled) = tokio::sync::oneshot::channel::<io::Result<_>>();
+        std::thread::Builder::new().name("dial".to_owned()).spawn(move || {
+            let connect = || {
+                if let Some(path) = namespace {
+                    use std::os::fd::AsFd;
+                    let namespace = std::fs::File::open(path)?;
+                    sys::setns(namespace.as_fd(), libc::CLONE_NEWNET)?;
+                }
+                let loopback = |ip: std::net::IpAddr| std::net::SocketAddr::new(ip, port);
+                let stream =
+                    std::net::TcpStream::connect(loopback(std::net::Ipv4Addr::LOCALHOST.into()))
+                        .or_else(|_| {
+                            let ip = std::net::Ipv6Addr::LOCALHOST.into();
+                            std::net::TcpStream::connect(loopback(ip))
+                        })?;
+                stream.set_nonblocking(true)?;
+                Ok(stream)
+            };
+            let _ = answer.send(connect());
+        })?;
+        let stream = dialled.await.map_err(io::Error::other)??;
+        tokio::net::TcpStream::from_std(stream)
+    }
+}
+
+fn sender(descriptor: OwnedFd) -> io::Result<Sender> {
+    rustix::io::ioctl_fionbio(&descriptor, true)?;
+    Sender::from_owned_fd_unchecked(descriptor)
+}
+
+fn receiver(descriptor: OwnedFd) -> io::Result<Receiver> {
+    rustix::io::ioctl_fionbio(&descriptor, true)?;
+    Receiver::from_owned_fd_unchecked(descriptor)
+}
+
+/// Reads to the end; what is beyond the limit is read and dropped, so that the process can end.
+async fn read_all(receiver: Option<Receiver>) -> Vec<u8> {
+    let Some(mut receiver) = receiver else { return Vec::new() };
+    let mut output = Vec::new();
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read @ 1..) = receiver.read(&mut buffer).await {
+        let room = OUTPUT_LIMIT.saturating_sub(output.len());
+        output.extend_from_slice(&buffer[..read.min(room)]);
+    }
+    output
+}

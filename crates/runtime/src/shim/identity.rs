@@ -1,0 +1,121 @@
+//! Who a process is: names looked up in the container's own `/etc/passwd` and `/etc/group`. The
+//! files are the image's, so they are read with care: regular files of bounded size only.
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::spec::{Identity, UserSpec};
+
+const FILE_LIMIT: u64 = 8 << 20;
+
+pub fn resolve(spec: &UserSpec, root: &Path) -> io::Result<Identity> {
+    let passwd = read(&root.join("etc/passwd"))?;
+    let group = read(&root.join("etc/group"))?;
+    resolve_in(spec, &passwd, &group)
+}
+
+fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> io::Result<Identity> {
+    let name = if spec.user.is_empty() { "0" } else { &spec.user };
+    let number = name.parse::<u32>().ok();
+    let entry = passwd.lines().map(fields).find(|line| {
+        line.len() >= 6
+            && match number {
+                Some(number) => line[2].parse() == Ok(number),
+                None => line[0] == name,
+            }
+    });
+    let missing = |what, name: &str| {
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("no {what} {name:?} in the image")))
+    };
+    let (uid, own_gid, home, login) = match (&entry, number) {
+        (Some(line), _) => {
+            let uid = line[2].parse().map_err(io::Error::other)?;
+            (uid, line[3].parse().unwrap_or(0), line[5], Some(line[0]))
+        }
+        (None, Some(number)) => (number, 0, "/", None),
+        (None, None) => return missing("user", name),
+    };
+    let gid = match spec.group.as_deref() {
+        None => own_gid,
+        Some(text) => match text.parse() {
+            Ok(gid) => gid,
+            Err(_) => {
+                let found =
+                    group.lines().map(fields).find(|line| line.len() >= 3 && line[0] == text);
+                match found.and_then(|line| line[2].parse().ok()) {
+                    Some(gid) => gid,
+                    None => return missing("group", text),
+                }
+            }
+        },
+    };
+    let mut groups = vec![gid];
+    groups.extend(&spec.supplemental);
+    if spec.merge_groups
+        && let Some(login) = login
+    {
+        let member = |line: &Vec<&str>| line.len() >= 4 && line[3].split(',').any(|m| m == login);
+        groups.extend(
+            group.lines().map(fields).filter(member).filter_map(|line| line[2].parse::<u32>().ok()),
+        );
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(Identity { uid, gid, groups, home: home.to_owned() })
+}
+
+fn fields(line: &str) -> Vec<&str> {
+    line.trim().split(':').collect()
+}
+
+/// A file's text; an image without it has no names.
+fn read(path: &Path) -> io::Result<String> {
+    let mut options = File::options();
+    // A pipe or a device must not make us wait.
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let file = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        file => file?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is not a file", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_LIMIT).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nweb:x:101:102::/srv:/bin/sh\nbroken\n";
+    const GROUP: &str = "root:x:0:\nweb:x:102:\nlogs:x:200:other,web\n";
+
+    fn check(user: &str, group: Option<&str>, merge: bool, expected: &str) {
+        let spec = UserSpec {
+            user: user.to_owned(),
+            group: group.map(str::to_owned),
+            supplemental: vec![9],
+            merge_groups: merge,
+        };
+        let found = match resolve_in(&spec, PASSWD, GROUP) {
+            Ok(i) => format!("{}:{} {:?} {}", i.uid, i.gid, i.groups, i.home),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn names_and_numbers_are_looked_up() {
+        check("", None, true, "0:0 [0, 9] /root");
+        check("web", None, true, "101:102 [9, 102, 200] /srv");
+        check("web", None, false, "101:102 [9, 102] /srv");
+        check("101", Some("7"), true, "101:7 [7, 9, 200] /srv");
+        check("4242", None, true, "4242:0 [0, 9] /");
+        check("web", Some("logs"), false, "101:200 [9, 200] /srv");
+        check("nobody", None, true, r#"no user "nobody" in the image"#);
+        check("web", Some("none"), true, r#"no group "none" in the image"#);
+    }
+}

@@ -1,0 +1,388 @@
+//! The container's file systems: its root, what is mounted on it, its devices, what is hidden.
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
+use super::child::{Failure, Step};
+use super::spec::{ContainerSpec, Device, Mount, Propagation, RootSpec, Source};
+use super::sys::{self, MountAttributes};
+
+/// A source that was opened before the root changed.
+pub struct Opened {
+    tree: Option<OwnedFd>,
+    is_folder: bool,
+}
+
+/// Everything that was opened: in the order of the mounts, and of the devices.
+pub struct Sources {
+    mounts: Vec<Opened>,
+    devices: Vec<OwnedFd>,
+}
+
+/// What the kernel takes as mount options in one call.
+const OPTIONS_LIMIT: usize = 4095;
+
+/// Opens what comes from the host, while the host can still be seen. Clones keep the host's
+/// propagation, so binds come before anything is made a slave. With a user namespace devices are
+/// the host's own, for none can be made in it.
+pub fn open_sources(
+    spec: &ContainerSpec,
+    users: Option<BorrowedFd<'_>>,
+) -> Result<Sources, Failure> {
+    let open = |mount: &Mount| match &mount.source {
+        Source::Bind(path) => open_bind(path),
+        _ => Ok(Opened { tree: None, is_folder: true }),
+    };
+    let failed = |mount: &Mount| format!("open the source of mount {:?}", mount.destination);
+    let mut mounts = Vec::with_capacity(spec.mounts.len());
+    for mount in &spec.mounts {
+        mounts.push(open(mount).step(|| failed(mount))?);
+    }
+    let mut devices = Vec::new();
+    if users.is_some() {
+        for device in &spec.devices {
+            let opened = sys::c_path(&device.host).and_then(|path| sys::open_tree(&path, false));
+            devices.push(opened.step(|| format!("open device {:?}", device.path))?);
+        }
+    }
+    sys::mount("", c"/", "", libc::MS_SLAVE | libc::MS_REC, "")
+        .step(|| "make mounts private".to_owned())?;
+    for (mount, source) in spec.mounts.iter().zip(&mut mounts) {
+        if let Source::Layers { layers, lower, path } = &mount.source {
+            *source = open_layers(layers, lower, path, &spec.root.target).step(|| failed(mount))?;
+        }
+        if let (Some(users), Some(tree), true) = (users, &source.tree, mount.mapped) {
+            sys::map_owners(tree.as_fd(), users)
+                .step(|| format!("map the owners of mount {:?}", mount.destination))?;
+        }
+    }
+    Ok(Sources { mounts, devices })
+}
+
+/// Makes the file systems that are new, in the namespaces they show.
+pub fn open_filesystems(mounts: &[Mount], sources: &mut Sources) -> Result<(), Failure> {
+    for (mount, source) in mounts.iter().zip(&mut sources.mounts) {
+        if let Source::Filesystem { kind, options } = &mount.source {
+            let readonly = if mount.readonly { sys::MOUNT_ATTR_RDONLY } else { 0 };
+            let made = sys::new_filesystem(kind, options, mount.attributes | readonly);
+            source.tree = Some(made.step(|| format!("make {kind} for {:?}", mount.destination))?);
+        }
+    }
+    Ok(())
+}
+
+fn open_bind(path: &Path) -> io::Result<Opened> {
+    let is_folder = fs::metadata(path)?.is_dir();
+    let tree = sys::open_tree(&sys::c_path(path)?, true)?;
+    Ok(Opened { tree: Some(tree), is_folder })
+}
+
+/// A path inside an image's layers. Several are mounted on `stage` while it is taken.
+fn open_layers(layers: &Path, lower: &[String], path: &str, stage: &Path) -> io::Result<Opened> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let target = sys::c_path(stage)?;
+    // Overlayfs wants at least two.
+    let root = if let [only] = lower {
+        rustix::fs::open(layers.join(only), flags, Mode::empty())?
+    } else {
+        std::env::set_current_dir(layers)?;
+        let options = format!("lowerdir={}", lower.join(":"));
+        sys::mount("overlay", &target, "overlay", libc::MS_RDONLY, &options)?;
+        rustix::fs::open(stage, flags, Mode::empty())?
+    };
+    let path = Path::new("/").join(path);
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let inside = openat2(&root, &path, flags, Mode::empty(), resolve)?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&inside)?.st_mode);
+    let tree =
+        sys::open_tree(&sys::c_path(format!("/proc/self/fd/{}", inside.as_raw_fd()))?, false)?;
+    if lower.len() > 1 {
+        sys::unmount(&target)?;
+    }
+    Ok(Opened { tree: Some(tree), is_folder: kind.is_dir() })
+}
+
+/// Mounts the root where only this namespace sees it.
+pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+    let lower = match users {
+        None => {
+            std::env::set_current_dir(&root.layers)
+                .step(|| "enter the layers' folder".to_owned())?;
+            root.lower.clone()
+        }
+        Some(users) => map_layers(root, users).step(|| "map the layers' owners".to_owned())?,
+    };
+    // Relative names keep the options of a deep image short enough.
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.join(":"),
+        root.upper.display(),
+        root.work.display()
+    );
+    if options.len() > OPTIONS_LIMIT {
+        return Err(io::Error::other(format!("{} layers are too many", lower.len())))
+            .step(|| "mount the root".to_owned());
+    }
+    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+    sys::mount("overlay", &target, "overlay", 0, &options).step(|| "mount the root".to_owned())
+}
+
+/// Mounts each layer with its owners mapped, in a folder of its own, and names them from there.
+fn map_layers(root: &RootSpec, users: BorrowedFd<'_>) -> io::Result<Vec<String>> {
+    let folder = root.upper.parent().unwrap_or(Path::new("/"));
+    std::env::set_current_dir(folder)?;
+    let mut names = Vec::new();
+    for (number, layer) in root.lower.iter().enumerate() {
+        let name = format!("lower/{number}");
+        fs::create_dir_all(&name)?;
+        let tree = sys::open_tree(&sys::c_path(root.layers.join(layer))?, false)?;
+        sys::map_owners(tree.as_fd(), users)?;
+        let target = rustix::fs::open(&name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        sys::move_mount(tree.as_fd(), target.as_fd())?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// Makes what was mounted the process's root.
+pub fn enter_root(root: &RootSpec, own_users: bool) -> Result<(), Failure> {
+    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+    if own_users {
+        // What came from outside the user namespace cannot become a root; a copy made inside can.
+        sys::mount(&root.target.to_string_lossy(), &target, "", libc::MS_BIND | libc::MS_REC, "")
+            .step(|| "take over the root".to_owned())?;
+    }
+    sys::mount("", &target, "", libc::MS_PRIVATE, "")
+        .step(|| "make the root private".to_owned())?;
+    std::env::set_current_dir(&root.target).step(|| "enter the root".to_owned())?;
+    sys::pivot_here().step(|| "change the root".to_owned())?;
+    sys::unmount(c".").step(|| "leave the host's root".to_owned())?;
+    std::env::set_current_dir("/").step(|| "enter the root".to_owned())
+}
+
+/// Attaches everything, parents before children; devices go where the others have made room.
+pub fn attach(spec: &ContainerSpec, sources: Sources) -> Result<(), Failure> {
+    let mut ordered: Vec<(&Mount, Opened)> = spec.mounts.iter().zip(sources.mounts).collect();
+    // Stable: of two on one place the later covers the earlier.
+    ordered.sort_by_key(|(mount, _)| Path::new(&mount.destination).components().count());
+    for (mount, opened) in ordered {
+        attach_one(spec, mount, opened).step(|| format!("mount {:?}", mount.destination))?;
+        if mount.destination == "/dev" {
+            dev_links().step(|| "make links in /dev".to_owned())?;
+        }
+    }
+    let mut opened = sources.devices.into_iter();
+    for device in &spec.devices {
+        let made = match opened.next() {
+            Some(tree) => make_place(&device.path, false)
+                .and_then(|place| sys::move_mount(tree.as_fd(), place.as_fd())),
+            None => make_device(device),
+        };
+        made.step(|| format!("make device {:?}", device.path))?;
+    }
+    Ok(())
+}
+
+fn attach_one(spec: &ContainerSpec, mount: &Mount, opened: Opened) -> io::Result<()> {
+    match (&mount.source, opened.tree) {
+        (Source::Filesystem { .. }, Some(tree)) => {
+            make_place(&mount.destination, true)?;
+            let target = real_folder(&mount.destination)?;
+            sys::move_mount(tree.as_fd(), target.as_fd())
+        }
+        (Source::Cgroups, _) => {
+            make_place(&mount.destination, true)?;
+            real_folder(&mount.destination)?;
+            mount_cgroups(spec, mount)
+        }
+        (_, Some(tree)) => {
+            let target = make_place(&mount.destination, opened.is_folder)?;
+            let propagation = match mount.propagation {
+                Propagation::Private => libc::MS_PRIVATE,
+                Propagation::HostToContainer => libc::MS_SLAVE,
+                Propagation::Bidirectional => libc::MS_SHARED,
+            };
+            sys::move_mount(tree.as_fd(), target.as_fd())?;
+            let plain = MountAttributes { propagation, ..MountAttributes::default() };
+            sys::mount_setattr(tree.as_fd(), true, plain)?;
+            let readonly = if mount.readonly { sys::MOUNT_ATTR_RDONLY } else { 0 };
+            let attributes =
+                MountAttributes { set: readonly | mount.attributes, ..MountAttributes::default() };
+            if attributes.set != 0 {
+                sys::mount_setattr(tree.as_fd(), mount.recursive_readonly, attributes)?;
+            }
+            Ok(())
+        }
+        (_, None) => Err(io::Error::other("the source was not opened")),
+    }
+}
+
+/// A folder per v1 hierarchy, or the one of v2, as seen from the container's own group.
+fn mount_cgroups(spec: &ContainerSpec, mount: &Mount) -> io::Result<()> {
+    let target = sys::c_path(&mount.destination)?;
+    let readonly = if spec.cgroup_writable { 0 } else { libc::MS_RDONLY };
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RELATIME;
+    if spec.cgroup_controllers.is_empty() {
+        return sys::mount("cgroup", &target, "cgroup2", flags | readonly, "");
+    }
+    sys::mount("tmpfs", &target, "tmpfs", flags, "mode=755")?;
+    for controller in &spec.cgroup_controllers {
+        let name = controller.strip_prefix("name=").unwrap_or(controller);
+        let folder = Path::new(&mount.destination).join(name);
+        fs::create_dir(&folder)?;
+        sys::mount("cgroup", &sys::c_path(&folder)?, "cgroup", flags | readonly, controller)?;
+    }
+    if readonly != 0 {
+        sys::mount("", &target, "", flags | readonly | libc::MS_REMOUNT, "mode=755")?;
+    }
+    Ok(())
+}
+
+/// The place for a mount, made if it is not there. Links on the way are followed inside the root;
+/// a place in `/proc` is nobody's to cover.
+fn make_place(destination: &str, is_folder: bool) -> io::Result<OwnedFd> {
+    const PROC: i64 = 0x9fa0;
+    let path = Path::new(destination);
+    let open = || {
+        openat2(
+            CWD,
+            path,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::NO_MAGICLINKS,
+        )
+    };
+    let place = match open() {
+        Ok(place) => place,
+        Err(rustix::io::Errno::NOENT) => {
+            if is_folder {
+                make_folders(path, 0)?;
+            } else {
+                if let Some(parent) = path.parent() {
+                    make_folders(parent, 0)?;
+                }
+                fs::File::options().create(true).append(true).open(path)?;
+            }
+            open()?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if rustix::fs::fstatfs(&place)?.f_type as i64 == PROC {
+        return Err(io::Error::other("it is in /proc"));
+    }
+    Ok(place)
+}
+
+/// Makes a folder with its parents, also where links lead that lead nowhere yet. The root is the
+/// container's, so wherever that is, it is inside.
+fn make_folders(path: &Path, links: u32) -> io::Result<()> {
+    const LINK_LIMIT: u32 = 40;
+    let mut at = PathBuf::from("/");
+    for component in path.components().skip(1) {
+        at.push(component);
+        match (fs::metadata(&at), fs::read_link(&at)) {
+            (Ok(_), _) => {}
+            (Err(error), _) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            (Err(error), Ok(_)) if links >= LINK_LIMIT => return Err(error),
+            (Err(_), Ok(target)) => {
+                let parent = at.parent().unwrap_or(Path::new("/"));
+                make_folders(&parent.join(target), links + 1)?;
+            }
+            (Err(_), Err(_)) => fs::create_dir(&at)?,
+        }
+    }
+    Ok(())
+}
+
+/// Kernel file systems are mounted on real folders only: behind a link they would be masked in the
+/// wrong place.
+fn real_folder(destination: &str) -> io::Result<OwnedFd> {
+    let found = openat2(
+        CWD,
+        destination,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    );
+    found.map_err(|_| io::Error::other("it is not a real folder"))
+}
+
+fn dev_links() -> io::Result<()> {
+    for (link, target) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+        ("/dev/core", "/proc/kcore"),
+        ("/dev/ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, link)?;
+    }
+    Ok(())
+}
+
+fn make_device(device: &Device) -> io::Result<()> {
+    let path = Path::new(&device.path);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_dir() => fs::remove_file(path)?,
+        Ok(_) | Err(_) => {}
+    }
+    sys::mknod(&sys::c_path(path)?, device.mode, device.number)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(device.mode & 0o7777))?;
+    chown(path, Some(device.uid), Some(device.gid))
+}
+
+/// Masks what must not be seen and freezes what must not be changed.
+pub fn hide(masked: &[String], readonly: &[String]) -> Result<(), Failure> {
+    for path in readonly {
+        freeze(path).step(|| format!("make {path:?} read-only"))?;
+    }
+    for path in masked {
+        mask(path).step(|| format!("mask {path:?}"))?;
+    }
+    Ok(())
+}
+
+fn freeze(path: &str) -> io::Result<()> {
+    let tree = match sys::open_tree(&sys::c_path(path)?, true) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        tree => tree?,
+    };
+    let set = MountAttributes { set: sys::MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
+    sys::mount_setattr(tree.as_fd(), true, set)?;
+    cover(tree, path)
+}
+
+fn mask(path: &str) -> io::Result<()> {
+    let found = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if found.is_dir() {
+        let target = sys::c_path(path)?;
+        return sys::mount("tmpfs", &target, "tmpfs", libc::MS_RDONLY, "size=0k");
+    }
+    cover(sys::open_tree(c"/dev/null", false)?, path)
+}
+
+fn cover(tree: OwnedFd, path: &str) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let target = rustix::fs::open(path, flags, Mode::empty())?;
+    sys::move_mount(tree.as_fd(), target.as_fd())
+}
+
+pub fn make_root_readonly() -> Result<(), Failure> {
+    let make = || {
+        let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let set = MountAttributes { set: sys::MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
+        sys::mount_setattr(root.as_fd(), false, set)
+    };
+    make().step(|| "make the root read-only".to_owned())
+}

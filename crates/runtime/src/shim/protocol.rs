@@ -1,0 +1,147 @@
+//! What daemon and shim say to each other: a length, then JSON; descriptors travel with the length.
+//!
+//! A connection carries one request. Most end with one answer; `Exec` is answered twice (started,
+//! exited), `Watch` for as long as it stays open, `Attach` turns into a stream of [`Chunk`]s.
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::spec::{ContainerSpec, Exit, ProcessSpec, Started};
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Answered when the sandbox's namespaces stand.
+    Hello,
+    Start {
+        id: String,
+        spec: Box<ContainerSpec>,
+    },
+    /// Its standard streams come along as descriptors, unless it has a terminal.
+    Exec {
+        id: String,
+        process: Box<ProcessSpec>,
+        cgroup: Vec<std::path::PathBuf>,
+    },
+    /// A signal for the container's first process, or for all of them.
+    Kill {
+        id: String,
+        signal: i32,
+        all: bool,
+    },
+    ReopenLog {
+        id: String,
+    },
+    Attach {
+        id: String,
+        stdin: bool,
+    },
+    Resize {
+        id: String,
+        width: u16,
+        height: u16,
+    },
+    /// Every start and exit from now on.
+    Watch,
+    List,
+    /// Kills everything and ends the shim.
+    Shutdown,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    Done,
+    Failed(String),
+    Started(Started),
+    Exited { id: String, exit: Exit },
+    Running(Vec<(String, Started)>),
+}
+
+/// What the child that becomes a container tells the shim. Silence and a closed channel mean that
+/// the program runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// The terminal's controlling end comes along.
+    Terminal,
+    Identity(super::spec::Identity),
+    /// Another process goes on in this one's place.
+    Successor(i32),
+    Failed(String),
+}
+
+/// Longest message taken: an environment may hold a megabyte, JSON doubles some of it.
+const LIMIT: usize = 16 << 20;
+/// Most descriptors with one message.
+const DESCRIPTORS: usize = 3;
+
+pub fn send<T: Serialize>(
+    stream: &UnixStream,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let body = serde_json::to_vec(message)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    sendmsg(stream, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL)?;
+    (&mut &*stream).write_all(&body)
+}
+
+/// The next message; none when the other side has closed.
+pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut length = [0; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        stream.as_fd(),
+        &mut [IoSliceMut::new(&mut length)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    (&mut &*stream).read_exact(&mut length[received.bytes..])?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+    }
+    let mut body = vec![0; length];
+    (&mut &*stream).read_exact(&mut body)?;
+    Ok(Some((serde_json::from_slice(&body)?, descriptors)))
+}
+
+/// One piece of an attached stream: which stream, how long, the bytes.
+pub mod chunk {
+    pub const STDIN: u8 = 0;
+    pub const STDOUT: u8 = 1;
+    pub const STDERR: u8 = 2;
+    /// Stream and length.
+    pub const HEADER: usize = 5;
+
+    pub fn header(stream: u8, length: usize) -> [u8; HEADER] {
+        let [a, b, c, d] = (length as u32).to_le_bytes();
+        [stream, a, b, c, d]
+    }
+
+    pub fn parse(header: [u8; HEADER]) -> (u8, usize) {
+        let [stream, a, b, c, d] = header;
+        (stream, u32::from_le_bytes([a, b, c, d]) as usize)
+    }
+}

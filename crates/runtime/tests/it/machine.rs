@@ -1,0 +1,260 @@
+//! A runtime of a test's own: folders, an image of busybox, calls with few words.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use runtime::cri::v1::*;
+use runtime::cri::{Client, Cri};
+use runtime::image::{Images, RegistriesConfig};
+use tempfile::TempDir;
+use testkit::image::write_busybox;
+
+pub const IMAGE: &str = "localhost/busybox:test";
+/// Nothing here takes long; what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon in a process of its own, spoken to over its socket.
+pub struct Machine {
+    pub service: Client,
+    daemon: Child,
+    pub folder: TempDir,
+}
+
+impl Machine {
+    pub async fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("rt").tempdir().unwrap();
+        let archive = folder.path().join("busybox.tar");
+        write_busybox(&archive, IMAGE, &[("etc/passwd", PASSWD), ("etc/group", GROUP)]).unwrap();
+        let images =
+            Images::open(&folder.path().join("root"), RegistriesConfig::default()).unwrap();
+        images.import(&archive, None).await.unwrap();
+        drop(images);
+        let daemon = start_daemon(folder.path());
+        let service = Client::new(&folder.path().join("cri.sock")).unwrap();
+        let machine = Machine { service, daemon, folder };
+        machine.ready().await;
+        machine
+    }
+
+    async fn ready(&self) {
+        let version = VersionRequest::default();
+        until(|| async { self.service.version(version.clone()).await.ok() }).await;
+    }
+
+    /// `kill -9`, as it comes.
+    pub fn kill_daemon(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+    }
+
+    pub async fn start_daemon(&mut self) {
+        self.daemon = start_daemon(self.folder.path());
+        self.ready().await;
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub async fn sandbox(&self) -> String {
+        self.sandbox_with(|_| {}).await
+    }
+
+    pub async fn sandbox_with(&self, change: impl FnOnce(&mut PodSandboxConfig)) -> String {
+        let mut config = PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: format!("sandbox-{:08x}", fastrand::u32(..)),
+                uid: "uid".to_owned(),
+                namespace: "default".to_owned(),
+                attempt: 0,
+            }),
+            hostname: "boxed".to_owned(),
+            log_directory: self.path("logs").display().to_string(),
+            ..PodSandboxConfig::default()
+        };
+        change(&mut config);
+        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+        Box::pin(self.service.run_pod_sandbox(request)).await.unwrap().pod_sandbox_id
+    }
+
+    pub async fn create(
+        &self,
+        sandbox: &str,
+        command: &str,
+        change: impl FnOnce(&mut ContainerConfig),
+    ) -> Result<String, tonic::Status> {
+        let name = format!("container-{:08x}", fastrand::u32(..));
+        let mut config = ContainerConfig {
+            metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
+            image: Some(ImageSpec { image: IMAGE.to_owned(), ..ImageSpec::default() }),
+            command: ["sh", "-c", command].map(str::to_owned).to_vec(),
+            log_path: format!("{name}.log"),
+            linux: Some(LinuxContainerConfig {
+                security_context: Some(LinuxContainerSecurityContext {
+                    namespace_options: Some(NamespaceOption {
+                        pid: NamespaceMode::Container.into(),
+                        ..NamespaceOption::default()
+                    }),
+                    ..LinuxContainerSecurityContext::default()
+                }),
+                resources: None,
+            }),
+            ..ContainerConfig::default()
+        };
+        change(&mut config);
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: None,
+        };
+        Ok(Box::pin(self.service.create_container(request)).await?.container_id)
+    }
+
+    pub async fn start(&self, id: &str) -> Result<(), tonic::Status> {
+        let request = StartContainerRequest { container_id: id.to_owned() };
+        self.service.start_container(request).await.map(drop)
+    }
+
+    pub async fn run(
+        &self,
+        sandbox: &str,
+        command: &str,
+        change: impl FnOnce(&mut ContainerConfig),
+    ) -> String {
+        let id = self.create(sandbox, command, change).await.unwrap();
+        self.start(&id).await.unwrap();
+        id
+    }
+
+    /// Runs a command to its end: exit code and log, without times.
+    pub async fn output(
+        &self,
+        sandbox: &str,
+        command: &str,
+        change: impl FnOnce(&mut ContainerConfig),
+    ) -> (i32, String) {
+        let id = self.run(sandbox, command, change).await;
+        let status = self.wait_exit(&id).await;
+        let log = self.log(&status);
+        self.remove(&id).await;
+        (status.exit_code, log)
+    }
+
+    pub fn log(&self, status: &ContainerStatus) -> String {
+        let text = fs::read_to_string(&status.log_path).unwrap_or_default();
+        text.lines()
+            .map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    pub async fn status(&self, id: &str) -> ContainerStatus {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        self.service.container_status(request).await.unwrap().status.unwrap()
+    }
+
+    pub async fn wait_exit(&self, id: &str) -> ContainerStatus {
+        until(|| async {
+            let status = self.status(id).await;
+            (status.state() == ContainerState::ContainerExited).then_some(status)
+        })
+        .await
+    }
+
+    pub async fn exec(&self, id: &str, command: &[&str]) -> ExecSyncResponse {
+        let request = ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command.iter().map(|word| (*word).to_owned()).collect(),
+            timeout: 10,
+        };
+        self.service.exec_sync(request).await.unwrap()
+    }
+
+    pub async fn stop(&self, id: &str, timeout: i64) {
+        let request = StopContainerRequest { container_id: id.to_owned(), timeout };
+        self.service.stop_container(request).await.unwrap();
+    }
+
+    pub async fn remove(&self, id: &str) {
+        let request = RemoveContainerRequest { container_id: id.to_owned() };
+        self.service.remove_container(request).await.unwrap();
+    }
+
+    pub async fn remove_sandbox(&self, id: &str) {
+        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.service.remove_pod_sandbox(request).await.unwrap();
+    }
+
+    /// Removes everything and checks that nothing of it is left on the machine.
+    pub async fn finish(mut self) {
+        let list = self.service.list_pod_sandbox(ListPodSandboxRequest { filter: None }).await;
+        for sandbox in list.unwrap().items {
+            self.remove_sandbox(&sandbox.id).await;
+        }
+        self.kill_daemon();
+        let here = self.folder.path().display().to_string();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&here)).collect();
+        assert!(left.is_empty(), "mounts are left: {left:#?}");
+        let shims: Vec<String> = processes_with(&here).await;
+        assert!(shims.is_empty(), "processes are left: {shims:?}");
+        for folder in ["state", "root/sandboxes", "root/containers"] {
+            let left: Vec<_> = fs::read_dir(self.path(folder)).unwrap().flatten().collect();
+            assert!(left.is_empty(), "{folder} has {left:?}");
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        // After a failed test everything is still there.
+        let _ = Command::new(PROGRAM).arg("reset").arg(self.folder.path()).status();
+    }
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_runtime-alone");
+
+fn start_daemon(folder: &Path) -> Child {
+    Command::new(PROGRAM).arg("serve").arg(folder).spawn().unwrap()
+}
+
+/// Processes whose command line has the text, once those that are ending have ended.
+async fn processes_with(text: &str) -> Vec<String> {
+    for _ in 0..200 {
+        let found = list_processes(text);
+        if found.is_empty() {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    list_processes(text)
+}
+
+fn list_processes(text: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy() != own)
+        .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
+        .filter(|line| line.contains(text))
+        .collect()
+}
+
+/// Asks until there is an answer.
+pub async fn until<T, F: Future<Output = Option<T>>>(mut ask: impl FnMut() -> F) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.expect("it takes too long")
+}
+
+const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nweb:x:1000:1000::/home/web:/bin/sh\n";
+const GROUP: &str = "root:x:0:\nweb:x:1000:\nlogs:x:1234:web\n";

@@ -1,0 +1,10 @@
+//! The runtime with real containers, a real registry, hostile images. These tests need root, and
+//! leave nothing behind.
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
+mod containers;
+mod containment;
+mod machine;
+mod registry;
+mod restart;
+mod streams;

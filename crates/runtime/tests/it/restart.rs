@@ -1,0 +1,111 @@
+//! The daemon dies; containers do not.
+use runtime::cri::Cri;
+use runtime::cri::v1::*;
+
+use crate::machine::{Machine, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_logs_and_exit_codes_survive_the_daemon() {
+    let mut machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let go = machine.path("go");
+    std::fs::create_dir(&go).unwrap();
+    let mount = |c: &mut ContainerConfig| {
+        c.mounts = vec![Mount {
+            container_path: "/go".to_owned(),
+            host_path: go.display().to_string(),
+            ..Mount::default()
+        }];
+    };
+    let wait = "while ! test -e /go/FILE; do sleep 0.01; done; echo FILE seen; exit CODE";
+    let command = |file: &str, code: &str| wait.replace("FILE", file).replace("CODE", code);
+    let during = machine.run(&sandbox, &command("during", "11"), mount).await;
+    let after = machine.run(&sandbox, &command("after", "12"), mount).await;
+    let never = machine.create(&sandbox, "true", |_| {}).await.unwrap();
+
+    machine.kill_daemon();
+    std::fs::write(go.join("during"), "").unwrap();
+    let exit = machine.path("root/containers").join(&during).join("exit.json");
+    until(|| async { exit.exists().then_some(()) }).await;
+    machine.start_daemon().await;
+
+    let status = machine.status(&during).await;
+    assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 11));
+    assert_eq!(machine.log(&status), "during seen");
+    assert_eq!(machine.status(&after).await.state(), ContainerState::ContainerRunning);
+    assert_eq!(machine.status(&never).await.state(), ContainerState::ContainerCreated);
+    let seen = machine.exec(&after, &["echo", "still", "here"]).await;
+    assert_eq!(seen.stdout, b"still here\n");
+    machine.start(&never).await.unwrap();
+    assert_eq!(machine.wait_exit(&never).await.exit_code, 0);
+
+    std::fs::write(go.join("after"), "").unwrap();
+    let status = machine.wait_exit(&after).await;
+    assert_eq!((status.exit_code, machine.log(&status).as_str()), (12, "after seen"));
+    machine.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_shim_is_noticed() {
+    let machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let id = machine.run(&sandbox, "sleep 1000", |_| {}).await;
+    let request = ContainerStatusRequest { container_id: id.clone(), verbose: true };
+    let info = machine.service.container_status(request).await.unwrap().info;
+    let info: serde_json::Value = serde_json::from_str(&info["info"]).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", info["pid"])).unwrap();
+    let shim: i32 =
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+    let shim = rustix::process::Pid::from_raw(shim).unwrap();
+    rustix::process::kill_process(shim, rustix::process::Signal::KILL).unwrap();
+    let status = machine.wait_exit(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
+    let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox, verbose: false };
+    let status = machine.service.pod_sandbox_status(request).await.unwrap().status.unwrap();
+    assert_eq!(status.state(), PodSandboxState::SandboxNotready);
+    machine.finish().await;
+}
+
+/// Deaths at random moments of starting and stopping: whatever was acknowledged is there, nothing
+/// is left over at the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn deaths_at_random_moments_lose_and_leak_nothing() {
+    let mut machine = Machine::new().await;
+    let keeper = machine.sandbox().await;
+    let kept = machine.run(&keeper, "sleep 10000", |_| {}).await;
+    for round in 0..12 {
+        let work = async {
+            let busy = (0..4).map(|_| async {
+                let Some(sandbox) = try_sandbox(&machine).await else { return };
+                let Ok(id) = machine.create(&sandbox, "sleep 1000", |_| {}).await else { return };
+                if machine.start(&id).await.is_ok() {
+                    let request = StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+                    let _ = machine.service.stop_pod_sandbox(request).await;
+                    let request = RemovePodSandboxRequest { pod_sandbox_id: sandbox };
+                    let _ = machine.service.remove_pod_sandbox(request).await;
+                }
+            });
+            futures_util::future::join_all(busy).await;
+        };
+        let moment = std::time::Duration::from_micros(fastrand::u64(500..60_000));
+        let _ = tokio::time::timeout(moment, work).await;
+        machine.kill_daemon();
+        machine.start_daemon().await;
+        let status = machine.status(&kept).await;
+        assert_eq!(status.state(), ContainerState::ContainerRunning, "round {round}");
+    }
+    machine.finish().await;
+}
+
+async fn try_sandbox(machine: &Machine) -> Option<String> {
+    let config = PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: format!("busy-{:08x}", fastrand::u32(..)),
+            ..PodSandboxMetadata::default()
+        }),
+        log_directory: machine.path("logs").display().to_string(),
+        ..PodSandboxConfig::default()
+    };
+    let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+    Some(Box::pin(machine.service.run_pod_sandbox(request)).await.ok()?.pod_sandbox_id)
+}

@@ -1,0 +1,166 @@
+//! The commands about containers on this machine: thin calls into the runtime.
+mod image;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Subcommand;
+use runtime::cri::v1::{ContainerState, ListContainersRequest, ListPodSandboxRequest};
+use runtime::cri::{Client, Cri as _};
+use runtime::image::RegistriesConfig;
+use runtime::network::{Cni, Loopback, Network};
+use runtime::{Options, Service};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the container runtime alone, for crictl or upstream's kubelet.
+    Cri(Cri),
+    /// List, fetch, import, export and remove images.
+    Image {
+        #[command(flatten)]
+        places: Places,
+        #[command(subcommand)]
+        command: image::Command,
+    },
+    /// List sandboxes and containers.
+    Ps {
+        /// The runtime's socket.
+        #[arg(long, default_value = DEFAULT_SOCKET)]
+        runtime_endpoint: String,
+        /// Also those that have ended.
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Remove everything the runtime made on this machine, after listing it.
+    Reset {
+        #[command(flatten)]
+        places: Places,
+        /// Do it; without this flag it is only listed.
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
+
+#[derive(clap::Args)]
+pub struct Places {
+    /// Where images and containers are kept.
+    #[arg(long, default_value = "/var/lib/skiff/runtime")]
+    root: PathBuf,
+    /// Where sockets and mounts are; a short path.
+    #[arg(long, default_value = "/run/skiff")]
+    state: PathBuf,
+    /// Mirrors, credentials and authorities of registries.
+    #[arg(long, default_value = "/etc/skiff/registries.yaml")]
+    registries: PathBuf,
+    /// Networks of sandboxes; without one of these files they have loopback only.
+    #[arg(long, default_value = "/etc/cni/net.d")]
+    cni_conf_dir: PathBuf,
+    /// Where CNI plugins are.
+    #[arg(long, default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
+    cni_bin_dir: Vec<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct Cri {
+    /// The socket to serve the CRI on.
+    #[arg(long, default_value = DEFAULT_SOCKET)]
+    listen: String,
+    #[command(flatten)]
+    places: Places,
+}
+
+/// Where the sandbox is described, if this process is a shim.
+pub fn shim_arguments() -> Option<PathBuf> {
+    let mut arguments = std::env::args_os().skip(1);
+    (arguments.next()? == "shim").then(|| arguments.next().map(PathBuf::from))?
+}
+
+pub async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Cri(options) => cri(options).await,
+        Command::Image { places, command } => image::run(&places, command).await,
+        Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
+        Command::Reset { places, yes } => reset(&places, yes),
+    }
+}
+
+async fn open(places: &Places) -> anyhow::Result<Service> {
+    let configured = std::fs::read_dir(&places.cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
+    let network: Arc<dyn Network> = match configured {
+        true => Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())),
+        false => Arc::new(Loopback),
+    };
+    let options = Options {
+        root: places.root.clone(),
+        state: places.state.clone(),
+        registries: RegistriesConfig::read(&places.registries)?,
+        network,
+        executable: std::env::current_exe().context("failed to find this executable")?,
+    };
+    Ok(Service::open(options).await?)
+}
+
+fn socket_path(url: &str) -> anyhow::Result<&Path> {
+    Ok(Path::new(url.strip_prefix("unix://").context("the socket must start with unix://")?))
+}
+
+async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
+    let runtime = Client::new(socket_path(url)?)?;
+    let told = |status: tonic::Status| anyhow::anyhow!("{}", status.message().to_owned());
+    let sandboxes =
+        runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.map_err(told)?;
+    let listed = runtime.list_containers(ListContainersRequest::default()).await.map_err(told)?;
+    println!("{:<14}{:<12}{:<28}{:<24}IMAGE", "CONTAINER", "STATE", "SANDBOX", "NAME");
+    for container in listed.containers {
+        let state = container.state();
+        if !all && state != ContainerState::ContainerRunning {
+            continue;
+        }
+        let sandbox = sandboxes.items.iter().find(|s| s.id == container.pod_sandbox_id);
+        let sandbox = sandbox.and_then(|s| s.metadata.clone()).unwrap_or_default();
+        println!(
+            "{:<14}{:<12}{:<28}{:<24}{}",
+            &container.id[..12],
+            state.as_str_name().trim_start_matches("CONTAINER_").to_lowercase(),
+            format!("{}/{}", sandbox.namespace, sandbox.name),
+            container.metadata.unwrap_or_default().name,
+            container.image.unwrap_or_default().image,
+        );
+    }
+    Ok(())
+}
+
+fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
+    let things = runtime::reset::plan(&places.root, &places.state);
+    for thing in &things {
+        println!("{thing}");
+        if yes {
+            thing.remove().with_context(|| format!("failed to remove {thing}"))?;
+        }
+    }
+    if !yes && !things.is_empty() {
+        println!("\nNothing was removed yet: add --yes.");
+    }
+    Ok(())
+}
+
+async fn cri(options: Cri) -> anyhow::Result<()> {
+    let socket = socket_path(&options.listen)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let service = open(&options.places).await?;
+    service.serve_streams().await?;
+    println!("the container runtime listens on {}", options.listen);
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    runtime::cri::serve(Arc::new(service), socket, stop).await?;
+    Ok(())
+}
