@@ -1,5 +1,5 @@
 //! A pod stays five minutes on a node that is gone, unless it says otherwise.
-use super::Attributes;
+use super::{Attributes, push};
 use api::status::Status;
 use serde_json::{Value, json};
 
@@ -19,17 +19,15 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         let toleration = json!({
             "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS,
         });
-        match &mut pod["spec"]["tolerations"] {
-            Value::Array(all) => all.push(toleration),
-            none => *none = json!([toleration]),
-        }
+        push(&mut pod["spec"]["tolerations"], toleration);
     }
     Ok(())
 }
 
 fn tolerates(toleration: &Value, taint: &str) -> bool {
     let text = |field: &str| toleration[field].as_str().unwrap_or_default();
-    matches!(text("key"), "") | (text("key") == taint) && matches!(text("effect"), "" | "NoExecute")
+    let same_key = text("key").is_empty() || text("key") == taint;
+    same_key && matches!(text("effect"), "" | "NoExecute")
 }
 
 #[cfg(test)]

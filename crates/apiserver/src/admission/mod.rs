@@ -5,13 +5,16 @@
 //! change its object on the way; once the kind's rules have had their say, each may refuse the
 //! outcome. Webhooks and policies of the cluster's users have their place at the end of each half.
 mod certificates;
+mod claim_resize;
+mod default_class;
 mod default_toleration_seconds;
 mod namespace_lifecycle;
 mod priority;
 mod rbac_escalation;
 mod runtime_class;
 mod service_account;
-mod small;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
 
 use crate::verbs::Context;
 use api::status::Status;
@@ -63,21 +66,29 @@ macro_rules! row {
 static PLUGINS: &[Plugin] = &[
     row!("NamespaceLifecycle", admit: namespace_lifecycle::admit),
     row!("ServiceAccount", admit: service_account::admit),
-    row!("TaintNodesByCondition", admit: small::taint_nodes_by_condition),
+    row!("TaintNodesByCondition", admit: taint_nodes_by_condition::admit),
     row!("Priority", admit: priority::admit, validate: priority::validate),
     row!("DefaultTolerationSeconds", admit: default_toleration_seconds::admit),
-    row!("DefaultStorageClass", admit: small::default_storage_class),
-    row!("StorageObjectInUseProtection", admit: small::storage_object_in_use_protection),
-    row!("PersistentVolumeClaimResize", validate: small::claim_resize),
+    row!("DefaultStorageClass", admit: default_class::storage),
+    row!("StorageObjectInUseProtection", admit: storage_object_in_use_protection::admit),
+    row!("PersistentVolumeClaimResize", validate: claim_resize::validate),
     row!("RuntimeClass", admit: runtime_class::admit, validate: runtime_class::validate),
     row!("CertificateApproval", validate: certificates::approval),
     row!("CertificateSigning", validate: certificates::signing),
     row!("CertificateSubjectRestriction", validate: certificates::subject_restriction),
-    row!("DefaultIngressClass", admit: small::default_ingress_class),
+    row!("DefaultIngressClass", admit: default_class::ingress),
     // Part of how upstream stores these kinds: no flag switches them off.
     row!("CertificateRequester", admit: certificates::requester),
     row!("RBACEscalation", validate: rbac_escalation::validate),
 ];
+
+/// Adds to a list that may not be there yet.
+fn push(list: &mut Value, item: Value) {
+    match list {
+        Value::Array(all) => all.push(item),
+        none => *none = Value::Array(vec![item]),
+    }
+}
 
 impl Attributes<'_> {
     pub fn is(&self, group: &str, kind: &str) -> bool {

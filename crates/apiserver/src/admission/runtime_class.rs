@@ -1,9 +1,9 @@
 //! What a pod's runtime class brings: its overhead, and where it can run.
-use super::{Attributes, Operation};
+use super::{Attributes, Operation, push};
 use crate::objects;
 use api::kinds::find_kind;
 use api::status::Status;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
@@ -61,10 +61,9 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         pod["spec"]["nodeSelector"] = selector.into();
     }
     for toleration in scheduling["tolerations"].as_array().into_iter().flatten() {
-        match &mut pod["spec"]["tolerations"] {
-            Value::Array(all) if all.contains(toleration) => {}
-            Value::Array(all) => all.push(toleration.clone()),
-            none => *none = json!([toleration]),
+        let known = pod["spec"]["tolerations"].as_array();
+        if !known.is_some_and(|known| known.contains(toleration)) {
+            push(&mut pod["spec"]["tolerations"], toleration.clone());
         }
     }
     Ok(())

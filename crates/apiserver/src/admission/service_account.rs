@@ -1,5 +1,5 @@
 //! Every pod acts as a service account, and finds that account's token where programs look for it.
-use super::{Attributes, Operation};
+use super::{Attributes, Operation, push};
 use crate::objects;
 use api::kinds::find_kind;
 use api::names::push_random;
@@ -99,11 +99,11 @@ fn mount_token(pod: &mut Value) {
                 continue;
             }
             mounted = true;
-            add(&mut container["volumeMounts"], mount.clone());
+            push(&mut container["volumeMounts"], mount.clone());
         }
     }
     if mounted && !had_volume {
-        add(&mut pod["spec"]["volumes"], token_volume(volume));
+        push(&mut pod["spec"]["volumes"], token_volume(volume));
     }
 }
 
@@ -117,13 +117,6 @@ fn token_volume(name: &str) -> Value {
         { "configMap": ca },
         { "downwardAPI": { "items": [namespace] } },
     ] } })
-}
-
-fn add(list: &mut Value, item: Value) {
-    match list {
-        Value::Array(all) => all.push(item),
-        none => *none = json!([item]),
-    }
 }
 
 #[cfg(test)]
