@@ -45,6 +45,8 @@ mod scheduling;
 mod service;
 mod storage;
 mod table;
+#[cfg(test)]
+mod tests;
 mod volume;
 mod volume_source;
 mod workload;

@@ -143,7 +143,7 @@ fn with_claims(spec: &Field<'_, '_>, selector: Option<&crate::selector::label::S
             made["spec"]["volumes"] = volumes.into();
         }
     }
-    template.with_value(&made, |template| pod::template(template));
+    template.with_value(&made, pod::template);
 }
 
 fn strategy(strategy: &Field<'_, '_>) {
