@@ -268,9 +268,7 @@ impl Kind for PriorityClass {
                 name == *known && value.int() == *priority && !class.at("globalDefault").flag()
             });
             if !known {
-                class.at("metadata.name").forbidden(
-                    "priority class names with 'system-' prefix are reserved for system use only",
-                );
+                class.at("metadata.name").forbidden(format!("priority class names with 'system-' prefix are reserved for system use only. error: {name} is not a known system priority class"));
             }
         } else if value.int() > HIGHEST_USER_PRIORITY {
             value.forbidden(format!(

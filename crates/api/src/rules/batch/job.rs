@@ -211,7 +211,8 @@ pub fn validate_spec(spec: &Field<'_, '_>, selected: bool) {
         if indexed {
             success_policy(&success, spec.at("completions").int());
         } else {
-            success.invalid_as(BadValue::json(success.value()), "requires indexed completion mode");
+            let shown = success.internal(&[("Rules", "rules", "null")]);
+            success.invalid_as(shown, "requires indexed completion mode");
         }
     }
     let replacement = spec.at("podReplacementPolicy");

@@ -4,6 +4,20 @@ use super::spec::each_container;
 use crate::names;
 
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+const CONTEXT: &[(&str, &str, &str)] = &[
+    ("Capabilities", "capabilities", "null"),
+    ("Privileged", "privileged", "null"),
+    ("SELinuxOptions", "seLinuxOptions", "null"),
+    ("WindowsOptions", "windowsOptions", "null"),
+    ("RunAsUser", "runAsUser", "null"),
+    ("RunAsGroup", "runAsGroup", "null"),
+    ("RunAsNonRoot", "runAsNonRoot", "null"),
+    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", "null"),
+    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", "null"),
+    ("ProcMount", "procMount", "null"),
+    ("SeccompProfile", "seccompProfile", "null"),
+    ("AppArmorProfile", "appArmorProfile", "null"),
+];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -45,16 +59,15 @@ pub fn of_container(context: &Field<'_, '_>, host_users: bool) {
     if escalation.exists() && !escalation.flag() {
         if context.at("privileged").flag() {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            context.invalid(detail);
+            context.invalid_as(context.internal(CONTEXT), detail);
         }
         if context
             .at("capabilities.add")
             .texts()
             .any(|name| matches!(name, "CAP_SYS_ADMIN" | "SYS_ADMIN"))
         {
-            context.invalid(
-                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
-            );
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            context.invalid_as(context.internal(CONTEXT), detail);
         }
     }
     windows_options(&context.at("windowsOptions"));

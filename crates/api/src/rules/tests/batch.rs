@@ -60,7 +60,7 @@ fn jobs() {
                 spec.successPolicy.rules[0].succeededIndexes: Invalid value: "2-5": error parsing succeededIndexes: too large index: "5"
                 spec.successPolicy.rules[1].succeededCount: Invalid value: 4: must be less than or equal to 3 (the number of specified completions)
             spec: {successPolicy: {rules: []}}
-                spec.successPolicy: Invalid value: {"rules":[]}: requires indexed completion mode
+                spec.successPolicy: Invalid value: {"Rules":[]}: requires indexed completion mode
         "#]],
     );
 }

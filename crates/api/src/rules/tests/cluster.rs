@@ -110,7 +110,6 @@ fn roles_and_bindings() {
                 roleRef.kind: Unsupported value: "Thing": supported values: "Role", "ClusterRole"
                 roleRef.name: Required value
             subjects: [{kind: ServiceAccount, name: s}, {kind: Robot, name: r}]
-                subjects[0].namespace: Required value
                 subjects[1].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"
         "#]],
     );
@@ -344,13 +343,13 @@ fn priorities_and_devices() {
         PRIORITY,
         &["{}", "value: 2000000000", "metadata: {name: system-mine}"],
         expect![[r#"
-        {}
-            fine
-        value: 2000000000
-            value: Forbidden: maximum allowed value of a user defined priority is 1000000000
-        metadata: {name: system-mine}
-            metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only
-    "#]],
+            {}
+                fine
+            value: 2000000000
+                value: Forbidden: maximum allowed value of a user defined priority is 1000000000
+            metadata: {name: system-mine}
+                metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-mine is not a known system priority class
+        "#]],
     );
     check(
         CLAIM,

@@ -109,7 +109,7 @@ fn endpoint_slices() {
             addressType: null
                 addressType: Required value
             addressType: IPv6
-                endpoints[0].addresses[0]: Invalid value: "1.2.3.4": must be an IPv6 address
+                endpoints[0].addresses: Invalid value: "1.2.3.4": must be an IPv6 address
             endpoints: [{addresses: [127.0.0.1]}]
                 endpoints[0].addresses[0]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)
             endpoints: [{}]

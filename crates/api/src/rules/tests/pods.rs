@@ -256,7 +256,7 @@ fn security_contexts() {
                 spec.securityContext.seccompProfile.localhostProfile: Invalid value: {"Type":"Unconfined","LocalhostProfile":"p"}: can only be set when seccomp type is Localhost
             spec: {containers: [{name: c, image: x, securityContext: {privileged: true, allowPrivilegeEscalation: false, procMount: Half}}]}
                 spec.containers[0].securityContext.procMount: Unsupported value: "Half": supported values: "Default", "Unmasked"
-                spec.containers[0].securityContext: Invalid value: {"allowPrivilegeEscalation":false,"privileged":true,"procMount":"Half"}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true
+                spec.containers[0].securityContext: Invalid value: {"Capabilities":null,"Privileged":true,"SELinuxOptions":null,"WindowsOptions":null,"RunAsUser":null,"RunAsGroup":null,"RunAsNonRoot":null,"ReadOnlyRootFilesystem":null,"AllowPrivilegeEscalation":false,"ProcMount":"Half","SeccompProfile":null,"AppArmorProfile":null}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true
             spec: {containers: [{name: c, image: x, securityContext: {appArmorProfile: {type: Localhost}}}]}
                 spec.containers[0].securityContext.appArmorProfile.localhostProfile: Required value: must be set when AppArmor type is Localhost
             spec: {hostUsers: false, hostPID: true}

@@ -84,7 +84,7 @@ fn daemon_sets() {
             spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 0}}}
                 spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0
             spec: {updateStrategy: {type: Never}}
-                spec.updateStrategy: Unsupported value: {"type":"Never"}: supported values: "RollingUpdate", "OnDelete"
+                spec.updateStrategy: Unsupported value: {"Type":"Never","RollingUpdate":null}: supported values: "RollingUpdate", "OnDelete"
         "#]],
     );
 }
@@ -110,7 +110,7 @@ fn stateful_sets() {
                 spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0
                 spec.serviceName: Invalid value: "A_B": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
             spec: {updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}}
-                spec.updateStrategy.rollingUpdate: Invalid value: {"partition":1}: only allowed for updateStrategy 'RollingUpdate'
+                spec.updateStrategy.rollingUpdate: Invalid value: {"Partition":1,"MaxUnavailable":null}: only allowed for updateStrategy 'RollingUpdate'
             spec: {persistentVolumeClaimRetentionPolicy: {whenScaled: Maybe}}
                 spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: "Maybe": supported values: "Retain", "Delete"
             spec: {volumeClaimTemplates: [{metadata: {name: d}, spec: {}}]}
