@@ -2,6 +2,7 @@
 //!
 //! Selectors are checked to be there; whether they compile is the server's to say.
 use super::table::{AGE, Column, NAME, since, text, with};
+use super::volume_source::driver_name;
 use super::{Field, Kind, Part, Strategy, scheduling};
 use crate::field::{BadValue, Error};
 use crate::names;
@@ -55,17 +56,6 @@ fn selectors(selectors: &Field<'_, '_>) {
             cel.at("expression").too_long(MAX_PARAMETERS);
         }
     }
-}
-
-/// Unlike the name of a storage driver, this may be in capitals, and messages say so.
-fn driver_name(field: &Field<'_, '_>) {
-    if !field.require() {
-        return;
-    }
-    if field.text().len() > 63 {
-        field.too_long(63);
-    }
-    field.faults(names::dns1123_subdomain_caseless(field.text()));
 }
 
 fn configuration(configuration: &Field<'_, '_>) {

@@ -327,7 +327,7 @@ pub mod prepare {
         if strategy.separate_status {
             put(object, "status", None);
         }
-        if strategy.counts_generations && object.get("spec").is_some() {
+        if strategy.counts_generations {
             object["metadata"]["generation"] = 1.into();
         }
     }

@@ -247,7 +247,7 @@ pub fn validate_spec(spec: &Field<'_, '_>, _name: &str, inline: bool) {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'");
     }
     let attributes = spec.at("volumeAttributesClassName");
-    if attributes.exists() {
+    if attributes.exists() && !inline {
         if attributes.require_for("an empty string is disallowed") {
             attributes.faults(names::name_is_dns_subdomain(attributes.text(), false));
         }

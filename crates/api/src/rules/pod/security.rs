@@ -236,6 +236,35 @@ pub fn host_users(spec: &Field<'_, '_>) {
     });
 }
 
+/// Either all containers of a pod are processes of the (Windows) host, or none.
+pub fn host_process(spec: &Field<'_, '_>) {
+    let asked =
+        |context: &Field<'_, '_>| context.at("windowsOptions.hostProcess").value().as_bool();
+    let pod = asked(&spec.at("securityContext"));
+    let (mut all, mut host) = (0, 0);
+    each_container(spec, |container| {
+        all += 1;
+        let context = container.at("securityContext");
+        let own = asked(&context);
+        if let (Some(pod), Some(own)) = (pod, own)
+            && pod != own
+        {
+            context.at("windowsOptions.hostProcess").invalid(format!(
+                "pod hostProcess value must be identical if both are specified, was {pod}"
+            ));
+        }
+        host += i32::from(own.or(pod).unwrap_or(false));
+    });
+    if host > 0 && host != all {
+        let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        spec.invalid_as("", detail);
+    }
+    if host > 0 && !spec.at("hostNetwork").flag() {
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        spec.at("hostNetwork").invalid_as(false, detail);
+    }
+}
+
 const NOT_ON_WINDOWS: &[&str] = &[
     "appArmorProfile",
     "seLinuxOptions",

@@ -475,6 +475,7 @@ fn webhooks_get_theirs() {
               "apiVersion": "admissionregistration.k8s.io/v1",
               "kind": "MutatingWebhookConfiguration",
               "metadata": {
+                "generation": 1,
                 "name": "a"
               },
               "webhooks": [
