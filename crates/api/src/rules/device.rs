@@ -2,8 +2,8 @@
 //!
 //! Selectors are checked to be there; whether they compile is the server's to say.
 use super::table::{AGE, Column, NAME, since, text, with};
-use super::volume_source::driver_name;
-use super::{Field, Kind, Part, Strategy, scheduling};
+use super::volume_source::{csi_driver_name, driver_name};
+use super::{Field, Kind, Part, Strategy, prepare, scheduling};
 use crate::field::{BadValue, Error};
 use crate::names;
 use k8s_openapi::api::resource::v1::{
@@ -188,8 +188,8 @@ fn duplicates(list: &Field<'_, '_>) {
 /// `domain/name`: whose attribute it is.
 fn attribute_name(name: &Field<'_, '_>) {
     let Some((domain, id)) = name.text().split_once('/') else {
-        return name
-            .invalid("a fully qualified name must be a domain and a name separated by a slash");
+        name.invalid("a fully qualified name must be a domain and a name separated by a slash");
+        return identifier(name, name.text());
     };
     if domain.is_empty() {
         name.required("the domain must not be empty");
@@ -201,7 +201,14 @@ fn attribute_name(name: &Field<'_, '_>) {
     if id.is_empty() {
         name.required("the name must not be empty");
     } else {
-        names::c_identifier(id).into_iter().for_each(|fault| name.invalid_as(id, fault));
+        identifier(name, id);
+    }
+}
+
+fn identifier(name: &Field<'_, '_>, id: &str) {
+    names::c_identifier(id).into_iter().for_each(|fault| name.invalid_as(id, fault));
+    if id.len() > 32 {
+        name.too_long(32);
     }
 }
 
@@ -278,9 +285,6 @@ fn exact(request: &Field<'_, '_>) {
             "Exists" => {}
             "Equal" => {
                 value.faults(names::label_value(value.text()));
-                if key.is_empty() {
-                    operator.invalid("must be `Exists` when `key` is empty");
-                }
             }
             "" => operator.required(""),
             _ => operator.not_supported(&["Equal", "Exists"]),
@@ -307,14 +311,21 @@ impl Kind for ResourceSlice {
 
     fn validate(slice: &Field<'_, '_>) {
         let spec = slice.at("spec");
-        driver_name(&spec.at("driver"));
+        csi_driver_name(&spec.at("driver"));
         pool(&spec.at("pool"));
         placement(&spec);
         let devices = spec.at("devices");
         let tainted = devices.items().any(|device| !device.at("taints").is_empty());
         devices.at_most(if tainted { MAX_DEVICES_WITH_TAINTS } else { MAX_DEVICES });
         devices.items().for_each(|each| device(&each));
-        duplicates(&devices);
+        let mut seen = Vec::new();
+        for device in devices.items() {
+            let name = device.at("name").text();
+            if seen.contains(&name) {
+                device.push(Error::duplicate(device.path(), name));
+            }
+            seen.push(name);
+        }
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
@@ -344,7 +355,10 @@ fn pool(pool: &Field<'_, '_>) {
     if count.int() <= 0 {
         count.invalid_as(count.int(), "must be greater than zero");
     }
-    pool.at("generation").nonnegative();
+    let generation = pool.at("generation");
+    if generation.int() < 0 {
+        generation.invalid("must be greater than or equal to zero");
+    }
 }
 
 /// One way to say which nodes can reach the devices.
@@ -384,7 +398,10 @@ fn placement(spec: &Field<'_, '_>) {
     match given.len() {
         0 => spec.required(WHICH),
         1 => {}
-        _ => spec.invalid(format!("{{{}}}", given.join(", "))),
+        _ => spec.invalid_as(
+            format!("{{{}}}", given.join(", ")),
+            format!("{WHICH}, but multiple fields are set"),
+        ),
     }
 }
 
@@ -463,10 +480,20 @@ impl Kind for DeviceTaintRule {
         AGE,
     ];
 
+    /// A taint holds from when it is made, unless it says otherwise.
+    fn prepare_create(rule: &mut Value) {
+        prepare::create(rule, &Self::STRATEGY);
+        let now = rule["metadata"]["creationTimestamp"].clone();
+        let taint = &mut rule["spec"]["taint"];
+        if taint.is_object() && taint.get("timeAdded").is_none_or(Value::is_null) {
+            taint["timeAdded"] = now;
+        }
+    }
+
     fn validate(rule: &Field<'_, '_>) {
         let selector = rule.at("spec.deviceSelector");
         if selector.at("driver").exists() {
-            driver_name(&selector.at("driver"));
+            csi_driver_name(&selector.at("driver"));
         }
         let pool = selector.at("pool");
         if pool.exists() {

@@ -238,7 +238,7 @@ pub fn validate_spec(spec: &Field<'_, '_>, _name: &str, inline: bool) {
         volume_modes(&mode);
     }
     exactly_one(spec, SOURCES);
-    if spec.at("local").exists() && !affinity.at("required").exists() {
+    if spec.at("local").exists() && !affinity.exists() {
         affinity.required("Local volume requires node affinity");
     }
     let root =

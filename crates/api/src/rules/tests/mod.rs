@@ -1,6 +1,7 @@
 //! The rules as data: an object, changes to it, and what upstream's server says of each.
 //!
-//! Expectations were first asked of upstream's own server; `UPDATE_EXPECT=1` rewrites them.
+//! `UPDATE_EXPECT=1` rewrites the expectations. All that are about creations have been compared with
+//! upstream's own server, and are what it says but for two that show whole structs.
 mod batch;
 mod cluster;
 mod defaults;
