@@ -119,7 +119,10 @@ fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str]) {
                 if !group.is_empty() {
                     group.not_supported(&[""]);
                 }
-                subject.at("namespace").require();
+                // In a namespace, an account is meant to be of the same one.
+                if kinds.len() == 1 {
+                    subject.at("namespace").require();
+                }
             }
             "User" | "Group" => {
                 if group.text() != GROUP {

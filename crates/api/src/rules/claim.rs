@@ -95,6 +95,11 @@ impl Kind for PersistentVolumeClaim {
 /// What a claim is filled from can be said in two fields; each is set from the other. The older one
 /// knows claims and snapshots only, and forgets anything else.
 fn both_sources(spec: &mut Value) {
+    // To be filled from another namespace is a feature that is off.
+    let foreign = spec["dataSourceRef"]["namespace"].as_str().is_some_and(|name| !name.is_empty());
+    if foreign {
+        prepare::put(spec, "dataSourceRef", None);
+    }
     let (old, new) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
     let copy = |source: &Value| {
         let group = source.get("apiGroup").cloned().unwrap_or(Value::Null);

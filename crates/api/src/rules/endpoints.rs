@@ -186,7 +186,7 @@ fn slice_endpoints(endpoints: &Field<'_, '_>, kind: &str) {
         }
         addresses.at_most(MAX_ADDRESSES);
         for address in addresses.items() {
-            slice_address(&address, kind);
+            slice_address(&address, &addresses, kind);
         }
         let node = endpoint.at("nodeName");
         if node.exists() {
@@ -200,7 +200,8 @@ fn slice_endpoints(endpoints: &Field<'_, '_>, kind: &str) {
     }
 }
 
-fn slice_address(address: &Field<'_, '_>, kind: &str) {
+/// A wrong family is reported at the list, anything else at the address.
+fn slice_address(address: &Field<'_, '_>, addresses: &Field<'_, '_>, kind: &str) {
     let family = |wanted_v4: bool| {
         let faults = ip::ip_for_legacy_field(address.path(), address.text(), true, &[]);
         if !faults.is_empty() {
@@ -209,7 +210,7 @@ fn slice_address(address: &Field<'_, '_>, kind: &str) {
         let v4 = ip::parse_ip_sloppy(address.text()).is_some_and(|address| address.is_ipv4());
         if v4 != wanted_v4 {
             let family = if wanted_v4 { "an IPv4" } else { "an IPv6" };
-            address.invalid(format!("must be {family} address"));
+            addresses.invalid_as(address.text(), format!("must be {family} address"));
         }
         endpoint_address(address);
     };

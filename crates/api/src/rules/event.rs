@@ -142,7 +142,7 @@ fn modern(event: &Field<'_, '_>, controller: &'static str, message: &'static str
     }
     let kind = event.at("type");
     if !matches!(kind.text(), "Normal" | "Warning") {
-        kind.invalid("has invalid value: ".to_owned() + kind.text());
+        kind.invalid_as("", "has invalid value: ".to_owned() + kind.text());
     }
 }
 

@@ -26,6 +26,7 @@ mod batch;
 mod certificates;
 pub mod check;
 mod claim;
+mod component;
 mod config;
 pub mod defaults;
 mod device;
@@ -39,12 +40,16 @@ mod namespace;
 mod network;
 mod node;
 mod pod;
+mod priority_class;
 mod quota;
 mod review;
+mod runtime_class;
 mod scheduling;
 mod service;
 mod storage;
 mod table;
+#[cfg(test)]
+mod tests;
 mod volume;
 mod volume_source;
 mod workload;
@@ -325,7 +330,7 @@ pub mod prepare {
         if strategy.separate_status {
             put(object, "status", None);
         }
-        if strategy.counts_generations && object.get("spec").is_some() {
+        if strategy.counts_generations {
             object["metadata"]["generation"] = 1.into();
         }
     }

@@ -1,13 +1,10 @@
-//! Nodes, and what is said about running pods on them: RuntimeClass, PriorityClass, Lease.
-use super::scheduling::{self, EFFECTS};
-use super::table::{AGE, Column, NAME, boolean, integer, text, text_or, with};
-use super::{Field, Kind, NameRule, Part, Strategy, pod, prepare};
+//! Node.
+use super::scheduling::EFFECTS;
+use super::table::{AGE, Column, NAME, text, text_or, with};
+use super::{Field, Kind, Part, Strategy, pod};
 use crate::field::{BadValue, Error, Path};
 use crate::names::{self, ip};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ComponentStatus, Node};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -17,15 +14,6 @@ const TAINT: &[(&str, &str, &str)] = &[
     ("Effect", "effect", "\"\""),
     ("TimeAdded", "timeAdded", "null"),
 ];
-const TOLERATION: &[(&str, &str, &str)] = &[
-    ("Key", "key", "\"\""),
-    ("Operator", "operator", "\"\""),
-    ("Value", "value", "\"\""),
-    ("Effect", "effect", "\"\""),
-    ("TolerationSeconds", "tolerationSeconds", "null"),
-];
-/// Above this are the classes of the system itself.
-const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 
 impl Kind for Node {
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
@@ -209,125 +197,4 @@ fn address(node: &Field<'_, '_>, kind: &str) -> Value {
     let addresses = node.at("status.addresses");
     let found = addresses.items().find(|address| address.at("type").text() == kind);
     found.map_or("<none>", |address| address.at("address").text()).into()
-}
-
-impl Kind for RuntimeClass {
-    const STRATEGY: Strategy =
-        Strategy::USUAL.without_status().without_generation().conditional().creates_on_update();
-    const COLUMNS: &[Column] = &[NAME, text("Handler", "handler"), AGE];
-
-    fn validate(class: &Field<'_, '_>) {
-        let handler = class.at("handler");
-        if handler.require() {
-            handler.faults(names::dns1123_label(handler.text()));
-        }
-        let overhead = class.at("overhead");
-        pod::resources::overhead(&overhead.at("podFixed").on_path(*overhead.path()));
-        let scheduling = class.at("scheduling");
-        if scheduling.exists() {
-            scheduling.at("nodeSelector").label_map();
-            let tolerations = scheduling.at("tolerations");
-            scheduling::tolerations(&tolerations);
-            let list = tolerations.list();
-            for (i, toleration) in tolerations.items().enumerate() {
-                if list[..i].contains(&list[i]) {
-                    toleration
-                        .push(Error::duplicate(toleration.path(), toleration.internal(TOLERATION)));
-                }
-            }
-        }
-    }
-
-    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
-        new.at("handler").declared_immutable(&old.at("handler"));
-    }
-}
-
-impl Kind for PriorityClass {
-    const STRATEGY: Strategy = Strategy::USUAL.without_status();
-    const COLUMNS: &[Column] = &[
-        NAME,
-        integer("Value", "value"),
-        boolean("Global-Default", "globalDefault"),
-        AGE,
-        text("PreemptionPolicy", "preemptionPolicy"),
-    ];
-
-    /// Its generation is always the first.
-    fn prepare_update(new: &mut Value, old: &Value, _: Part<'_>) {
-        prepare::put(&mut new["metadata"], "generation", old["metadata"].get("generation"));
-    }
-
-    fn validate(class: &Field<'_, '_>) {
-        let (name, value) = (class.at("metadata.name").text(), class.at("value"));
-        let system =
-            [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
-        if name.starts_with("system-") {
-            let known = system.iter().any(|(known, priority)| {
-                name == *known && value.int() == *priority && !class.at("globalDefault").flag()
-            });
-            if !known {
-                class.at("metadata.name").forbidden(
-                    "priority class names with 'system-' prefix are reserved for system use only",
-                );
-            }
-        } else if value.int() > HIGHEST_USER_PRIORITY {
-            value.forbidden(format!(
-                "maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
-            ));
-        }
-        let policy = class.at("preemptionPolicy");
-        if policy.exists() {
-            policy.require_one_of(&["PreemptLowerPriority", "Never"]);
-        }
-    }
-
-    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        if new.at("value").int() != old.at("value").int() {
-            new.at("value").forbidden("may not be changed in an update.");
-        }
-        new.at("preemptionPolicy").immutable(&old.at("preemptionPolicy"));
-    }
-}
-
-impl Kind for Lease {
-    const STRATEGY: Strategy =
-        Strategy::USUAL.without_status().without_generation().conditional().creates_on_update();
-    const NAME: NameRule = names::name_is_dns_subdomain;
-    const COLUMNS: &[Column] = &[NAME, text("Holder", "spec.holderIdentity"), AGE];
-
-    fn validate(lease: &Field<'_, '_>) {
-        let spec = lease.at("spec");
-        let seconds = spec.at("leaseDurationSeconds");
-        if seconds.exists() && seconds.int() <= 0 {
-            seconds.invalid("must be greater than 0");
-        }
-        spec.at("leaseTransitions").nonnegative();
-    }
-}
-
-impl Kind for ComponentStatus {
-    const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation();
-    const COLUMNS: &[Column] = &[
-        NAME,
-        with("Status", |status, _| {
-            match healthy(status, "status").as_str() {
-                "" => "Unknown",
-                "True" => "Healthy",
-                _ => "Unhealthy",
-            }
-            .into()
-        }),
-        with("Message", |status, _| healthy(status, "message").into()),
-        with("Error", |status, _| healthy(status, "error").into()),
-    ];
-
-    fn validate(_: &Field<'_, '_>) {}
-}
-
-fn healthy(status: &Field<'_, '_>, part: &'static str) -> String {
-    let conditions = status.at("conditions");
-    let found = conditions.items().find(|condition| condition.at("type").text() == "Healthy");
-    found.map(|condition| condition.at(part).text().to_owned()).unwrap_or_default()
 }

@@ -295,7 +295,7 @@ impl Kind for VolumeAttachment {
 
     fn validate(attachment: &Field<'_, '_>) {
         let spec = attachment.at("spec");
-        super::volume_source::csi_driver_name(&spec.at("attacher"));
+        super::volume_source::driver_name(&spec.at("attacher"));
         let node = spec.at("nodeName");
         node.faults(names::name_is_dns_subdomain(node.text(), false));
         let source = spec.at("source");

@@ -238,7 +238,7 @@ pub fn validate_spec(spec: &Field<'_, '_>, _name: &str, inline: bool) {
         volume_modes(&mode);
     }
     exactly_one(spec, SOURCES);
-    if spec.at("local").exists() && !affinity.at("required").exists() {
+    if spec.at("local").exists() && !affinity.exists() {
         affinity.required("Local volume requires node affinity");
     }
     let root =
@@ -247,7 +247,7 @@ pub fn validate_spec(spec: &Field<'_, '_>, _name: &str, inline: bool) {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'");
     }
     let attributes = spec.at("volumeAttributesClassName");
-    if attributes.exists() {
+    if attributes.exists() && !inline {
         if attributes.require_for("an empty string is disallowed") {
             attributes.faults(names::name_is_dns_subdomain(attributes.text(), false));
         }

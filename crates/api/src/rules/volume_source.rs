@@ -237,3 +237,14 @@ pub fn csi_driver_name(field: &Field<'_, '_>) {
     }
     field.faults(names::dns1123_subdomain(&field.text().to_lowercase()));
 }
+
+/// The name of a driver where messages say that case does not matter.
+pub fn driver_name(field: &Field<'_, '_>) {
+    if !field.require() {
+        return;
+    }
+    if field.text().len() > 63 {
+        field.too_long(63);
+    }
+    field.faults(names::dns1123_subdomain_caseless(field.text()));
+}

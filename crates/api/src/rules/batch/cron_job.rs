@@ -52,6 +52,11 @@ impl Kind for CronJob {
         }
         let template = spec.at("jobTemplate.spec");
         job::validate_spec(&template, false);
+        let selector = template.at("selector");
+        if selector.exists() && !template.at("manualSelector").flag() {
+            let shown = super::super::workload::selector_shown(&selector);
+            selector.invalid_as(shown, "`selector` will be auto-generated");
+        }
         if template.at("manualSelector").flag() {
             template.at("manualSelector").push(crate::field::Error::not_supported(
                 template.at("manualSelector").path(),

@@ -1,15 +1,13 @@
 //! Job.
 use super::super::table::{AGE, Column, NAME, containers, elapsed, selector, timestamp, with};
 use super::super::{Field, Kind, Part, Strategy, pod, prepare};
-use super::{indexes, job_status};
-use crate::field::{BadValue, Error};
+use super::{job_policy, job_selector, job_status};
+use crate::field::BadValue;
 use crate::names;
-use crate::quote::Quoted;
 use crate::selector::label::Selector;
 use k8s_openapi::api::batch::v1::Job;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
 const MAX_PARALLELISM: i64 = 100_000;
 const MANY_COMPLETIONS: i64 = 100_000;
 const LIMIT_FOR_MANY: i64 = 10_000;
@@ -41,12 +39,12 @@ impl Kind for Job {
     ];
 
     fn prepare_create(job: &mut Value) {
-        generate_selector(job);
+        job_selector::generate(job);
         prepare::create(job, &Self::STRATEGY);
     }
 
     fn validate(job: &Field<'_, '_>) {
-        generated_selector(job);
+        job_selector::validate(job);
         validate_spec(&job.at("spec"), true);
         name_allows_completions(job);
     }
@@ -96,76 +94,6 @@ pub fn spec_warnings(spec: &Field<'_, '_>) -> Vec<String> {
     warnings
 }
 
-/// Unless someone chose a selector, a job's pods are known by its uid.
-fn generate_selector(job: &mut Value) {
-    if job["spec"]["manualSelector"] == true {
-        return;
-    }
-    let (uid, name) = (job["metadata"]["uid"].clone(), job["metadata"]["name"].clone());
-    let template = &mut job["spec"]["template"]["metadata"];
-    if !template.is_object() {
-        *template = json!({});
-    }
-    if !template["labels"].is_object() {
-        template["labels"] = json!({});
-    }
-    for (label, value) in [
-        ("controller-uid", &uid),
-        ("job-name", &name),
-        ("batch.kubernetes.io/controller-uid", &uid),
-        ("batch.kubernetes.io/job-name", &name),
-    ] {
-        if template["labels"].get(label).is_none() {
-            template["labels"][label] = value.clone();
-        }
-    }
-    let selector = &mut job["spec"]["selector"];
-    if !selector.is_object() {
-        *selector = json!({});
-    }
-    if !selector["matchLabels"].is_object() {
-        selector["matchLabels"] = json!({});
-    }
-    if selector["matchLabels"].get("batch.kubernetes.io/controller-uid").is_none() {
-        selector["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid;
-    }
-}
-
-fn generated_selector(job: &Field<'_, '_>) {
-    if job.at("spec.manualSelector").flag() || !job.at("spec.selector").exists() {
-        return;
-    }
-    let (uid, name) = (job.at("metadata.uid").text(), job.at("metadata.name").text());
-    let labels = job.at("spec.template.metadata.labels");
-    let wanted = [
-        ("controller-uid", uid),
-        ("job-name", name),
-        ("batch.kubernetes.io/controller-uid", uid),
-        ("batch.kubernetes.io/job-name", name),
-    ];
-    for (label, value) in wanted {
-        let entry = labels.key(label);
-        if !entry.exists() {
-            labels.push(Error::required(labels.path(), format!("must be '{value}'")));
-        } else if entry.text() != value {
-            entry.invalid(format!("must be '{value}'"));
-        }
-    }
-    let expected = wanted
-        .iter()
-        .map(|(label, value)| ((*label).to_owned(), (*value).to_owned()))
-        .collect::<std::collections::BTreeMap<_, _>>();
-    let field = job.at("spec.selector");
-    if Selector::from_label_selector(field.read().as_ref())
-        .is_ok_and(|selector| !selector.matches(&expected))
-    {
-        field.invalid_as(
-            super::super::workload::selector_shown(&field),
-            "`selector` not auto-generated",
-        );
-    }
-}
-
 fn name_allows_completions(job: &Field<'_, '_>) {
     let completions = job.at("spec.completions").int();
     if job.at("spec.completionMode").text() != "Indexed" || completions <= 0 {
@@ -204,14 +132,15 @@ pub fn validate_spec(spec: &Field<'_, '_>, selected: bool) {
     }
     let indexed = completion_mode(spec);
     if spec.at("podFailurePolicy").exists() {
-        failure_policy(spec);
+        job_policy::failure(spec);
     }
     let success = spec.at("successPolicy");
     if success.exists() {
         if indexed {
-            success_policy(&success, spec.at("completions").int());
+            job_policy::success(&success, spec.at("completions").int());
         } else {
-            success.invalid_as(BadValue::json(success.value()), "requires indexed completion mode");
+            let shown = success.internal(&[("Rules", "rules", "null")]);
+            success.invalid_as(shown, "requires indexed completion mode");
         }
     }
     let replacement = spec.at("podReplacementPolicy");
@@ -292,115 +221,6 @@ fn restart_policy(spec: &Field<'_, '_>) {
         }
         "OnFailure" => {}
         _ => policy.not_supported(&["OnFailure", "Never"]),
-    }
-}
-
-/// `valid values: ["A" "B"]`, as Go prints a list.
-fn valid_values(values: &[&str]) -> String {
-    let quoted: Vec<String> = values.iter().map(|value| Quoted(value).to_string()).collect();
-    format!("valid values: [{}]", quoted.join(" "))
-}
-
-fn failure_policy(spec: &Field<'_, '_>) {
-    let rules = spec.at("podFailurePolicy.rules");
-    rules.at_most(20);
-    let pod = spec.at("template.spec");
-    let mut containers = Vec::new();
-    for list in ["containers", "initContainers"] {
-        containers
-            .extend(pod.at(list).list().iter().filter_map(|container| container["name"].as_str()));
-    }
-    for rule in rules.items() {
-        let action = rule.at("action");
-        match action.text() {
-            "" => action.required(valid_values(ACTIONS)),
-            "FailIndex" if !spec.at("backoffLimitPerIndex").exists() => {
-                action.invalid("requires the backoffLimitPerIndex to be set");
-            }
-            _ => {
-                action.one_of(ACTIONS);
-            }
-        }
-        let (codes, conditions) = (rule.at("onExitCodes"), rule.at("onPodConditions"));
-        if codes.exists() {
-            exit_codes(&codes, &containers);
-        }
-        conditions.at_most(20);
-        for pattern in conditions.items() {
-            let (kind, status) = (pattern.at("type"), pattern.at("status"));
-            kind.faults(names::qualified_name(kind.text()));
-            match status.is_empty() {
-                true => status.required(valid_values(&["False", "True", "Unknown"])),
-                false => {
-                    status.one_of(&["False", "True", "Unknown"]);
-                }
-            }
-        }
-        let wrong = match (codes.exists(), !conditions.is_empty()) {
-            (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
-            (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
-            _ => continue,
-        };
-        rule.invalid_as(BadValue::OMITTED, wrong);
-    }
-}
-
-fn exit_codes(codes: &Field<'_, '_>, containers: &[&str]) {
-    let (operator, name, values) =
-        (codes.at("operator"), codes.at("containerName"), codes.at("values"));
-    match operator.is_empty() {
-        true => operator.required(valid_values(&["In", "NotIn"])),
-        false => {
-            operator.one_of(&["In", "NotIn"]);
-        }
-    }
-    if name.exists() && !containers.contains(&name.text()) {
-        name.invalid("must be one of the container or initContainer names in the pod template");
-    }
-    if values.is_empty() {
-        let shown = if values.exists() { BadValue::json(values.value()) } else { BadValue::null() };
-        values.invalid_as(shown, "at least one value is required");
-    }
-    values.at_most(255);
-    for value in values.items() {
-        if operator.text() == "In" && value.int() == 0 {
-            value.invalid("must not be 0 for the In operator");
-        }
-    }
-    values.unique();
-    if !values.list().is_sorted_by_key(|value| value.as_i64()) {
-        values.invalid("must be ordered");
-    }
-}
-
-fn success_policy(policy: &Field<'_, '_>, completions: i64) {
-    let rules = policy.at("rules");
-    rules.require_for("at least one rules must be specified when the successPolicy is specified");
-    rules.at_most(20);
-    for rule in rules.items() {
-        let (wanted, count) = (rule.at("succeededIndexes"), rule.at("succeededCount"));
-        if !wanted.exists() && !count.exists() {
-            rule.required("at least one of succeededCount or succeededIndexes must be specified");
-        }
-        if wanted.text().len() > 64 * 1024 {
-            wanted.too_long(64 * 1024);
-        }
-        let total = match indexes::count(wanted.text(), completions) {
-            Ok(total) => total,
-            Err(fault) => {
-                wanted.invalid(format!("error parsing succeededIndexes: {fault}"));
-                0
-            }
-        };
-        if count.exists() {
-            count.nonnegative();
-            if count.int() > completions {
-                count.invalid(format!("must be less than or equal to {completions} (the number of specified completions)"));
-            }
-            if wanted.exists() && count.int() > total {
-                count.invalid(format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"));
-            }
-        }
     }
 }
 

@@ -3,4 +3,6 @@ mod cron;
 mod cron_job;
 mod indexes;
 mod job;
+mod job_policy;
+mod job_selector;
 mod job_status;

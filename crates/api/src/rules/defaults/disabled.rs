@@ -22,5 +22,9 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("storage/v1.CSINodeStatus", &["storageHealth"]),
     ("batch/v1.JobSpec", &["scheduling"]),
     ("coordination/v1.LeaseSpec", &["strategy", "preferredHolder"]),
+    ("resource/v1.ExactDeviceRequest", &["derivedAttributes"]),
+    ("resource/v1.DeviceSubRequest", &["derivedAttributes"]),
+    ("resource/v1.Device", &["nodeAllocatableResources"]),
+    ("resource/v1.ResourceSliceSpec", &["partitionTypeAttribute"]),
     ("resource/v1.DeviceAttribute", &["ints", "bools", "strings", "versions"]),
 ];

@@ -99,7 +99,8 @@ pub fn ephemeral(containers: &Field<'_, '_>, spec: &Field<'_, '_>, context: &Con
         }
         for field in container.map().into_iter().flatten().map(|(field, _)| field.as_str()) {
             let empty = container.value()[field].as_object().is_some_and(serde_json::Map::is_empty);
-            if !EPHEMERAL.contains(&field) && !(field == "resources" && empty) {
+            let nothing = field == "resources" && empty;
+            if !nothing && !EPHEMERAL.contains(&field) {
                 container.spelled(field).forbidden("cannot be set for an Ephemeral Container");
             }
         }

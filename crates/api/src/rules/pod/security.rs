@@ -4,6 +4,20 @@ use super::spec::each_container;
 use crate::names;
 
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+const CONTEXT: &[(&str, &str, &str)] = &[
+    ("Capabilities", "capabilities", "null"),
+    ("Privileged", "privileged", "null"),
+    ("SELinuxOptions", "seLinuxOptions", "null"),
+    ("WindowsOptions", "windowsOptions", "null"),
+    ("RunAsUser", "runAsUser", "null"),
+    ("RunAsGroup", "runAsGroup", "null"),
+    ("RunAsNonRoot", "runAsNonRoot", "null"),
+    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", "null"),
+    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", "null"),
+    ("ProcMount", "procMount", "null"),
+    ("SeccompProfile", "seccompProfile", "null"),
+    ("AppArmorProfile", "appArmorProfile", "null"),
+];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -45,16 +59,15 @@ pub fn of_container(context: &Field<'_, '_>, host_users: bool) {
     if escalation.exists() && !escalation.flag() {
         if context.at("privileged").flag() {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            context.invalid(detail);
+            context.invalid_as(context.internal(CONTEXT), detail);
         }
         if context
             .at("capabilities.add")
             .texts()
             .any(|name| matches!(name, "CAP_SYS_ADMIN" | "SYS_ADMIN"))
         {
-            context.invalid(
-                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
-            );
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            context.invalid_as(context.internal(CONTEXT), detail);
         }
     }
     windows_options(&context.at("windowsOptions"));
@@ -221,6 +234,35 @@ pub fn host_users(spec: &Field<'_, '_>) {
             devices.forbidden("when `hostUsers` is false");
         }
     });
+}
+
+/// Either all containers of a pod are processes of the (Windows) host, or none.
+pub fn host_process(spec: &Field<'_, '_>) {
+    let asked =
+        |context: &Field<'_, '_>| context.at("windowsOptions.hostProcess").value().as_bool();
+    let pod = asked(&spec.at("securityContext"));
+    let (mut all, mut host) = (0, 0);
+    each_container(spec, |container| {
+        all += 1;
+        let context = container.at("securityContext");
+        let own = asked(&context);
+        if let (Some(pod), Some(own)) = (pod, own)
+            && pod != own
+        {
+            context.at("windowsOptions.hostProcess").invalid(format!(
+                "pod hostProcess value must be identical if both are specified, was {pod}"
+            ));
+        }
+        host += i32::from(own.or(pod).unwrap_or(false));
+    });
+    if host > 0 && host != all {
+        let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        spec.invalid_as("", detail);
+    }
+    if host > 0 && !spec.at("hostNetwork").flag() {
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        spec.at("hostNetwork").invalid_as(false, detail);
+    }
 }
 
 const NOT_ON_WINDOWS: &[&str] = &[

@@ -68,6 +68,7 @@ pub fn validate(spec: &Field<'_, '_>, name: &str, is_pod: bool) {
     }
     scheduling_gates(&spec.at("schedulingGates"));
     scheduling::spread(&spec.at("topologySpreadConstraints"));
+    security::host_process(spec);
     security::host_users(spec);
     host_name(spec);
     for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {

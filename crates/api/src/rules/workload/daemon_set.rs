@@ -5,7 +5,7 @@ use super::{
     CONTAINERS, IMAGES, SELECTOR, at_most_everything, collisions, count_of, count_or_percent,
     counters, selector_and_template, template,
 };
-use crate::field::{BadValue, Error};
+use crate::field::Error;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::Value;
 
@@ -106,7 +106,8 @@ fn strategy(strategy: &Field<'_, '_>) {
             }
         }
         _ => {
-            let shown = BadValue::json(strategy.value());
+            let shown = strategy
+                .internal(&[("Type", "type", "\"\""), ("RollingUpdate", "rollingUpdate", "null")]);
             strategy.push(Error::not_supported(
                 strategy.path(),
                 shown,

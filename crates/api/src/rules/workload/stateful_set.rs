@@ -143,7 +143,7 @@ fn with_claims(spec: &Field<'_, '_>, selector: Option<&crate::selector::label::S
             made["spec"]["volumes"] = volumes.into();
         }
     }
-    template.with_value(&made, |template| pod::template(template));
+    template.with_value(&made, pod::template);
 }
 
 fn strategy(strategy: &Field<'_, '_>) {
@@ -151,7 +151,10 @@ fn strategy(strategy: &Field<'_, '_>) {
     match strategy.at("type").text() {
         "" => strategy.required(""),
         "OnDelete" if update.exists() => {
-            let shown = BadValue::json(update.value());
+            let shown = update.internal(&[
+                ("Partition", "partition", "0"),
+                ("MaxUnavailable", "maxUnavailable", "null"),
+            ]);
             update.invalid_as(shown, "only allowed for updateStrategy 'RollingUpdate'");
         }
         "OnDelete" => {}
@@ -167,7 +170,8 @@ fn strategy(strategy: &Field<'_, '_>) {
             }
         }
         _ => {
-            let shown = BadValue::json(strategy.value());
+            let shown = strategy
+                .internal(&[("Type", "type", "\"\""), ("RollingUpdate", "rollingUpdate", "null")]);
             strategy.invalid_as(shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }

@@ -1,0 +1,230 @@
+//! Claims of devices, and templates of them.
+use super::super::table::{AGE, Column, NAME, with};
+use super::super::{Field, Kind, Part, Strategy};
+use super::{EFFECTS, MAX, PLAIN, configuration, selectors};
+use crate::field::{BadValue, Error};
+use crate::names;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+
+impl Kind for ResourceClaim {
+    const STRATEGY: Strategy = Strategy::USUAL.without_generation().status_only();
+    const COLUMNS: &[Column] = &[
+        NAME,
+        with("State", |claim, _| {
+            let deleted = claim.at("metadata.deletionTimestamp").exists();
+            let mut states = Vec::new();
+            if deleted {
+                states.push("deleted");
+            }
+            if claim.at("status.allocation").exists() {
+                states.push("allocated");
+                if !claim.at("status.reservedFor").is_empty() {
+                    states.push("reserved");
+                }
+            } else if !deleted {
+                states.push("pending");
+            }
+            states.join(",").into()
+        }),
+        AGE,
+    ];
+
+    fn validate(claim: &Field<'_, '_>) {
+        devices(&claim.at("spec.devices"));
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part == Part::Main {
+            new.at("spec").declared_immutable(&old.at("spec"));
+            return;
+        }
+        let (status, before) = (new.at("status"), old.at("status"));
+        let reserved = status.at("reservedFor");
+        reserved.at_most(256);
+        for consumer in reserved.items() {
+            for field in ["resource", "name", "uid"] {
+                consumer.at(field).require();
+            }
+        }
+        if !reserved.is_empty() && !status.at("allocation").exists() {
+            reserved.forbidden("may not be specified when `allocated` is not set");
+        }
+        if before.at("allocation").exists() && status.at("allocation").exists() {
+            status.at("allocation").immutable(&before.at("allocation"));
+        }
+    }
+}
+
+impl Kind for ResourceClaimTemplate {
+    const STRATEGY: Strategy = PLAIN.without_generation();
+    const COLUMNS: &[Column] = &[NAME, AGE];
+
+    fn validate(template: &Field<'_, '_>) {
+        let metadata = template.at("spec.metadata");
+        metadata.at("labels").label_map();
+        for field in metadata.map().into_iter().flatten().map(|(field, _)| field.as_str()) {
+            if !matches!(field, "labels" | "annotations" | "creationTimestamp") {
+                metadata.push(Error::forbidden(&metadata.path().child(field), "cannot be set"));
+            }
+        }
+        devices(&template.at("spec.spec.devices"));
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        Self::validate(new);
+        new.at("spec").immutable(&old.at("spec"));
+    }
+}
+
+fn devices(devices: &Field<'_, '_>) {
+    let (requests, constraints, configs) =
+        (devices.at("requests"), devices.at("constraints"), devices.at("config"));
+    requests.at_most(MAX);
+    requests.items().for_each(|each| request(&each));
+    duplicates(&requests);
+    constraints.at_most(MAX);
+    for constraint in constraints.items() {
+        request_names(&constraint.at("requests"), &requests);
+        let (matched, distinct) =
+            (constraint.at("matchAttribute"), constraint.at("distinctAttribute"));
+        match (matched.exists(), distinct.exists()) {
+            (false, false) => constraint.required(
+                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+            ),
+            (true, _) => attribute_name(&matched),
+            (false, true) => attribute_name(&distinct),
+        }
+    }
+    configs.at_most(MAX);
+    for config in configs.items() {
+        request_names(&config.at("requests"), &requests);
+        configuration(&config);
+    }
+}
+
+/// Names in a list are its keys.
+fn duplicates(list: &Field<'_, '_>) {
+    let mut seen = Vec::new();
+    for item in list.items() {
+        let name = item.value()["name"].as_str().unwrap_or_default();
+        if seen.contains(&name) {
+            let shown = BadValue::json(&serde_json::json!({ "name": name }));
+            item.push(Error::duplicate(item.path(), shown));
+        }
+        seen.push(name);
+    }
+}
+
+/// `domain/name`: whose attribute it is.
+fn attribute_name(name: &Field<'_, '_>) {
+    let Some((domain, id)) = name.text().split_once('/') else {
+        name.invalid("a fully qualified name must be a domain and a name separated by a slash");
+        return identifier(name, name.text());
+    };
+    if domain.is_empty() {
+        name.required("the domain must not be empty");
+    } else {
+        for fault in names::dns1123_subdomain(domain) {
+            name.invalid_as(domain, fault);
+        }
+    }
+    if id.is_empty() {
+        name.required("the name must not be empty");
+    } else {
+        identifier(name, id);
+    }
+}
+
+fn identifier(name: &Field<'_, '_>, id: &str) {
+    names::c_identifier(id).into_iter().for_each(|fault| name.invalid_as(id, fault));
+    if id.len() > 32 {
+        name.too_long(32);
+    }
+}
+
+fn request_names(list: &Field<'_, '_>, requests: &Field<'_, '_>) {
+    const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    list.at_most(MAX);
+    for name in list.items() {
+        let parts: Vec<&str> = name.text().split('/').collect();
+        if parts.len() > 2 {
+            name.invalid(DETAIL);
+            continue;
+        }
+        for part in &parts {
+            names::dns1123_label(part).into_iter().for_each(|fault| name.invalid_as(*part, fault));
+        }
+        let found = requests.items().find(|request| request.at("name").text() == parts[0]);
+        let known = found.is_some_and(|request| match parts.get(1) {
+            None => true,
+            Some(part) => {
+                request.at("firstAvailable").items().any(|each| each.at("name").text() == *part)
+            }
+        });
+        if !known {
+            name.invalid(DETAIL);
+        }
+    }
+    list.unique();
+}
+
+fn request(request: &Field<'_, '_>) {
+    let (name, first, exactly) =
+        (request.at("name"), request.at("firstAvailable"), request.at("exactly"));
+    name.faults(names::dns1123_label(name.text()));
+    match (!first.is_empty(), exactly.exists()) {
+        (false, false) => {
+            request.required("exactly one of `exactly` or `firstAvailable` is required")
+        }
+        (true, true) => request.invalid_as(
+            BadValue::null(),
+            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        ),
+        (true, false) => {
+            first.at_most(8);
+            for each in first.items() {
+                each.at("name").faults(names::dns1123_label(each.at("name").text()));
+                exact(&each);
+            }
+            duplicates(&first);
+        }
+        (false, true) => exact(&exactly),
+    }
+}
+
+fn exact(request: &Field<'_, '_>) {
+    request.at("deviceClassName").named(names::dns1123_subdomain);
+    selectors(&request.at("selectors"));
+    let (mode, count) = (request.at("allocationMode"), request.at("count"));
+    match mode.text() {
+        "All" if count.int() != 0 => {
+            count.invalid("must not be specified when allocationMode is 'All'")
+        }
+        "All" => {}
+        "ExactCount" => {
+            count.positive();
+        }
+        _ => mode.not_supported(&["All", "ExactCount"]),
+    }
+    for toleration in request.at("tolerations").items() {
+        let (key, operator, value) =
+            (toleration.at("key"), toleration.at("operator"), toleration.at("value"));
+        key.named_if_given(names::qualified_name);
+        match operator.text() {
+            "Exists" if !value.is_empty() => value.invalid("must be empty for operator `Exists`"),
+            "Exists" => {}
+            "Equal" => {
+                value.faults(names::label_value(value.text()));
+            }
+            "" => operator.required(""),
+            _ => operator.not_supported(&["Equal", "Exists"]),
+        }
+        let effect = toleration.at("effect");
+        if !effect.is_empty() {
+            effect.one_of(EFFECTS);
+        }
+        if toleration.at("tolerationSeconds").exists() && effect.text() != "NoExecute" {
+            effect.invalid("must be `NoExecute` when `tolerationSeconds` is set");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Dynamic resource allocation: classes, claims, slices and taints of devices.
+//!
+//! Selectors are checked to be there; whether they compile is the server's to say.
+mod claim;
+mod slice;
+
+use super::table::{AGE, Column, NAME, since, text};
+use super::volume_source::{csi_driver_name, driver_name};
+use super::{Field, Kind, Part, Strategy, prepare};
+use crate::names;
+use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule};
+use serde_json::Value;
+
+const MAX: usize = 32;
+const MAX_PARAMETERS: usize = 10 * 1024;
+const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+const PLAIN: Strategy = Strategy::USUAL.without_status();
+
+impl Kind for DeviceClass {
+    const STRATEGY: Strategy = PLAIN;
+    const COLUMNS: &[Column] = &[NAME, AGE];
+
+    fn validate(class: &Field<'_, '_>) {
+        let spec = class.at("spec");
+        selectors(&spec.at("selectors"));
+        spec.at("config").at_most(MAX);
+        spec.at("config").items().for_each(|each| configuration(&each));
+        let name = spec.at("extendedResourceName");
+        if name.exists() {
+            extended_name(&name);
+        }
+    }
+}
+
+/// `example.com/device`, which is not Kubernetes' own.
+fn extended_name(name: &Field<'_, '_>) {
+    let Some((domain, id)) = name.text().split_once('/') else {
+        return name
+            .invalid("a name must be a domain-prefixed path, such as 'example.com/my-prop'");
+    };
+    names::dns1123_subdomain(domain).into_iter().for_each(|fault| name.invalid_as(domain, fault));
+    if !super::pod::resources::is_extended(name.text()) {
+        names::qualified_name(id).into_iter().for_each(|fault| name.invalid_as(id, fault));
+    }
+}
+
+fn selectors(selectors: &Field<'_, '_>) {
+    selectors.at_most(MAX);
+    for selector in selectors.items() {
+        let cel = selector.at("cel");
+        if !cel.exists() {
+            cel.required("");
+        } else if cel.at("expression").text().len() > MAX_PARAMETERS {
+            cel.at("expression").too_long(MAX_PARAMETERS);
+        }
+    }
+}
+
+fn configuration(configuration: &Field<'_, '_>) {
+    let opaque = configuration.at("opaque");
+    if !opaque.exists() {
+        return opaque.required("");
+    }
+    driver_name(&opaque.at("driver"));
+    let parameters = opaque.at("parameters");
+    match parameters.value() {
+        Value::Null => parameters.required(""),
+        Value::Object(_) => {
+            if parameters.value().to_string().len() > MAX_PARAMETERS {
+                parameters.too_long(MAX_PARAMETERS);
+            }
+        }
+        _ => parameters.invalid_as("<value omitted>", "parameters must be a valid JSON object"),
+    }
+}
+
+fn pool_name(name: &Field<'_, '_>) {
+    if !name.require() {
+        return;
+    }
+    if name.text().len() > 253 {
+        name.too_long(253);
+    }
+    for part in name.text().split('/') {
+        names::dns1123_subdomain(part).into_iter().for_each(|fault| name.invalid_as(part, fault));
+    }
+}
+
+fn taint(taint: &Field<'_, '_>) {
+    let (key, value, effect) = (taint.at("key"), taint.at("value"), taint.at("effect"));
+    key.faults(names::qualified_name(key.text()));
+    if !value.is_empty() {
+        value.faults(names::label_value(value.text()));
+    }
+    if effect.require() {
+        effect.one_of(EFFECTS);
+    }
+}
+
+impl Kind for DeviceTaintRule {
+    const STRATEGY: Strategy = Strategy::USUAL.status_only();
+    const COLUMNS: &[Column] = &[
+        NAME,
+        text("Key", "spec.taint.key"),
+        text("Value", "spec.taint.value"),
+        text("Effect", "spec.taint.effect"),
+        since("TimeAdded", "spec.taint.timeAdded"),
+        AGE,
+    ];
+
+    /// A taint holds from when it is made, unless it says otherwise.
+    fn prepare_create(rule: &mut Value) {
+        prepare::create(rule, &Self::STRATEGY);
+        let now = rule["metadata"]["creationTimestamp"].clone();
+        let taint = &mut rule["spec"]["taint"];
+        if taint.is_object() && taint.get("timeAdded").is_none_or(Value::is_null) {
+            taint["timeAdded"] = now;
+        }
+    }
+
+    fn validate(rule: &Field<'_, '_>) {
+        let selector = rule.at("spec.deviceSelector");
+        if selector.at("driver").exists() {
+            csi_driver_name(&selector.at("driver"));
+        }
+        let pool = selector.at("pool");
+        if pool.exists() {
+            pool_name(&pool);
+        }
+        let device = selector.at("device");
+        if device.exists() {
+            device.faults(names::dns1123_label(device.text()));
+        }
+        taint(&rule.at("spec.taint"));
+    }
+
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
+        match part {
+            Part::Main => Self::validate(new),
+            Part::Sub(_) => super::conditions(&new.at("status.conditions")),
+        }
+    }
+}

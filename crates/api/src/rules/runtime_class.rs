@@ -1,0 +1,47 @@
+//! RuntimeClass.
+use super::table::{AGE, Column, NAME, text};
+use super::{Field, Kind, Part, Strategy, pod, scheduling};
+use crate::field::Error;
+use crate::names;
+use k8s_openapi::api::node::v1::RuntimeClass;
+
+const TOLERATION: &[(&str, &str, &str)] = &[
+    ("Key", "key", "\"\""),
+    ("Operator", "operator", "\"\""),
+    ("Value", "value", "\"\""),
+    ("Effect", "effect", "\"\""),
+    ("TolerationSeconds", "tolerationSeconds", "null"),
+];
+
+impl Kind for RuntimeClass {
+    const STRATEGY: Strategy =
+        Strategy::USUAL.without_status().without_generation().conditional().creates_on_update();
+    const COLUMNS: &[Column] = &[NAME, text("Handler", "handler"), AGE];
+
+    fn validate(class: &Field<'_, '_>) {
+        let handler = class.at("handler");
+        if handler.require() {
+            handler.faults(names::dns1123_label(handler.text()));
+        }
+        let overhead = class.at("overhead");
+        pod::resources::overhead(&overhead.at("podFixed").on_path(*overhead.path()));
+        let scheduling = class.at("scheduling");
+        if scheduling.exists() {
+            scheduling.at("nodeSelector").label_map();
+            let tolerations = scheduling.at("tolerations");
+            scheduling::tolerations(&tolerations);
+            let list = tolerations.list();
+            for (i, toleration) in tolerations.items().enumerate() {
+                if list[..i].contains(&list[i]) {
+                    toleration
+                        .push(Error::duplicate(toleration.path(), toleration.internal(TOLERATION)));
+                }
+            }
+        }
+    }
+
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        Self::validate(new);
+        new.at("handler").declared_immutable(&old.at("handler"));
+    }
+}
