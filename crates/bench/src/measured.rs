@@ -29,3 +29,12 @@ pub fn resident(process: &str) -> u64 {
     let pages = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     pages.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
+
+/// Processor time that a process has taken so far, in seconds.
+pub fn processor_seconds(process: &str) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The program's name, in brackets, may hold anything.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
+}

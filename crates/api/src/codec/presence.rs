@@ -17,7 +17,25 @@ pub(crate) fn is_written(value: &Value, field: &Field, ty: TypeRef<'_>) -> bool 
         Value::Number(n) if n.as_f64() == Some(0.0) => is_struct_in_go(ty),
         Value::Array(a) => !a.is_empty() || is_struct_in_go(ty),
         Value::Object(o) if o.is_empty() && ty.as_map().is_some() => false,
-        _ => field.omit == Omit::Empty || *value != zero(ty),
+        _ => field.omit == Omit::Empty || !is_zero(value, ty),
+    }
+}
+
+/// Whether a value is its type's [`zero`], which is not made for that.
+fn is_zero(value: &Value, ty: TypeRef<'_>) -> bool {
+    match (ty.as_struct(), value) {
+        (Some(structure), Value::Object(object)) => {
+            let mut always = structure.fields.iter().filter(|field| field.always);
+            let count = structure.fields.iter().filter(|field| field.always).count();
+            object.len() == count
+                && always.all(|field| match object.get(&*field.name) {
+                    Some(value) if field.pointer => value.is_null(),
+                    Some(value) => is_zero(value, ty.at(field.ty)),
+                    None => false,
+                })
+        }
+        (Some(_), _) => false,
+        (None, _) => *value == zero(ty),
     }
 }
 

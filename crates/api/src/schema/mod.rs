@@ -125,6 +125,10 @@ pub struct Struct {
     pub embedded_resource: bool,
     /// In order of protobuf number: what the encoder writes, what the decoder looks up.
     wire: Vec<(u32, Part)>,
+    /// Where in `fields` a name is, by its hash: an open table that is at least half empty. The
+    /// places are counted from one; zero is none. A decoder asks this for every key it meets, and
+    /// a search would touch as many names as the table is bits wide.
+    places: Box<[u16]>,
 }
 
 /// What a protobuf number of a struct leads to: an index into `fields`, or into `inline`.
@@ -338,7 +342,15 @@ impl Struct {
 
     /// Where in `fields` the field of this name is.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()
+        let last = self.places.len().checked_sub(1)?;
+        let mut at = hash(name) & last;
+        loop {
+            let place = usize::from(self.places[at]).checked_sub(1)?;
+            if *self.fields[place].name == *name {
+                return Some(place);
+            }
+            at = (at + 1) & last;
+        }
     }
 
     /// The message's parts in order of their numbers.
@@ -351,7 +363,7 @@ impl Struct {
         self.wire.binary_search_by_key(&number, |(n, _)| *n).ok().map(|i| self.wire[i].1)
     }
 
-    /// Sorts the fields and derives `wire`; call once when all fields are known.
+    /// Sorts the fields and derives `wire` and `places`; call once when all fields are known.
     pub(crate) fn seal(&mut self) {
         self.fields.sort_by(|a, b| a.name.cmp(&b.name));
         self.fields.dedup_by(|a, b| a.name == b.name);
@@ -363,7 +375,31 @@ impl Struct {
             .chain(inlines.map(|(i, inline)| (inline.number, Part::Inline(i as u16))))
             .collect();
         self.wire.sort_by_key(|(number, _)| *number);
+        let mut places = vec![0; (2 * self.fields.len()).next_power_of_two()];
+        let last = places.len() - 1;
+        for (i, field) in self.fields.iter().enumerate() {
+            let mut at = hash(&field.name) & last;
+            while places[at] != 0 {
+                at = (at + 1) & last;
+            }
+            places[at] = i as u16 + 1;
+        }
+        self.places = places.into();
     }
+}
+
+/// Of a field's name: its ends and its length tell the fields of one struct apart.
+fn hash(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let ends = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            u64::from_be_bytes(*first) ^ u64::from_be_bytes(*last).rotate_left(29)
+        }
+        _ => word(bytes),
+    };
+    let mixed = (ends ^ bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize
 }
 
 impl Field {

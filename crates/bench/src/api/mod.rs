@@ -5,8 +5,10 @@
 //!           [--objects 10000] [--connections 32] [--watchers 100] [--seconds 5]
 //! ```
 //! Any server will do: it is spoken to over TLS as a user of a kubeconfig. What is compared is
-//! measured one after the other, because a shared machine is never the same for long. Memory is
-//! read from `/proc` for the given processes together (upstream's is its API server and etcd).
+//! measured one after the other, because a shared machine is never the same for long. Memory and
+//! processor time are read from `/proc` for the given processes together (upstream's is its API
+//! server and etcd); the time a request takes of a processor is what another program's load
+//! changes least.
 mod fan_out;
 mod load;
 mod place;
@@ -21,7 +23,7 @@ use testkit::client::{Endpoint, JSON, PROTOBUF};
 
 use self::load::Until;
 use self::place::Place;
-use crate::measured::{Measured, resident};
+use crate::measured::{Measured, processor_seconds, resident};
 use crate::report::Report;
 
 /// Workers that list at once: an answer is megabytes long.
@@ -66,6 +68,10 @@ impl Side {
         Ok(Side { name: endpoint.name.clone(), endpoint, place, processes })
     }
 
+    fn processor_seconds(&self) -> f64 {
+        self.processes.iter().map(|process| processor_seconds(process)).sum()
+    }
+
     fn resident_mb(&self) -> f64 {
         self.processes.iter().map(|process| resident(process)).sum::<u64>() as f64 / 1e6
     }
@@ -102,15 +108,17 @@ async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -
     let time = Duration::from_secs(options.number("--seconds", 5) as u64);
     let during = Until::Time(time);
 
-    let mut rows = Rows { sides, report, measured: Vec::new() };
+    let mut rows = Rows { sides, report, measured: Vec::new(), seconds: Vec::new() };
     rows.memory("at the start");
     for side in sides {
+        rows.begin(side);
         let create = load::create(&side.place);
         rows.add(load::run(&side.endpoint, connections, Until::Calls(objects), create).await?);
     }
     rows.end(&format!("create, {connections} connections"));
     rows.memory(&format!("with {objects} objects"));
     for side in sides {
+        rows.begin(side);
         let get = load::get(&side.place, objects);
         rows.add(load::run(&side.endpoint, connections, during, get).await?);
     }
@@ -123,17 +131,20 @@ async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -
     ];
     for (name, query, accept) in lists {
         for side in sides {
+            rows.begin(side);
             let list = load::list(&side.place, query, accept.clone());
             rows.add(load::run(&side.endpoint, LISTERS, during, list).await?);
         }
         rows.end(&format!("{name}, {LISTERS} connections"));
     }
     for side in sides {
+        rows.begin(side);
         let mixed = load::mixed(&side.place, objects);
         rows.add(load::run(&side.endpoint, connections, during, mixed).await?);
     }
     rows.end(&format!("mixed, {connections} connections"));
     for side in sides {
+        rows.begin(side);
         rows.add(fan_out::run(&side.endpoint, &side.place, watchers, time).await?);
     }
     rows.end(&format!("events to {watchers} watchers"));
@@ -146,20 +157,39 @@ struct Rows<'a> {
     sides: &'a [Side],
     report: &'a mut Report,
     measured: Vec<Measured>,
+    /// Processor time of each side, until it is added what it had before.
+    seconds: Vec<f64>,
 }
 
 impl Rows<'_> {
+    fn begin(&mut self, side: &Side) {
+        self.seconds.push(side.processor_seconds());
+    }
+
     fn add(&mut self, measured: Measured) {
+        let side = &self.sides[self.measured.len()];
+        if let Some(before) = self.seconds.last_mut() {
+            *before = side.processor_seconds() - *before;
+        }
         self.measured.push(measured);
     }
 
     /// Names what was added for each side.
     fn end(&mut self, name: &str) {
         let rates: Vec<f64> = self.measured.iter().map(Measured::rate).collect();
-        for (side, measured) in self.sides.iter().zip(self.measured.drain(..)) {
-            self.report.row(format!("{}: {name}", side.name), &measured.figures());
+        let measured = self.measured.drain(..).zip(self.seconds.drain(..));
+        let mut costs = Vec::new();
+        for (side, (measured, seconds)) in self.sides.iter().zip(measured) {
+            let cost = seconds * 1e6 / measured.latencies.len().max(1) as f64;
+            let mut figures = measured.figures().to_vec();
+            if !side.processes.is_empty() {
+                figures.push(("server us/op", cost));
+                costs.push(cost);
+            }
+            self.report.row(format!("{}: {name}", side.name), &figures);
         }
         self.ratio(name, &rates);
+        self.ratio(&format!("{name}, server us/op"), &costs);
     }
 
     fn memory(&mut self, when: &str) {

@@ -138,6 +138,7 @@ impl<'de> Reader<'de> {
         let start = self.at;
         let mut escaped = false;
         loop {
+            self.at += plain(&self.bytes[self.at..]);
             match self.byte() {
                 Some(b'"') => break,
                 Some(b'\\') => {
@@ -145,8 +146,7 @@ impl<'de> Reader<'de> {
                     self.at += 1;
                     self.escape()?;
                 }
-                Some(0..0x20) => return Err(self.broken("in string literal")),
-                Some(_) => self.at += 1,
+                Some(_) => return Err(self.broken("in string literal")),
                 None => return Err(self.unexpected("")),
             }
         }
@@ -250,6 +250,29 @@ impl<'de> Reader<'de> {
             }
         }
     }
+}
+
+/// How many bytes of a string mean just themselves: no quote, no backslash, no control character.
+/// Most strings are looked at eight bytes at a time.
+fn plain(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    // The high bit of every byte that is less than `n`, which is at most 0x80; a borrow can only
+    // reach the bytes above one that is found already.
+    let below = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & HIGH;
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+        let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let found = quote | backslash | below(word, 0x20);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    bytes[at..].iter().position(special).map_or(bytes.len(), |found| at + found)
 }
 
 fn context(close: u8) -> &'static str {
@@ -402,5 +425,25 @@ impl<'de> MapAccess<'de> for Items<'_, 'de> {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value> {
         self.reader.colon()?;
         seed.deserialize(&mut *self.reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_first_byte_that_means_more_is_found_wherever_it_stands() {
+        for length in 0..20 {
+            for around in [b'a', 0x20, b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                let mut bytes = vec![around; length];
+                assert_eq!(super::plain(&bytes), length, "{around:#x}");
+                for at in 0..length {
+                    for special in [b'"', b'\\', 0, 0x1f] {
+                        bytes[at] = special;
+                        assert_eq!(super::plain(&bytes), at, "{special:#x} among {around:#x}");
+                    }
+                    bytes[at] = around;
+                }
+            }
+        }
     }
 }

@@ -272,6 +272,8 @@ impl<'s> Seed<'_, 's> {
             Some(Value::Object(object)) => object,
             _ => Map::new(),
         };
+        // Almost never: then nothing has to be looked up in what is only being made.
+        let on_top = !object.is_empty();
         let mut seen = Seen::default();
         while let Some(key) = access.next_key_seed(Key)? {
             let Some(position) = structure.position(&key) else {
@@ -280,14 +282,16 @@ impl<'s> Seed<'_, 's> {
                 continue;
             };
             let field = &structure.fields[position];
-            if seen.insert(position) {
+            let duplicate = seen.insert(position);
+            if duplicate {
                 self.walk.report(Problem::DuplicateField(self.path.join(&key)));
             }
+            let again = duplicate || on_top;
             let path = &Path::Field { parent: self.path, name: &field.name, owner: ty };
             let field_ty = ty.at(field.ty);
             // A struct decodes on top of what it held, be it the struct around it that is repeated.
             let onto = match field_ty.get() {
-                Type::Struct(_) | Type::Map(_) => object.remove(&key),
+                Type::Struct(_) | Type::Map(_) if again => object.remove(&key),
                 _ => None,
             };
             let kept = onto.clone().filter(|_| !field.pointer && field_ty.as_struct().is_some());
@@ -304,7 +308,7 @@ impl<'s> Seed<'_, 's> {
             }
             if is_written(&value, field, field_ty) {
                 object.insert(key, value);
-            } else {
+            } else if again {
                 object.remove(&key);
             }
         }
