@@ -46,7 +46,9 @@ pub enum SpecError {
     WritableImage(String),
     #[error("mount {path}: the image has no {sub_path:?}")]
     SubPath { path: String, sub_path: String },
-    #[error("a user namespace needs exactly one mapping of users and one of groups, from 0 on")]
+    #[error(
+        "a user namespace is the pod's, with one mapping of users and one of groups, from 0 on"
+    )]
     UserNamespace,
     #[error("run_as_group is set without run_as_user or run_as_username")]
     GroupWithoutUser,
@@ -275,7 +277,12 @@ fn old_seccomp(security: &LinuxContainerSecurityContext) -> SecurityProfile {
 fn apparmor(security: &LinuxContainerSecurityContext) -> Result<Option<String>, SpecError> {
     let enabled = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
         .is_ok_and(|text| text.starts_with('Y'));
-    let asked = security.apparmor.as_ref();
+    // The field that `apparmor` replaced.
+    let old = security.apparmor_profile.starts_with("localhost/").then(|| SecurityProfile {
+        profile_type: ProfileType::Localhost.into(),
+        localhost_ref: security.apparmor_profile.clone(),
+    });
+    let asked = security.apparmor.as_ref().or(old.as_ref());
     match asked.map(|profile| (profile.profile_type(), &profile.localhost_ref)) {
         Some((ProfileType::Localhost, name)) if !security.privileged => {
             let name = name.strip_prefix("localhost/").unwrap_or(name);
@@ -300,8 +307,10 @@ pub fn user_map(sandbox: &PodSandboxConfig) -> Result<Option<UserMap>, SpecError
     let Some(asked) = namespaces.and_then(|namespaces| namespaces.userns_options.as_ref()) else {
         return Ok(None);
     };
-    if asked.mode() != NamespaceMode::Pod {
-        return Ok(None);
+    match asked.mode() {
+        NamespaceMode::Pod => {}
+        NamespaceMode::Node => return Ok(None),
+        NamespaceMode::Container | NamespaceMode::Target => return Err(SpecError::UserNamespace),
     }
     let only = |list: &[crate::cri::v1::IdMapping]| match list {
         [map] if map.container_id == 0 && map.length > 0 => {

@@ -30,6 +30,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -78,6 +79,8 @@ struct Inner {
     _lock: File,
 }
 
+/// How long a predecessor may take to be gone.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Events kept for a listener that is slow; one that is slower misses some, and lists.
 const EVENTS: usize = 1024;
 
@@ -94,8 +97,7 @@ impl Service {
         }
         let path = options.root.join("lock");
         let lock = File::create(&path).map_err(failed("create", &path))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| OpenError::Locked(options.root.clone()))?;
+        take(&lock).await.map_err(|()| OpenError::Locked(options.root.clone()))?;
         let images = Images::open(&options.root, options.registries.clone())?;
         let service = Service {
             inner: Arc::new(Inner {
@@ -142,6 +144,18 @@ impl Service {
             tracing::warn!("failed to collect images: {error}");
         }
     }
+}
+
+/// Takes the lock. A daemon that was killed may leave a child that has not yet become a shim and
+/// holds the lock for a moment longer.
+async fn take(lock: &File) -> Result<(), ()> {
+    use rustix::fs::{FlockOperation, flock};
+    let taking = async {
+        while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LOCK_PATIENCE, taking).await.map_err(drop)
 }
 
 fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {

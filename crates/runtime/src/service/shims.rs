@@ -20,6 +20,10 @@ pub enum ShimError {
     Start(#[source] io::Error),
 }
 
+/// For the binary's allocator: no thread of its own, for the shim forks; little kept, for there are
+/// many shims. Containers do not see it.
+const ALLOCATOR: &str = "background_thread:false,narenas:1,tcache:false,dirty_decay_ms:0";
+
 /// Starts a shim; it answers on `state/shim.sock` as soon as its namespaces stand.
 pub async fn start(executable: &Path, state: &Path, spec: &SandboxSpec) -> Result<(), ShimError> {
     let description = state.join("spec.json");
@@ -34,6 +38,7 @@ pub async fn start(executable: &Path, state: &Path, spec: &SandboxSpec) -> Resul
         .arg("shim")
         .arg(&description)
         .env_clear()
+        .env("_RJEM_MALLOC_CONF", ALLOCATOR)
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -26,6 +26,10 @@ const REQUEST_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Runs the shim whose sandbox is described in `spec`; its listening socket is its standard input.
 pub fn main(spec: &Path) -> io::Result<()> {
+    // What another thread holds locked would stay locked in every child.
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("the shim must have one thread"));
+    }
     sys::set_name(c"skiff-shim");
     let signals = sys::signal_descriptor()?;
     sys::setsid()?;
