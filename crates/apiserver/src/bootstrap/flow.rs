@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
 /// Name, shares, percent that may be lent, and (queues, hand size) for those that queue.
-const LEVELS: &[(&str, i64, i64, Option<(i64, i64)>)] = &[
+type Level = (&'static str, i64, i64, Option<(i64, i64)>);
+
+const LEVELS: &[Level] = &[
     ("catch-all", 5, 0, None),
     ("global-default", 20, 50, Some((128, 6))),
     ("leader-election", 10, 0, Some((16, 4))),
