@@ -57,14 +57,6 @@ impl Kind for CertificateSigningRequest {
         with("Condition", |request, _| state(request)),
     ];
 
-    /// Who asks is the server's to say.
-    fn prepare_create(request: &mut Value) {
-        prepare::create(request, &Self::STRATEGY);
-        for field in ["username", "uid", "groups", "extra"] {
-            prepare::put(&mut request["spec"], field, None);
-        }
-    }
-
     fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
         let conditions = new["status"].get("conditions").cloned();
         let keep = |new: &mut Value, field| prepare::put(new, field, old.get(field));

@@ -7,6 +7,9 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let finalizer = match () {
         () if attributes.is("", "PersistentVolumeClaim") => "kubernetes.io/pvc-protection",
         () if attributes.is("", "PersistentVolume") => "kubernetes.io/pv-protection",
+        () if attributes.is("storage.k8s.io", "VolumeAttributesClass") => {
+            "kubernetes.io/vac-protection"
+        }
         () => return Ok(()),
     };
     if attributes.operation != Operation::Create || attributes.is_part() {

@@ -124,13 +124,8 @@ pub fn begin(object: &mut Value, now: Timestamp) {
     let metadata = metadata(object);
     metadata.insert("uid".into(), uuid().into());
     metadata.insert("creationTimestamp".into(), api::time::format(now.as_second()).into());
-    for field in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "resourceVersion",
-        "generation",
-    ] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"]
+    {
         metadata.remove(field);
     }
 }

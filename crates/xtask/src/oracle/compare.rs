@@ -22,8 +22,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What differs for a reason: `KIND PLACE reason`, where `*` is any kind and a place covers what
-/// begins with it.
+/// What differs for a reason: `KIND PLACE reason`, where `*` is any kind; a place covers what begins
+/// with it, one that begins with a star what ends like it.
 pub struct Known(Vec<(&'static str, &'static str)>);
 
 impl Known {
@@ -39,7 +39,11 @@ impl Known {
     pub fn covers(&self, kind: &str, difference: &Difference) -> bool {
         let fits = |known: &str, found: &str| known == "*" || known == found;
         self.0.iter().any(|(of, place)| {
-            fits(of, kind) && (*place == "*" || difference.place.starts_with(place))
+            let covers = match place.strip_prefix('*') {
+                Some(end) => difference.place.ends_with(end),
+                None => difference.place.starts_with(place),
+            };
+            fits(of, kind) && covers
         })
     }
 }
@@ -71,15 +75,20 @@ pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
     found
 }
 
-/// The object with its uid made nobody's, wherever it occurs.
+/// The object with its uid, and the volume name that was made up for it, made nobody's wherever
+/// they occur.
 fn without_identity(object: &Value) -> Value {
-    match object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-        None => object.clone(),
-        Some(uid) => {
-            let text = object.to_string().replace(uid, "UID");
-            serde_json::from_str(&text).unwrap_or_else(|_| object.clone())
+    let mut text = object.to_string();
+    if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+        text = text.replace(uid, "UID");
+    }
+    let volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
+    for name in volumes.filter_map(|volume| volume["name"].as_str()) {
+        if name.starts_with("kube-api-access-") {
+            text = text.replace(name, "kube-api-access-NAME");
         }
     }
+    serde_json::from_str(&text).unwrap_or_else(|_| object.clone())
 }
 
 fn causes(status: &Value) -> BTreeSet<(String, String)> {
