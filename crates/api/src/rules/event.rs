@@ -1,6 +1,6 @@
 //! Events, in both of their groups.
 use super::table::{Column, age, text, timestamp, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Field, Kind, NameRule, Part, Strategy, metadata};
 use crate::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
@@ -11,6 +11,8 @@ const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation().cr
 
 impl Kind for CoreEvent {
     const STRATEGY: Strategy = PLAIN;
+    // Old clients name events after whatever they are about.
+    const NAME: NameRule = metadata::path_segment;
     const COLUMNS: &[Column] = &[
         with("Last Seen", |event, now| {
             last_seen(event, now, "lastTimestamp", "firstTimestamp").into()

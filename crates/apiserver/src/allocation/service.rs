@@ -171,7 +171,10 @@ async fn addresses(
         let detail = "this cluster is not configured for dual-stack services";
         errors.push(Error::invalid(&spec.child("ipFamilyPolicy"), policy.as_str(), detail));
     }
-    for (i, family) in families.iter().enumerate().filter(|(_, f)| !anywhere && !known(f)) {
+    // What is no family at all is for the rules to say.
+    let real = |family: &str| matches!(family, "IPv4" | "IPv6");
+    let missing = |family: &str| !anywhere && real(family) && !known(family);
+    for (i, family) in families.iter().enumerate().filter(|(_, family)| missing(family)) {
         let list = spec.child("ipFamilies");
         let detail = "not configured on this cluster";
         errors.push(Error::invalid(&list.index(i), family.as_str(), detail));
@@ -190,6 +193,9 @@ async fn addresses(
     if headless {
         service["spec"]["clusterIP"] = "None".into();
         service["spec"]["clusterIPs"] = json!(["None"]);
+        return Ok(());
+    }
+    if !families.iter().all(|family| real(family)) {
         return Ok(());
     }
     let mine: Vec<String> = old.map(cluster_ips).unwrap_or_default();
