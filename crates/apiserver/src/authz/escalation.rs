@@ -1,7 +1,7 @@
 //! Nobody gives away what he does not have: roles and bindings are written only by those who hold
 //! all that is in them, or who were given the right to go beyond (`escalate`, `bind`).
 use super::rules::covers_path;
-use super::{Attributes, decide};
+use super::{Attributes, decide, is_superuser};
 use crate::authn::User;
 use crate::resources::ApiServer;
 use api::group::GroupResource;
@@ -57,7 +57,7 @@ fn check(
     plural: &str,
     name: &str,
 ) -> Result<(), Status> {
-    if user.groups.iter().any(|group| group == super::SUPERUSERS) {
+    if is_superuser(user) {
         return Ok(());
     }
     let held = api.rbac().current().rules_for(user, namespace);

@@ -42,6 +42,10 @@ pub enum What {
 /// Members may do everything; no role can take that away, or lock everybody out.
 const SUPERUSERS: &str = "system:masters";
 
+pub fn is_superuser(user: &User) -> bool {
+    user.groups.iter().any(|group| group == SUPERUSERS)
+}
+
 /// What was decided, and why if there is something to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
@@ -50,7 +54,7 @@ pub struct Decision {
 }
 
 pub fn decide(api: &ApiServer, user: &User, attributes: &Attributes) -> Decision {
-    if user.groups.iter().any(|group| group == SUPERUSERS) {
+    if is_superuser(user) {
         return Decision { allowed: true, reason: String::new() };
     }
     let grant = api.rbac().current().find(user, attributes);

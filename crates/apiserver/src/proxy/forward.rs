@@ -106,8 +106,17 @@ fn outgoing(
     for name in HOP {
         head.headers.remove(name);
     }
-    // The client's right to talk to us is nobody else's business.
+    // The client's right to talk to us is nobody else's business, nor whom it acts as.
     head.headers.remove(header::AUTHORIZATION);
+    let acting: Vec<HeaderName> = head
+        .headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("impersonate-"))
+        .cloned()
+        .collect();
+    for name in acting {
+        head.headers.remove(name);
+    }
     let host = match location.host.contains(':') {
         true => format!("[{}]:{}", location.host, location.port),
         false => format!("{}:{}", location.host, location.port),
