@@ -1,4 +1,5 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::admission::Chain;
 use crate::authz::rbac::Rbac;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
@@ -32,6 +33,8 @@ pub struct Options {
     pub client_ca: String,
     /// Where services get their addresses from, in a new cluster.
     pub service_cidrs: Vec<String>,
+    /// The admission plugins that run.
+    pub admission: Chain,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
@@ -50,6 +53,7 @@ impl Options {
             kubelet_tls: tls::kubelet(None, None)?,
             client_ca: String::new(),
             service_cidrs: vec!["10.96.0.0/12".into()],
+            admission: Chain::default(),
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
             max_writes: 200,
@@ -66,6 +70,7 @@ struct Shared {
     client_ca: String,
     service_cidrs: Vec<String>,
     rbac: Rbac,
+    admission: Chain,
     in_flight: InFlight,
     metrics: Metrics,
     request_timeout: Duration,
@@ -85,6 +90,7 @@ impl ApiServer {
             client_ca: options.client_ca,
             service_cidrs: options.service_cidrs,
             rbac: Rbac::default(),
+            admission: options.admission,
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
@@ -108,6 +114,10 @@ impl ApiServer {
 
     pub fn rbac(&self) -> &Rbac {
         &self.shared.rbac
+    }
+
+    pub fn admission(&self) -> &Chain {
+        &self.shared.admission
     }
 
     pub fn in_flight(&self) -> &InFlight {

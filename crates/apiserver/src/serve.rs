@@ -1,4 +1,5 @@
 //! One request, start to finish.
+use crate::admission::Annotations;
 use crate::answer::{self, Answer};
 use crate::authn::{self, User};
 use crate::authz::{self, Attributes};
@@ -28,6 +29,8 @@ pub struct Received {
     pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// What admission leaves for the audit log.
+    pub annotations: Annotations,
     /// The connection itself, for whoever goes on with it in another protocol.
     pub upgrade: Mutex<Option<OnUpgrade>>,
 }
@@ -91,7 +94,7 @@ async fn answer_call(
     request: Request<Incoming>,
 ) -> Result<Answer, Status> {
     if proxy::handles(call) {
-        return proxy::run(api, call, request).await;
+        return proxy::run(api, call, &user, request).await;
     }
     let run = async {
         let received = receive(user, request).await?;
@@ -127,6 +130,7 @@ async fn receive(user: Arc<User>, mut request: Request<Incoming>) -> Result<Rece
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers,
         body: body.to_bytes(),
+        annotations: Annotations::default(),
         upgrade,
     })
 }

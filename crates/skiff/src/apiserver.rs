@@ -1,4 +1,5 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
+use ::apiserver::admission::Chain;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
@@ -83,6 +84,16 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
 
+    /// Admission plugins to run beside those that run by default; their order does not matter.
+    #[arg(long, value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run although they run by default.
+    #[arg(long, value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
+    /// A file with an AdmissionConfiguration: what plugins are told.
+    #[arg(long)]
+    admission_control_config_file: Option<PathBuf>,
+
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
     event_ttl: Duration,
@@ -104,6 +115,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
+    let admission = Chain::new(
+        &options.enable_admission_plugins,
+        &options.disable_admission_plugins,
+        options.admission_control_config_file.as_deref(),
+    )?;
     let (store, engine) = options.store().await?;
     let given = options.tls_cert_file.is_some()
         && options.client_ca_file.is_some()
@@ -127,6 +143,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         client_ca: client_ca_text,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
+        admission,
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,
         max_writes: options.max_mutating_requests_inflight,

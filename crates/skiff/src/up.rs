@@ -1,4 +1,5 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
+use ::apiserver::admission::Chain;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::{ApiServer, listen, tls};
@@ -34,7 +35,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let name = "https://kubernetes.default.svc".to_owned();
     let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
+    // Kubelets write only what is theirs: upstream's installers switch this on too.
+    let admission = Chain::new(&["NodeRestriction".to_owned()], &[], None)?;
     let api = ApiServer::new(::apiserver::Options {
+        admission,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
         client_ca: std::fs::read_to_string(pki.ca())?,
         ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
