@@ -54,6 +54,7 @@ use crate::allocation::Claims;
 use crate::authn::User;
 use crate::request::Call;
 use crate::resources::ApiServer;
+use crate::serve::Received;
 use crate::verbs::Context;
 use api::status::Status;
 use serde_json::Value;
@@ -68,7 +69,8 @@ pub struct Attributes<'a> {
     pub object: Option<&'a mut Value>,
     /// As it is; none when it is new.
     pub old: Option<&'a Value>,
-    annotations: Option<&'a Annotations>,
+    /// None for a stream, of which nothing has been read yet.
+    received: Option<&'a Received>,
     notes: Notes,
 }
 
@@ -114,9 +116,15 @@ impl<'a> Attributes<'a> {
             operation,
             object,
             old,
-            annotations: Some(&context.received.annotations),
+            received: Some(context.received),
             notes: Notes::default(),
         }
+    }
+
+    /// The same with what was remarked before: that is told even if a plugin refuses.
+    pub fn after(mut self, warnings: Vec<String>) -> Self {
+        self.notes.warnings = warnings;
+        self
     }
 
     pub fn is(&self, group: &str, kind: &str) -> bool {
@@ -163,8 +171,15 @@ impl<'a> Attributes<'a> {
 
     /// Leaves a word for the audit log.
     pub fn annotate(&self, key: &str, value: impl Into<String>) {
-        if let Some(annotations) = self.annotations {
-            annotations.add(key, value.into());
+        if let Some(received) = self.received {
+            received.annotations.add(key, value.into());
+        }
+    }
+
+    /// What was remarked is told with the refusal.
+    fn remark(&self) {
+        if let Some(received) = self.received {
+            received.remark(&self.notes.warnings);
         }
     }
 
@@ -223,7 +238,7 @@ pub async fn admit(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
     let chain = attributes.api.admission();
     for (plugin, admit) in chain.rows(attributes.call.resource, |plugin| plugin.admit) {
         tracing::trace!(plugin, "admit");
-        admit(&mut attributes).await?;
+        admit(&mut attributes).await.inspect_err(|_| attributes.remark())?;
     }
     Ok(attributes.notes)
 }
@@ -233,7 +248,7 @@ pub async fn validate(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
     let chain = attributes.api.admission();
     for (plugin, validate) in chain.rows(attributes.call.resource, |plugin| plugin.validate) {
         tracing::trace!(plugin, "validate");
-        validate(&mut attributes).await?;
+        validate(&mut attributes).await.inspect_err(|_| attributes.remark())?;
     }
     Ok(attributes.notes)
 }
@@ -256,7 +271,7 @@ pub async fn connect(api: &ApiServer, call: &Call, user: &User) -> Result<(), St
         operation,
         object: None,
         old: None,
-        annotations: None,
+        received: None,
         notes: Notes::default(),
     };
     admit(attributes()).await?;

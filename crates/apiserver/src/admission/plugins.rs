@@ -71,7 +71,7 @@ pub static PLUGINS: &[Plugin] = &[
     row!(Off "NamespaceExists" on &[], validate: namespace::exists),
     row!(Off "LimitPodHardAntiAffinityTopology" on POD, validate: anti_affinity::validate),
     row!(On "LimitRanger" on limit_ranger::KINDS, admit: limit_ranger::admit, validate: limit_ranger::validate),
-    row!(On "ServiceAccount" on POD, admit: service_account::admit),
+    row!(On "ServiceAccount" on POD, admit: service_account::admit, validate: service_account::validate),
     row!(Off "NodeRestriction" on node_restriction::KINDS, admit: node_restriction::admit),
     row!(On "TaintNodesByCondition" on &[("", "Node")], admit: taint_nodes_by_condition::admit),
     row!(Off "AlwaysPullImages" on POD, admit: always_pull_images::admit, validate: always_pull_images::validate),

@@ -7,6 +7,8 @@ mod pod;
 mod pod_certificate;
 mod token;
 
+pub use pod::names_secret;
+
 use super::{Attributes, Operation, certificates, items, text};
 use crate::authn::User;
 use crate::objects;

@@ -202,7 +202,7 @@ fn projected(spec: &Value, kind: &str) -> bool {
     sources.any(|source| !text(&source[kind]["name"]).is_empty())
 }
 
-fn names_secret(spec: &Value) -> bool {
+pub fn names_secret(spec: &Value) -> bool {
     let named = |volume: &Value| {
         SECRETS.iter().any(|(source, reference, field)| {
             let source = &volume[*source];
