@@ -49,6 +49,7 @@ mod taint_nodes_by_condition;
 pub use annotations::Annotations;
 pub use chain::Chain;
 pub use configuration::Error;
+pub use default_toleration_seconds::TolerationSeconds;
 
 use crate::allocation::Claims;
 use crate::authn::User;

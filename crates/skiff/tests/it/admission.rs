@@ -1,6 +1,8 @@
 //! Admission from outside: the real kubectl against namespaces with limits, quotas and levels.
+use crate::apiserver;
 use crate::cluster::Cluster;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 fn apply(cluster: &Cluster, text: &str) -> String {
     cluster.kubectl_with("create -f -", text)
@@ -125,4 +127,65 @@ fn a_kubelet_writes_what_is_its_own() {
     let refused = cluster.kubectl(label);
     let text = "is not allowed to modify labels: node-role.kubernetes.io/x";
     assert!(refused.contains(text), "{refused}");
+}
+
+#[test]
+fn two_servers_charge_the_same_quota() {
+    let folder = TempDir::new().expect("a folder");
+    let (_etcd, client) = apiserver::etcd(folder.path());
+    let flag = format!("--etcd-servers={client}");
+    let servers =
+        [apiserver::server(folder.path(), &[&flag]), apiserver::server(folder.path(), &[&flag])];
+    let run =
+        |i: usize, arguments: &str| apiserver::kubectl(folder.path(), &servers[i % 2].1, arguments);
+    run(0, "create namespace shop");
+    run(0, "create quota q -n shop --hard=configmaps=4");
+    let status = r#"{"status":{"hard":{"configmaps":"4"},"used":{"configmaps":"0"}}}"#;
+    let patch = format!("patch quota q -n shop --subresource=status --type=merge -p {status}");
+    assert_eq!(run(1, &patch), "resourcequota/q patched");
+    let creations: Vec<_> = (0..20)
+        .map(|i| {
+            let arguments = format!("create configmap c{i} -n shop");
+            let mut command = apiserver::command(folder.path(), &servers[i % 2].1, &arguments);
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("kubectl runs")
+        })
+        .collect();
+    let mut admitted = 0;
+    for mut creation in creations {
+        admitted += usize::from(creation.wait().expect("it ends").success());
+    }
+    assert_eq!(admitted, 4);
+    assert_eq!(run(0, "get quota q -n shop -o jsonpath={.status.used.configmaps}"), "4");
+}
+
+#[test]
+fn flags_choose_the_plugins() {
+    let folder = TempDir::new().expect("a folder");
+    let data = format!("--data-dir={}", folder.path().display());
+    let (_server, address) =
+        apiserver::server(folder.path(), &[&data, "--enable-admission-plugins=AlwaysDeny"]);
+    let run = |arguments: &str| apiserver::kubectl(folder.path(), &address, arguments);
+    let denied = "admission control is denying all modifications";
+    for arguments in [
+        "create configmap c -n default",
+        "delete namespace kube-node-lease",
+        "get --raw /api/v1/nodes/a/proxy/stats",
+    ] {
+        let said = run(arguments);
+        assert!(said.contains(denied), "{arguments}: {said}");
+    }
+    assert_eq!(run("get configmaps -n default -o name"), "");
+}
+
+#[test]
+fn a_plugin_that_nobody_knows_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_skiff"))
+        .args(["apiserver", "--secure-port=0", "--disable-admission-plugins=Nobody", "--data-dir"])
+        .arg(folder.path())
+        .output()
+        .expect("skiff runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = "disable-admission-plugins plugin \"Nobody\" is unknown";
+    assert!(!output.status.success() && said.contains(text), "{said}");
 }
