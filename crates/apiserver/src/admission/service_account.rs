@@ -1,6 +1,6 @@
 //! Every pod acts as a service account, and finds that account's token where programs look for it.
 use super::node_restriction::names_secret;
-use super::{Attributes, Operation, items, push, text};
+use super::{Attributes, Operation, items, plain, push, text};
 use crate::objects;
 use api::kinds::find_kind;
 use api::names::push_random;
@@ -105,6 +105,8 @@ fn check_secrets(attributes: &Attributes<'_>, account: &Value, lists: Lists) -> 
     }
     match foreign_secret(attributes.new_object(), account, lists) {
         None => Ok(()),
+        // Upstream forgets to make this one a refusal.
+        Some(cause) if lists == EPHEMERAL => Err(plain(cause)),
         Some(cause) => Err(attributes.forbidden(cause)),
     }
 }
