@@ -9,8 +9,9 @@
 //!  flags, configuration file ─► Chain: the rows that run, and what they were told
 //!  Attributes ─► admit (may change) ─► rules ─► validate (may refuse) ─► Notes: warnings, charges
 //! ```
-//! A plugin reads other objects and the user; it writes nothing itself. What has to be written with
-//! the object (a quota's usage) it leaves in the notes, for the object's own transaction.
+//! A plugin reads other objects and the user; it writes nothing itself (but for the one that makes
+//! namespaces). What has to be written with the object, a quota's usage, it leaves in the notes for
+//! the object's own transaction.
 mod always_pull_images;
 mod annotations;
 mod anti_affinity;
@@ -60,24 +61,6 @@ use crate::verbs::Context;
 use api::status::Status;
 use serde_json::Value;
 
-/// Adds to a list that may not be there yet.
-fn push(list: &mut Value, item: Value) {
-    match list {
-        Value::Array(all) => all.push(item),
-        none => *none = Value::Array(vec![item]),
-    }
-}
-
-/// The items of a list that may not be there.
-fn items(list: &Value) -> &[Value] {
-    list.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// A text that may not be there.
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 /// Lets every plugin have a say before the kind's rules.
 pub async fn admit(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
     let chain = attributes.api.admission();
@@ -112,6 +95,24 @@ pub async fn connect(api: &ApiServer, call: &Call, user: &User) -> Result<(), St
     admit(attributes()).await?;
     validate(attributes()).await?;
     Ok(())
+}
+
+/// Adds to a list that may not be there yet.
+fn push(list: &mut Value, item: Value) {
+    match list {
+        Value::Array(all) => all.push(item),
+        none => *none = Value::Array(vec![item]),
+    }
+}
+
+/// The items of a list that may not be there.
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A text that may not be there.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// A fault as upstream sends one that it gave no reason.

@@ -99,7 +99,7 @@ pub static PLUGINS: &[Plugin] = &[
     row!(On "PodTopologyLabels" on POD, admit: pod_topology_labels::admit),
     row!(On "NodeDeclaredFeatureValidator" on POD, validate: node_declared_features::validate),
     row!(On "PodResizeValidator" on POD, validate: pod_resize::validate),
-    // What belongs to a kind's own storage comes before what the cluster's users add.
+    // Not upstream's plugins but part of how it stores these kinds.
     row!(Always "CertificateRequester" on REQUEST, admit: certificates::requester),
     row!(Always "RBACEscalation" on rbac_escalation::KINDS, validate: rbac_escalation::validate),
     // Their places, to be filled: policies and webhooks of the cluster's users.
