@@ -53,8 +53,7 @@ impl Chain {
         for row in &rows {
             let Some(configure) = row.configure else { continue };
             let told = files.of(row.name)?;
-            configure(told, &mut settings)
-                .map_err(|cause| Error::Plugin { name: row.name, cause })?;
+            configure(told, &mut settings).map_err(|fault| fault.of(row.name))?;
         }
         Ok(Chain { rows, settings })
     }
@@ -138,7 +137,7 @@ mod tests {
         let text = names(&["ImagePolicyWebhook"], &[]).unwrap_err();
         assert_eq!(
             text,
-            "couldn't init admission plugin \"ImagePolicyWebhook\": no config specified"
+            "failed to apply admission: couldn't init admission plugin \"ImagePolicyWebhook\": no config specified"
         );
     }
 

@@ -4,7 +4,7 @@ use api::codec::yaml;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const GROUP: &str = "apiserver.config.k8s.io";
 const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
@@ -12,20 +12,53 @@ const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 const LEGACY: [(&str, &str); 2] =
     [("imagePolicy", "ImagePolicyWebhook"), ("podNodeSelectorPluginConfig", "PodNodeSelector")];
 
+/// Why the server does not start; upstream's words.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
     Flags(String),
+    #[error("failed to apply admission: failed to read plugin config: {0}")]
+    File(String),
     #[error(
-        "failed to read plugin config: unable to read admission control configuration from {path:?} [{source}]"
+        "failed to apply admission: couldn't open admission plugin configuration {path}: {cause}"
     )]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("failed to read plugin config: {0}")]
-    Malformed(String),
-    #[error("couldn't open admission plugin configuration {path}: {source}")]
-    PluginFile { path: String, source: io::Error },
-    #[error("couldn't init admission plugin {name:?}: {cause}")]
-    Plugin { name: &'static str, cause: String },
+    PluginFile { path: String, cause: String },
+    #[error("failed to apply admission: couldn't init admission plugin {name:?}: {cause}")]
+    Init { name: &'static str, cause: String },
+    #[error("failed to apply admission: failed to initialize admission plugin {name:?}: {cause}")]
+    Initialize { name: &'static str, cause: String },
+}
+
+/// What is wrong with what a plugin is told.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It cannot be read.
+    Init(String),
+    /// It can be read, and makes no sense.
+    Initialize(String),
+}
+
+impl Fault {
+    pub fn of(self, name: &'static str) -> Error {
+        match self {
+            Fault::Init(cause) => Error::Init { name, cause },
+            Fault::Initialize(cause) => Error::Initialize { name, cause },
+        }
+    }
+}
+
+impl From<String> for Fault {
+    fn from(cause: String) -> Fault {
+        Fault::Init(cause)
+    }
+}
+
+/// As Go says it.
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("open {}: no such file or directory", path.display()),
+        _ => format!("open {}: {error}", path.display()),
+    }
 }
 
 /// What the file holds for each plugin.
@@ -61,9 +94,13 @@ impl Files {
         plugins: impl Iterator<Item = &'static str>,
     ) -> Result<Files, Error> {
         let Some(path) = path else { return Ok(Files::default()) };
-        let bytes = std::fs::read(path)
-            .map_err(|source| Error::Unreadable { path: path.to_owned(), source })?;
-        let document = document(&bytes).map_err(Error::Malformed)?;
+        let bytes = std::fs::read(path).map_err(|error| {
+            let cause = unreadable(path, &error);
+            Error::File(format!(
+                "unable to read admission control configuration from {path:?} [{cause}]"
+            ))
+        })?;
+        let document = document(&bytes).map_err(Error::File)?;
         if LEGACY.iter().any(|(field, _)| document.get(field).is_some()) {
             let legacy = plugins.filter(|name| LEGACY.iter().any(|(_, plugin)| plugin == name));
             let whole = |name: &str| Entry {
@@ -73,10 +110,8 @@ impl Files {
             };
             return Ok(Files { plugins: legacy.map(whole).collect() });
         }
-        expect_type(&document, GROUP, &VERSIONS, "AdmissionConfiguration")
-            .map_err(Error::Malformed)?;
-        let configuration: AdmissionConfiguration =
-            serde_json::from_value(document).map_err(|e| Error::Malformed(e.to_string()))?;
+        expect_type(&document, GROUP, &VERSIONS, "AdmissionConfiguration").map_err(Error::File)?;
+        let configuration: AdmissionConfiguration = strictly(document).map_err(Error::File)?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut plugins = configuration.plugins;
         for entry in plugins.iter_mut().filter(|entry| !entry.path.is_empty()) {
@@ -96,9 +131,11 @@ impl Files {
         if entry.path.is_empty() {
             return Ok(None);
         }
-        let bytes = std::fs::read(&entry.path)
-            .map_err(|source| Error::PluginFile { path: entry.path.clone(), source })?;
-        let document = document(&bytes).map_err(|cause| Error::Plugin { name: plugin, cause })?;
+        let bytes = std::fs::read(&entry.path).map_err(|error| Error::PluginFile {
+            path: entry.path.clone(),
+            cause: unreadable(Path::new(&entry.path), &error),
+        })?;
+        let document = document(&bytes).map_err(|cause| Error::Init { name: plugin, cause })?;
         Ok(Some(document))
     }
 }
@@ -141,7 +178,19 @@ pub fn typed<T: serde::de::DeserializeOwned>(
         fields.remove("apiVersion");
         fields.remove("kind");
     }
-    serde_json::from_value(document).map_err(|error| error.to_string())
+    strictly(document)
+}
+
+/// Reads what has no fields that it should not.
+fn strictly<T: serde::de::DeserializeOwned>(document: Value) -> Result<T, String> {
+    serde_json::from_value(document).map_err(|error| {
+        let text = error.to_string();
+        let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+        match unknown {
+            Some(field) => format!("strict decoding error: unknown field {field:?}"),
+            None => text,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -180,10 +229,17 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         for (text, expected) in [
-            ("a: 1", "failed to read plugin config: Object 'Kind' is missing"),
+            (
+                "a: 1",
+                "failed to apply admission: failed to read plugin config: Object 'Kind' is missing",
+            ),
+            (
+                "{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugin: []}",
+                "failed to apply admission: failed to read plugin config: strict decoding error: unknown field \"plugin\"",
+            ),
             (
                 "{apiVersion: v1, kind: Pod}",
-                "failed to read plugin config: no kind \"Pod\" is registered for version \"v1\"",
+                "failed to apply admission: failed to read plugin config: no kind \"Pod\" is registered for version \"v1\"",
             ),
         ] {
             assert_eq!(told(text, "A").unwrap_err(), expected);

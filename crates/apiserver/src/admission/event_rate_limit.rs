@@ -2,7 +2,7 @@
 //!
 //! Each limit has a bucket for every key it has seen lately: it holds `burst` and fills by `qps`.
 use super::chain::Settings;
-use super::configuration::typed;
+use super::configuration::{Fault, typed};
 use super::{Attributes, joined, text};
 use api::field::{self, Error, Path};
 use api::status::Status;
@@ -42,7 +42,7 @@ struct Bucket {
     at: Instant,
 }
 
-pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
+pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
     let limits = match told {
         None => Vec::new(),
         Some(told) => {
@@ -52,7 +52,7 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Str
     };
     let errors = faults(&limits);
     if !errors.is_empty() {
-        return Err(joined(&errors.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        return Err(joined(&errors.iter().map(ToString::to_string).collect::<Vec<_>>()).into());
     }
     settings.event_rate_limit = Limits(limits.into_iter().map(|l| (l, Mutex::default())).collect());
     Ok(())
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(told(header(json!([{"type": "Server", "qps": 1, "burst": 2}]))), Ok(()));
         assert_eq!(
             told(header(json!([{"type": "Server", "qps": 0, "burst": 2}]))),
-            Err("limits[0].qps: Invalid value: 0: must be positive".into())
+            Err(Fault::Init("limits[0].qps: Invalid value: 0: must be positive".into()))
         );
     }
 }

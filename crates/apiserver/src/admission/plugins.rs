@@ -1,5 +1,6 @@
 //! The table of plugins, in upstream's order (`AllOrderedPlugins`).
 use super::chain::Settings;
+use super::configuration::Fault;
 use super::{
     Attributes, always_pull_images, anti_affinity, certificates, claim_resize, default_class,
     default_toleration_seconds, deny, event_rate_limit, extended_resource_toleration, external_ips,
@@ -15,7 +16,7 @@ use std::pin::Pin;
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>;
 pub type Hook = for<'a> fn(&'a mut Attributes<'_>) -> Outcome<'a>;
 
-pub type Configure = fn(Option<Value>, &mut Settings) -> Result<(), String>;
+pub type Configure = fn(Option<Value>, &mut Settings) -> Result<(), Fault>;
 
 pub struct Plugin {
     /// Upstream's name, as its flags spell it.

@@ -1,6 +1,7 @@
 //! Pods of a namespace run where the namespace says: its selector is added to theirs, and theirs
 //! may not leave what the cluster allows it.
 use super::chain::Settings;
+use super::configuration::Fault;
 use super::{Attributes, namespace, plain, text};
 use api::names::{label_value, qualified_name};
 use api::status::Status;
@@ -14,7 +15,7 @@ type Labels = BTreeMap<String, String>;
 /// By namespace, what its pods may select; the default's name is no namespace's.
 pub type Selectors = BTreeMap<String, String>;
 
-pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
+pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
     let selectors = told.unwrap_or_default()["podNodeSelectorPluginConfig"].take();
     // Upstream reads on after what it cannot read, and so has nothing then.
     settings.pod_node_selector = serde_json::from_value(selectors).unwrap_or_default();

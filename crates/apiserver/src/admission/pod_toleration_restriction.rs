@@ -1,6 +1,6 @@
 //! Which taints the pods of a namespace tolerate, and which they may.
 use super::chain::Settings;
-use super::configuration::typed;
+use super::configuration::{Fault, typed};
 use super::{Attributes, items, namespace, plain, text};
 use api::rules::{qos_class, toleration_faults};
 use api::status::Status;
@@ -20,7 +20,7 @@ pub struct Configuration {
     allowed: Vec<Value>,
 }
 
-pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
+pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
     let Some(told) = told else { return Ok(()) };
     let group = "podtolerationrestriction.admission.k8s.io";
     let configuration: Configuration = typed(told, group, &["v1alpha1"], "Configuration")?;
@@ -34,7 +34,7 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Str
         }
     }
     if !faults.is_empty() {
-        return Err(format!("invalid config: [{}]", faults.join(" ")));
+        return Err(format!("invalid config: [{}]", faults.join(" ")).into());
     }
     settings.pod_toleration_restriction = configuration;
     Ok(())
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(told(json!([{"key": "a", "operator": "Exists"}])), Ok(()));
         assert_eq!(
             told(json!([{"operator": "Equal"}])),
-            Err("invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]".into())
+            Err(Fault::Init("invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]".into()))
         );
     }
 

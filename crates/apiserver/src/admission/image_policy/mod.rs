@@ -5,6 +5,7 @@
 mod client;
 
 use super::chain::Settings;
+use super::configuration::Fault;
 use super::{Attributes, Operation, items};
 use api::status::Status;
 use client::Client;
@@ -42,8 +43,8 @@ struct Told {
     default_allow: bool,
 }
 
-pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
-    let Some(mut told) = told else { return Err("no config specified".into()) };
+pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
+    let Some(mut told) = told else { return Err("no config specified".to_owned().into()) };
     let told: Told =
         serde_json::from_value(told["imagePolicy"].take()).map_err(|error| error.to_string())?;
     let (second, minutes) = (Duration::from_secs(1), |n: u64| Duration::from_secs(60 * n));

@@ -1,7 +1,7 @@
 //! `PodSecurityConfiguration`: the policy of namespaces that say nothing, and who is exempt.
 use super::policy::{Level, LevelVersion, Policy, Version};
 use crate::admission::chain::Settings;
-use crate::admission::configuration::typed;
+use crate::admission::configuration::{Fault, typed};
 use crate::admission::joined;
 use api::field::{Error, ErrorList, Path};
 use api::names::{dns1123_label, dns1123_subdomain};
@@ -35,26 +35,32 @@ struct Exemptions {
     runtime_classes: Vec<String>,
 }
 
-pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
+pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
     let Some(told) = told else { return Ok(()) };
     let document: Document = typed(told, GROUP, &VERSIONS, "PodSecurityConfiguration")?;
-    let mut errors = ErrorList::new();
     let mut defaults = Policy::default();
+    let mut faults = Vec::new();
     let modes = [
         ("enforce", &mut defaults.enforce),
-        ("warn", &mut defaults.warn),
         ("audit", &mut defaults.audit),
+        ("warn", &mut defaults.warn),
     ];
     for (word, mode) in modes {
-        *mode = level_version(&document.defaults, word, &mut errors);
+        *mode = level_version(&document.defaults, word, &mut faults);
     }
     let modes =
         ["enforce", "audit", "warn"].map(|word| [word.to_owned(), format!("{word}-version")]);
     let known = modes.as_flattened();
     if let Some(other) = document.defaults.keys().find(|key| !known.contains(key)) {
-        return Err(format!("strict decoding error: unknown field \"defaults.{other}\""));
+        let fault = format!("strict decoding error: unknown field \"defaults.{other}\"");
+        return Err(Fault::Init(fault));
+    }
+    if !faults.is_empty() {
+        let faults = joined(&faults);
+        return Err(Fault::Initialize(format!("PodSecurity configuration error: {faults}")));
     }
     let Exemptions { usernames, namespaces, runtime_classes } = document.exemptions;
+    let mut errors = ErrorList::new();
     check_list("namespaces", &namespaces, dns1123_label, &mut errors);
     check_list("runtimeClasses", &runtime_classes, dns1123_subdomain, &mut errors);
     let named = |name: &str| match name {
@@ -63,7 +69,8 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Str
     };
     check_list("usernames", &usernames, named, &mut errors);
     if !errors.is_empty() {
-        return Err(joined(&errors.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        let errors = joined(&errors.iter().map(ToString::to_string).collect::<Vec<_>>());
+        return Err(Fault::Initialize(format!("PodSecurity invalid: {errors}")));
     }
     settings.pod_security = Configuration { defaults, usernames, namespaces, runtime_classes };
     Ok(())
@@ -72,22 +79,21 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Str
 fn level_version(
     defaults: &BTreeMap<String, String>,
     word: &str,
-    errors: &mut ErrorList,
+    faults: &mut Vec<String>,
 ) -> LevelVersion {
-    let path = Path::new("defaults");
     let mut mode = LevelVersion::default();
     let given = |key: &str| defaults.get(key).map(String::as_str).filter(|text| !text.is_empty());
     if let Some(text) = given(word) {
         match Level::parse(text) {
             Ok(level) => mode.level = level,
-            Err(fault) => errors.push(Error::invalid(&path.child(word), text, fault)),
+            Err(fault) => faults.push(format!("{word}: {fault}")),
         }
     }
     let key = format!("{word}-version");
     if let Some(text) = given(&key) {
         match Version::parse(text) {
             Ok(version) => mode.version = version,
-            Err(fault) => errors.push(Error::invalid(&path.child(&key), text, fault)),
+            Err(fault) => faults.push(format!("{key}: {fault}")),
         }
     }
     mode
@@ -116,7 +122,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(defaults: Value, exemptions: Value) -> Result<Configuration, String> {
+    fn check(defaults: Value, exemptions: Value) -> Result<Configuration, Fault> {
         let mut settings = Settings::default();
         let document = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "PodSecurityConfiguration",
             "defaults": defaults, "exemptions": exemptions});
@@ -139,11 +145,16 @@ mod tests {
 
     #[test]
     fn faults_are_named() {
+        let fault = |defaults: Value, exemptions: Value| check(defaults, exemptions).unwrap_err();
+        let level = "PodSecurity configuration error: enforce: must be one of privileged, baseline, restricted";
+        assert_eq!(fault(json!({"enforce": "x"}), json!({})), Fault::Initialize(level.into()));
         assert_eq!(
-            check(json!({"enforce": "x"}), json!({"usernames": ["", "a", "a"]})).unwrap_err(),
-            "[defaults.enforce: Invalid value: \"x\": must be one of privileged, baseline, \
-             restricted, exemptions.usernames[0]: Invalid value: \"\": username must not be empty, \
-             exemptions.usernames[2]: Duplicate value: \"a\"]"
+            fault(json!({}), json!({"usernames": ["", "a", "a"]})),
+            Fault::Initialize(
+                "PodSecurity invalid: [exemptions.usernames[0]: Invalid value: \"\": username must \
+                 not be empty, exemptions.usernames[2]: Duplicate value: \"a\"]"
+                    .into()
+            )
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What may not be used at all without a quota that covers it; and whose turn it is.
 use super::scope::Selector;
 use crate::admission::chain::Settings;
-use crate::admission::configuration::typed;
+use crate::admission::configuration::{Fault, typed};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::hash_map::DefaultHasher;
@@ -30,7 +30,7 @@ struct Document {
     limited_resources: Vec<Limited>,
 }
 
-pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
+pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
     let Some(told) = told else { return Ok(()) };
     let document: Document = match told["kind"].as_str() {
         Some("Configuration") => {
@@ -41,7 +41,7 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Str
     };
     let unnamed = document.limited_resources.iter().position(|limited| limited.resource.is_empty());
     if let Some(i) = unnamed {
-        return Err(format!("limitedResources[{i}].resource: Required value"));
+        return Err(format!("limitedResources[{i}].resource: Required value").into());
     }
     settings.resource_quota.limited = document.limited_resources;
     Ok(())
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(
             told("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration", json!([{}]))
                 .unwrap_err(),
-            "limitedResources[0].resource: Required value"
+            Fault::Init("limitedResources[0].resource: Required value".into())
         );
     }
 }
