@@ -32,6 +32,7 @@ mod keeping;
 pub mod listen;
 mod metrics;
 mod objects;
+mod pieces;
 pub mod pki;
 mod proxy;
 mod request;

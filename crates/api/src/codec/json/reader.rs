@@ -57,7 +57,7 @@ impl<'de> Reader<'de> {
     }
 
     /// The next byte that is not white space.
-    fn peek(&mut self) -> Option<u8> {
+    pub fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
                 return Some(byte);
@@ -171,7 +171,7 @@ impl<'de> Reader<'de> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<Cow<'de, str>> {
+    pub fn string(&mut self) -> Result<Cow<'de, str>> {
         let (bytes, escaped) = self.quoted()?;
         if escaped {
             return Ok(Cow::Owned(repair(&unescape(bytes))));
@@ -212,8 +212,37 @@ impl<'de> Reader<'de> {
         Ok(true)
     }
 
+    /// Steps to the next key of an object, and behind its colon.
+    pub fn next_key(&mut self, mut first: bool) -> Result<Option<Cow<'de, str>>> {
+        if first && self.peek() == Some(b'{') {
+            self.at += 1;
+        }
+        if !self.more(&mut first, b'}', context(b'}'))? {
+            return Ok(None);
+        }
+        let key = self.key()?;
+        self.colon()?;
+        Ok(Some(key))
+    }
+
+    /// Steps to the next element of a list.
+    pub fn next_element(&mut self, mut first: bool) -> Result<bool> {
+        if first && self.peek() == Some(b'[') {
+            self.at += 1;
+        }
+        self.more(&mut first, b']', context(b']'))
+    }
+
+    /// The bytes of the next value.
+    pub fn raw(&mut self) -> Result<&'de [u8]> {
+        self.peek();
+        let start = self.at;
+        self.skip()?;
+        Ok(&self.bytes[start..self.at])
+    }
+
     /// Passes over a value of any depth, without recursion.
-    fn skip(&mut self) -> Result<()> {
+    pub fn skip(&mut self) -> Result<()> {
         let mut open: Vec<u8> = Vec::new();
         let mut first = true;
         loop {
@@ -385,7 +414,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-fn integer(text: &[u8]) -> Option<i64> {
+pub(in crate::codec) fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
