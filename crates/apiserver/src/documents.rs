@@ -1,9 +1,9 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
-use crate::health;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use crate::service_account;
+use crate::{debug, health};
 use api::codec::object::Encoding;
 use api::content;
 use api::discovery;
@@ -17,10 +17,13 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
+    let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
+    if let ["debug", path @ ..] = &parts[..] {
+        return debug::serve(api, received, path).await;
+    }
     if !matches!(received.method, Method::GET | Method::HEAD) {
         return Err(missing());
     }
-    let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts[..] {
         ["api"] => discover(received, true, json!(discovery::versions(&host(received))))?,
         ["apis"] => discover(received, false, json!(discovery::groups()))?,

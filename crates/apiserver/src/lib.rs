@@ -24,6 +24,7 @@ mod answer;
 mod authn;
 mod authz;
 mod bootstrap;
+mod debug;
 mod documents;
 mod gzip;
 mod health;
@@ -48,5 +49,6 @@ mod websocket;
 
 pub use authn::User;
 pub use bootstrap::{advertise, bootstrap};
+pub use debug::Debug;
 pub use resources::{ApiServer, Options};
 pub use serve::serve;

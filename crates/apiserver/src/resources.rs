@@ -1,5 +1,6 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
 use crate::authz::rbac::Rbac;
+use crate::debug::Debug;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
@@ -39,6 +40,8 @@ pub struct Options {
     pub max_writes: usize,
     /// How long a request may take that is no watch or stream.
     pub request_timeout: Duration,
+    /// What `/debug` may do, where it is served.
+    pub debug: Option<Debug>,
 }
 
 impl Options {
@@ -54,6 +57,7 @@ impl Options {
             max_reads: 400,
             max_writes: 200,
             request_timeout: Duration::from_secs(60),
+            debug: None,
         })
     }
 }
@@ -69,6 +73,7 @@ struct Shared {
     in_flight: InFlight,
     metrics: Metrics,
     request_timeout: Duration,
+    debug: Option<Debug>,
     /// By storage prefix: two versions of a resource share one.
     caches: Mutex<HashMap<&'static str, Arc<OnceCell<WatchCache>>>>,
     /// True once the server is told to stop: readiness falls, watches end.
@@ -88,6 +93,7 @@ impl ApiServer {
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
+            debug: options.debug,
             caches: Mutex::default(),
             stopping: watch::Sender::new(false),
         };
@@ -120,6 +126,10 @@ impl ApiServer {
 
     pub fn request_timeout(&self) -> Duration {
         self.shared.request_timeout
+    }
+
+    pub fn debug(&self) -> Option<&Debug> {
+        self.shared.debug.as_ref()
     }
 
     /// The caches that have been asked for, by storage prefix.

@@ -5,4 +5,5 @@ mod cluster;
 mod kubectl;
 mod python;
 mod streams;
+mod subresources;
 mod workflow;
