@@ -25,7 +25,7 @@ pub fn transcode(
     out.reserve(json.len() + 64);
     envelope_head(meta, out);
     let mut transcoder = Transcoder::new(json, out);
-    let mark = transcoder.open(2);
+    let mark = transcoder.open_long(2, json.len());
     transcoder.message(ty)?;
     transcoder.close(mark);
     out.extend_from_slice(ENVELOPE_TAIL);
@@ -51,7 +51,7 @@ impl<'s> ListEncoder<'s> {
 
     pub fn item(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let mut transcoder = Transcoder::new(json, out);
-        let mark = transcoder.open(self.items.number);
+        let mark = transcoder.open_long(self.items.number, json.len());
         transcoder.message(self.element)?;
         transcoder.close(mark);
         Ok(())
@@ -243,26 +243,36 @@ impl<'a, 'o> Transcoder<'a, 'o> {
         varint(value, self.out);
     }
 
-    /// Begins a message that is the field of this number, with room for a length of one byte.
+    /// Begins a message that is the field of this number, with room for a length of one byte:
+    /// most are short.
     fn open(&mut self, number: u32) -> usize {
-        tag(number, 2, self.out);
-        self.out.push(0);
-        self.out.len()
+        self.open_long(number, 0)
     }
 
-    /// Ends it. A longer length makes the message move: most are short.
+    /// The same for a message that will be about so long.
+    fn open_long(&mut self, number: u32, guess: usize) -> usize {
+        tag(number, 2, self.out);
+        let mark = self.out.len();
+        varint(guess as u64, self.out);
+        mark
+    }
+
+    /// Ends it. Where the length is not of the bytes that were kept for it, the message moves.
     fn close(&mut self, mark: usize) {
-        let length = self.out.len() - mark;
-        if length < 0x80 {
-            self.out[mark - 1] = length as u8;
-            return;
+        let kept = 1 + self.out[mark..].iter().take_while(|byte| **byte >= 0x80).count();
+        let (start, end) = (mark + kept, self.out.len());
+        let length = end - start;
+        let bytes = 1 + length.checked_ilog2().unwrap_or(0) as usize / 7;
+        if bytes > kept {
+            self.out.resize(end + bytes - kept, 0);
         }
-        let (end, more) = (self.out.len(), length.ilog2() as usize / 7);
-        self.out.resize(end + more, 0);
-        self.out.copy_within(mark..end, mark + more);
-        for i in 0..=more {
-            let last = if i == more { 0 } else { 0x80 };
-            self.out[mark - 1 + i] = (length >> (7 * i)) as u8 & 0x7f | last;
+        if bytes != kept {
+            self.out.copy_within(start..end, mark + bytes);
+            self.out.truncate(mark + bytes + length);
+        }
+        for i in 0..bytes {
+            let more = if i + 1 == bytes { 0 } else { 0x80 };
+            self.out[mark + i] = (length >> (7 * i)) as u8 & 0x7f | more;
         }
     }
 }
