@@ -1,4 +1,7 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::authn::Authentication;
+use crate::authz::Authorizer;
+use crate::authz::node::graph;
 use crate::authz::rbac::Rbac;
 use crate::debug::Debug;
 use crate::in_flight::InFlight;
@@ -29,6 +32,10 @@ pub struct Options {
     pub kubelet_tls: Arc<ClientConfig>,
     /// Who signs the tokens of service accounts.
     pub issuer: Issuer,
+    /// Who else is believed about who somebody is.
+    pub authentication: Authentication,
+    /// Who decides what somebody may do, in this order.
+    pub authorizers: Vec<Authorizer>,
     /// The CA of client certificates, as others shall know it.
     pub client_ca: String,
     /// Where services get their addresses from, in a new cluster.
@@ -50,6 +57,8 @@ impl Options {
         Ok(Options {
             store,
             issuer,
+            authentication: Authentication::default(),
+            authorizers: vec![Authorizer::Node, Authorizer::Rbac],
             kubelet_tls: tls::kubelet(None, None)?,
             client_ca: String::new(),
             service_cidrs: vec!["10.96.0.0/12".into()],
@@ -67,9 +76,12 @@ struct Shared {
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
     issuer: Issuer,
+    authentication: Authentication,
     client_ca: String,
     service_cidrs: Vec<String>,
+    authorizers: Vec<Authorizer>,
     rbac: Rbac,
+    node_graph: graph::Shared,
     in_flight: InFlight,
     metrics: Metrics,
     request_timeout: Duration,
@@ -87,9 +99,12 @@ impl ApiServer {
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
             issuer: options.issuer,
+            authentication: options.authentication,
             client_ca: options.client_ca,
             service_cidrs: options.service_cidrs,
+            authorizers: options.authorizers,
             rbac: Rbac::default(),
+            node_graph: graph::Shared::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
@@ -104,12 +119,24 @@ impl ApiServer {
         &self.shared.issuer
     }
 
+    pub fn authentication(&self) -> &Authentication {
+        &self.shared.authentication
+    }
+
     pub fn client_ca(&self) -> &str {
         &self.shared.client_ca
     }
 
     pub fn service_cidrs(&self) -> &[String] {
         &self.shared.service_cidrs
+    }
+
+    pub fn authorizers(&self) -> &[Authorizer] {
+        &self.shared.authorizers
+    }
+
+    pub fn node_graph(&self) -> &graph::Shared {
+        &self.shared.node_graph
     }
 
     pub fn rbac(&self) -> &Rbac {

@@ -1,6 +1,6 @@
 //! One request, start to finish.
 use crate::answer::{self, Answer};
-use crate::authn::{self, User};
+use crate::authn::{self, Peer, User};
 use crate::authz::{self, Attributes};
 use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
@@ -38,15 +38,15 @@ impl Received {
     }
 }
 
-/// Serves a request; a failure becomes a `Status` in the encoding the client reads. `user` is who
-/// the connection belongs to, if it proved that.
-pub async fn serve(api: ApiServer, user: Option<Arc<User>>, request: Request<Incoming>) -> Answer {
+/// Serves a request; a failure becomes a `Status` in the encoding the client reads. `connection`
+/// says what its other end has proved.
+pub async fn serve(api: ApiServer, connection: &Peer, request: Request<Incoming>) -> Answer {
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
         .map_or(Encoding::Json, |accepted| accepted.encoding);
     let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
-    let answer = match serve_request(&api, user.as_ref(), request).await {
+    let answer = match serve_request(&api, connection, request).await {
         Ok(answer) => answer,
         Err(status) => answer::failure(&status, fallback),
     };
@@ -55,21 +55,21 @@ pub async fn serve(api: ApiServer, user: Option<Arc<User>>, request: Request<Inc
 
 async fn serve_request(
     api: &ApiServer,
-    user: Option<&Arc<User>>,
+    connection: &Peer,
     request: Request<Incoming>,
 ) -> Result<Answer, Status> {
-    let user = authn::identify(api, user, request.headers()).await?;
     let uri = request.uri();
+    let user = authn::identify(api, connection, request.headers(), uri.path()).await?;
     let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default())?;
     let call = match target {
         Target::Document => {
-            authz::check(api, &user, &Attributes::of_path(request.method(), uri.path()))?;
+            authz::check(api, &user, &Attributes::of_path(request.method(), uri.path())).await?;
             return documents::serve(api, &receive(user, request).await?).await;
         }
         Target::Call(call) => call,
     };
-    authz::check(api, &user, &Attributes::of_call(&call))?;
-    proxy::check_stream(api, &user, &call)?;
+    authz::check(api, &user, &Attributes::of_call(&call)).await?;
+    proxy::check_stream(api, &user, &call).await?;
     let is_apply = request.headers().get(header::CONTENT_TYPE).is_some_and(|media| {
         media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
     });

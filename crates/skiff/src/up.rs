@@ -1,6 +1,8 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
+use ::apiserver::authn::Authentication;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
+use ::apiserver::tls::Trust;
 use ::apiserver::{ApiServer, listen, tls};
 use anyhow::Context;
 use std::net::{IpAddr, Ipv4Addr};
@@ -34,8 +36,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let name = "https://kubernetes.default.svc".to_owned();
     let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
+    let clients = Trust::read(&pki.ca())?;
     let api = ApiServer::new(::apiserver::Options {
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+        authentication: Authentication {
+            clients: Some(clients.clone()),
+            bootstrap_tokens: true,
+            ..Authentication::default()
+        },
         client_ca: std::fs::read_to_string(pki.ca())?,
         ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
     });
@@ -52,7 +60,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let kubeconfig = options.kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
     pki.write_kubeconfig(&kubeconfig, &format!("https://{address}"))?;
     let stop = crate::stop_signal()?;
-    let serving = tls::server(&pki.pair("apiserver"), Some(&pki.ca()))?;
+    let serving = tls::server(&pki.pair("apiserver"), &[&clients])?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
     println!("skiff is ready at https://{address}: export KUBECONFIG={}", kubeconfig.display());
     stop.await;

@@ -30,7 +30,7 @@ pub async fn requester(attributes: &mut Attributes<'_>) -> Result<(), Status> {
 }
 
 pub async fn approval(attributes: &mut Attributes<'_>) -> Result<(), Status> {
-    may(attributes, "approval", "approve", "approve requests with")
+    may(attributes, "approval", "approve", "approve requests with").await
 }
 
 pub async fn signing(attributes: &mut Attributes<'_>) -> Result<(), Status> {
@@ -40,10 +40,15 @@ pub async fn signing(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if certificate(attributes.object.as_deref()) == certificate(attributes.old) {
         return Ok(());
     }
-    may(attributes, "status", "sign", "sign requests with")
+    may(attributes, "status", "sign", "sign requests with").await
 }
 
-fn may(attributes: &Attributes<'_>, part: &str, verb: &str, words: &str) -> Result<(), Status> {
+async fn may(
+    attributes: &Attributes<'_>,
+    part: &str,
+    verb: &str,
+    words: &str,
+) -> Result<(), Status> {
     if !attributes.is(GROUP, "CertificateSigningRequest") || !attributes.is_sub(part) {
         return Ok(());
     }
@@ -52,12 +57,11 @@ fn may(attributes: &Attributes<'_>, part: &str, verb: &str, words: &str) -> Resu
     let domain = signer.split('/').next().unwrap_or_default();
     let (api, user) = (attributes.context.api, &attributes.context.received.user);
     // The right may be for one signer, or for all of its domain.
-    let allowed = [signer.to_owned(), format!("{domain}/*")].iter().any(|name| {
-        let right = authz::Attributes::right(verb, GROUP, "signers", "", name);
-        authz::decide(api, user, &right).allowed
-    });
-    if allowed {
-        return Ok(());
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let right = authz::Attributes::right(verb, GROUP, "signers", "", &name);
+        if authz::decide(api, user, &right).await.allowed {
+            return Ok(());
+        }
     }
     Err(attributes.forbidden(format!("user not permitted to {words} signerName {signer:?}")))
 }

@@ -20,7 +20,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     }
     let (user, plural) = (&context.received.user, call.resource.plural);
     match call.resource.kind {
-        "Role" | "ClusterRole" => escalation::check_role(context.api, user, plural, object),
-        _ => escalation::check_binding(context.api, user, plural, object),
+        "Role" | "ClusterRole" => escalation::check_role(context.api, user, plural, object).await,
+        _ => escalation::check_binding(context.api, user, plural, object).await,
     }
 }

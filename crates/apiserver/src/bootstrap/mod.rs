@@ -4,7 +4,8 @@ mod kubernetes;
 
 pub use kubernetes::advertise;
 
-use crate::authz::{rbac, roles};
+use crate::authz::node::graph;
+use crate::authz::{Authorizer, rbac, roles};
 use crate::resources::ApiServer;
 use crate::verbs;
 use api::kinds::find_kind;
@@ -54,7 +55,11 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         json!({ "since": today.split('T').next() }),
     ));
     create(api, objects).await?;
-    rbac::start(api).await
+    rbac::start(api).await?;
+    if api.authorizers().iter().any(|authorizer| matches!(authorizer, Authorizer::Node)) {
+        graph::start(api).await?;
+    }
+    Ok(())
 }
 
 fn namespace(name: &str) -> Value {

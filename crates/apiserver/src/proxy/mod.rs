@@ -41,14 +41,14 @@ pub fn handles(call: &Call) -> bool {
 }
 
 /// A WebSocket is opened with GET, and yet it runs commands: that takes the right to create.
-pub fn check_stream(api: &ApiServer, user: &User, call: &Call) -> Result<(), Status> {
+pub async fn check_stream(api: &ApiServer, user: &User, call: &Call) -> Result<(), Status> {
     let streams = ["exec", "attach", "portforward"];
     let is_stream = call.subresource.is_some_and(|s| streams.contains(&s.name));
     if !is_stream || call.verb == Verb::Create {
         return Ok(());
     }
     let wanted = Attributes { verb: "create".into(), ..Attributes::of_call(call) };
-    authz::check(api, user, &wanted)
+    authz::check(api, user, &wanted).await
 }
 
 pub async fn run(

@@ -1,5 +1,8 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
 use crate::logging::Verbosity;
+mod authentication;
+mod authorization;
+
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
@@ -101,6 +104,10 @@ pub struct Options {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[arg(default_value_t = false, action = clap::ArgAction::Set)]
     profiling: bool,
+    #[command(flatten)]
+    authentication: authentication::Flags,
+    #[command(flatten)]
+    authorization: authorization::Flags,
 }
 
 /// A duration as Go writes it: `1h0m0s`.
@@ -129,8 +136,15 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
             .with_context(|| format!("failed to read {}", path.display()))?,
         None => String::new(),
     };
+    let authentication = options.authentication.read(client_ca.as_deref())?;
+    let trusts = [
+        authentication.clients.clone(),
+        authentication.front_proxy.as_ref().map(|proxy| proxy.trust.clone()),
+    ];
     let api = ApiServer::new(::apiserver::Options {
         client_ca: client_ca_text,
+        authentication,
+        authorizers: options.authorization.read()?,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
         event_ttl: options.event_ttl,
@@ -155,7 +169,8 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         ::apiserver::advertise(&api, known_as, address.port()).await?;
     }
     let stop = crate::stop_signal()?;
-    let serving = tls::server(&serving, client_ca.as_deref())?;
+    let trusts: Vec<_> = trusts.iter().flatten().collect();
+    let serving = tls::server(&serving, &trusts)?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
     println!("the API server is ready at https://{address}");
     stop.await;
