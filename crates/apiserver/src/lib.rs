@@ -25,6 +25,7 @@ mod authn;
 mod authz;
 mod bootstrap;
 mod documents;
+pub mod encryption;
 mod gzip;
 mod health;
 mod in_flight;

@@ -1,5 +1,6 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
 use crate::authz::rbac::Rbac;
+use crate::encryption::Encryption;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
@@ -24,6 +25,8 @@ pub struct ApiServer {
 /// What a server is made of.
 pub struct Options {
     pub store: Store,
+    /// What is done to values before they are stored.
+    pub encryption: Arc<Encryption>,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
     /// Who signs the tokens of service accounts.
@@ -46,6 +49,7 @@ impl Options {
     pub fn new(store: Store, issuer: Issuer) -> Result<Options, tls::Error> {
         Ok(Options {
             store,
+            encryption: Arc::default(),
             issuer,
             kubelet_tls: tls::kubelet(None, None)?,
             client_ca: String::new(),
@@ -60,6 +64,7 @@ impl Options {
 
 struct Shared {
     store: Store,
+    encryption: Arc<Encryption>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
     issuer: Issuer,
@@ -78,7 +83,8 @@ struct Shared {
 impl ApiServer {
     pub fn new(options: Options) -> Self {
         let shared = Shared {
-            store: options.store,
+            store: options.store.with_transformer(options.encryption.clone()),
+            encryption: options.encryption,
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
             issuer: options.issuer,
@@ -134,6 +140,10 @@ impl ApiServer {
 
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    pub fn encryption(&self) -> &Encryption {
+        &self.shared.encryption
     }
 
     pub fn event_leases(&self) -> &EventLeases {

@@ -1,4 +1,5 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
+use ::apiserver::encryption::Encryption;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
@@ -6,6 +7,7 @@ use ::apiserver::{ApiServer, listen};
 use anyhow::{Context, bail};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use store::embedded::Embedded;
@@ -44,6 +46,13 @@ pub struct Options {
     /// What every key in etcd begins with.
     #[arg(long, default_value = "/registry")]
     etcd_prefix: String,
+    /// The file that says which resources are encrypted at rest, and with which keys.
+    #[arg(long)]
+    encryption_provider_config: Option<PathBuf>,
+    /// Whether that file is read again when it changes.
+    #[arg(long, requires = "encryption_provider_config", default_missing_value = "true",
+        num_args = 0..=1, require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
+    encryption_provider_config_automatic_reload: bool,
     /// Where the state is kept when there is no etcd.
     #[arg(long, default_value = "/var/lib/skiff")]
     data_dir: PathBuf,
@@ -123,7 +132,15 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .with_context(|| format!("failed to read {}", path.display()))?,
         None => String::new(),
     };
+    let encryption = match &options.encryption_provider_config {
+        Some(file) => {
+            let reload = options.encryption_provider_config_automatic_reload;
+            Encryption::open(file, reload).await?
+        }
+        None => Arc::default(),
+    };
     let api = ApiServer::new(::apiserver::Options {
+        encryption,
         client_ca: client_ca_text,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,

@@ -1,4 +1,5 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
+use ::apiserver::encryption::{Encryption, own_configuration};
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::{ApiServer, listen, tls};
@@ -34,7 +35,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let name = "https://kubernetes.default.svc".to_owned();
     let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
+    let encryption = Encryption::open(&own_configuration(folder)?, true).await?;
     let api = ApiServer::new(::apiserver::Options {
+        encryption,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
         client_ca: std::fs::read_to_string(pki.ca())?,
         ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?

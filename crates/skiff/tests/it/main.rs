@@ -2,6 +2,7 @@
 mod access;
 mod apiserver;
 mod cluster;
+mod encryption;
 mod kubectl;
 mod python;
 mod streams;

@@ -15,6 +15,9 @@ use crate::store::{Store, Watch};
 /// Between attempts to reach an engine that is away.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The same, when what is wrong will hardly pass by itself.
+const LONGEST: Duration = Duration::from_secs(5);
+
 /// Objects read from the engine at a time.
 const PAGE: usize = 10_000;
 
@@ -34,6 +37,7 @@ pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, 
         state: RwLock::new(State::default()),
         reached: tokio::sync::watch::channel(0).0,
         progress: Mutex::new(None),
+        broken: Mutex::new(None),
     });
     // From the oldest revision there is, so that clients may resume what they watched before
     // this process began.
@@ -70,12 +74,20 @@ async fn follow(shared: Arc<Shared>, mut watch: Watch) {
         if !matches!(error, Error::Compacted { .. }) {
             tokio::time::sleep(RETRY).await;
         }
+        let mut pause = RETRY;
         watch = loop {
             match begin(&shared, None).await {
                 Ok(watch) => break watch,
-                Err(_) => tokio::time::sleep(RETRY).await,
+                // It takes people to mend that; until then everything would be read in vain.
+                Err(error @ Error::Untransformable(_)) => {
+                    *shared.broken.lock() = Some(error);
+                    pause = (pause * 2).min(LONGEST);
+                }
+                Err(_) => {}
             }
+            tokio::time::sleep(pause).await;
         };
+        *shared.broken.lock() = None;
     }
 }
 
