@@ -50,7 +50,7 @@ fn a_lost_key_costs_its_secrets_and_nothing_else() {
     assert!(list.contains("unable to transform key \"/registry/secrets/default/old\""), "{list}");
     cluster.kubectl("create secret generic new -n default --from-literal=a=c");
     assert_eq!(cluster.json("get secret new -n default")["data"]["a"], "Yw==");
-    assert!(cluster.kubectl("get configmaps -n default -o name").starts_with("configmap/"));
+    assert!(cluster.kubectl("get configmaps -n kube-system -o name").starts_with("configmap/"));
     assert_eq!(cluster.kubectl("get --raw /readyz"), "ok");
     fs::write(&file, good).expect("a file");
     cluster.crash_and_restart();

@@ -48,6 +48,7 @@ pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, 
     if shared.store.answers_progress() {
         let mut reached = shared.reached.subscribe();
         while *reached.borrow_and_update() < target {
+            shared.check()?;
             if let Some(progress) = &*shared.progress.lock() {
                 progress.request();
             }
@@ -81,6 +82,8 @@ async fn follow(shared: Arc<Shared>, mut watch: Watch) {
                 // It takes people to mend that; until then everything would be read in vain.
                 Err(error @ Error::Untransformable(_)) => {
                     *shared.broken.lock() = Some(error);
+                    // Whoever waits for a revision waits in vain.
+                    shared.reached.send_modify(|_| {});
                     pause = (pause * 2).min(LONGEST);
                 }
                 Err(_) => {}
