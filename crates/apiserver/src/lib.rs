@@ -21,6 +21,7 @@
 mod admission;
 mod allocation;
 mod answer;
+pub mod audit;
 mod authn;
 mod authz;
 mod bootstrap;
@@ -30,6 +31,7 @@ mod gzip;
 mod health;
 mod in_flight;
 mod keeping;
+mod kubeconfig;
 pub mod listen;
 mod metrics;
 mod objects;

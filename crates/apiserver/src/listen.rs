@@ -2,6 +2,8 @@
 use crate::authn;
 use crate::resources::ApiServer;
 use crate::serve::serve;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -70,8 +72,9 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
             };
             let certificates = stream.get_ref().1.peer_certificates();
             let user = certificates.and_then(<[_]>::first).and_then(authn::user_of).map(Arc::new);
-            let service = service_fn(move |request| {
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 let (api, user) = (api.clone(), user.clone());
+                request.extensions_mut().insert(peer);
                 async move { Ok::<_, Infallible>(serve(api, user, request).await) }
             });
             let server = builder();
@@ -84,4 +87,5 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
     if let Ok(graceful) = Arc::try_unwrap(graceful) {
         let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
     }
+    api.audit().flush().await;
 }

@@ -89,6 +89,7 @@ impl Metrics {
             let name = format!("apiserver_storage_objects{{resource={resource:?}}}");
             line(&mut out, &name, cache.len());
         }
+        out.push_str(&api.audit().metrics());
         write_process(&mut out);
         out
     }

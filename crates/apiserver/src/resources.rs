@@ -1,4 +1,5 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::audit::Audit;
 use crate::authz::rbac::Rbac;
 use crate::encryption::Encryption;
 use crate::in_flight::InFlight;
@@ -27,6 +28,8 @@ pub struct Options {
     pub store: Store,
     /// What is done to values before they are stored.
     pub encryption: Arc<Encryption>,
+    /// What is recorded of requests, and where.
+    pub audit: Audit,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
     /// Who signs the tokens of service accounts.
@@ -50,6 +53,7 @@ impl Options {
         Ok(Options {
             store,
             encryption: Arc::default(),
+            audit: Audit::default(),
             issuer,
             kubelet_tls: tls::kubelet(None, None)?,
             client_ca: String::new(),
@@ -65,6 +69,7 @@ impl Options {
 struct Shared {
     store: Store,
     encryption: Arc<Encryption>,
+    audit: Arc<Audit>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
     issuer: Issuer,
@@ -85,6 +90,7 @@ impl ApiServer {
         let shared = Shared {
             store: options.store.with_transformer(options.encryption.clone()),
             encryption: options.encryption,
+            audit: Arc::new(options.audit),
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
             issuer: options.issuer,
@@ -140,6 +146,10 @@ impl ApiServer {
 
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.shared.audit
     }
 
     pub fn encryption(&self) -> &Encryption {

@@ -92,6 +92,9 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
 
+    #[command(flatten)]
+    audit: crate::audit::Options,
+
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
     event_ttl: Duration,
@@ -107,7 +110,7 @@ pub struct Options {
 }
 
 /// A duration as Go writes it: `1h0m0s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(duration.as_secs()).map(Duration::from_secs).map_err(|_| "it is negative".into())
 }
@@ -141,6 +144,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     let api = ApiServer::new(::apiserver::Options {
         encryption,
+        audit: options.audit.audit()?,
         client_ca: client_ca_text,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,

@@ -5,6 +5,7 @@
 mod impersonation;
 mod x509;
 
+pub use impersonation::apply as impersonate;
 pub use x509::user_of;
 
 use crate::resources::ApiServer;
@@ -47,24 +48,37 @@ impl User {
     }
 }
 
-/// The user of a request on a connection that may have proved one.
+/// The user of a request on a connection that may have proved one; whom it acts as is another
+/// question ([`impersonate`]).
 pub async fn identify(
     api: &ApiServer,
     connection: Option<&Arc<User>>,
     headers: &HeaderMap,
 ) -> Result<Arc<User>, Status> {
-    let user = match (connection, bearer(headers)) {
-        (Some(user), _) => user.clone(),
-        (None, None) => Arc::new(User::anonymous()),
+    match (connection, bearer(headers)) {
+        (Some(user), _) => Ok(user.clone()),
+        (None, None) => Ok(Arc::new(User::anonymous())),
         (None, Some(token)) => {
             let audiences = &api.issuer().audiences;
             let found =
                 service_account::user_of(api, api.issuer(), token, audiences, Timestamp::now());
             let found = found.await.ok_or_else(|| Status::unauthorized("Unauthorized"))?;
-            Arc::new(found.0)
+            Ok(Arc::new(found.0))
         }
-    };
-    impersonation::apply(api, user, headers)
+    }
+}
+
+/// How a request tried to say who sends it, for the audit log.
+pub fn attempted(connection: Option<&Arc<User>>, headers: &HeaderMap) -> String {
+    let mut tried = Vec::new();
+    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(scheme) = header.and_then(|value| value.split(' ').next()) {
+        tried.push(scheme.to_ascii_lowercase());
+    }
+    if connection.is_some() {
+        tried.push("x509".into());
+    }
+    tried.join(", ")
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -69,7 +69,7 @@ pub fn check(api: &ApiServer, user: &User, attributes: &Attributes) -> Result<()
     Err(refusal(user, attributes))
 }
 
-fn refusal(user: &User, attributes: &Attributes) -> Status {
+pub fn refusal(user: &User, attributes: &Attributes) -> Status {
     let (name, verb) = (&user.name, &attributes.verb);
     match &attributes.what {
         What::Path(path) => {

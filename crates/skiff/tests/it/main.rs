@@ -1,6 +1,7 @@
 //! The binary on a free port, driven by programs that nobody here wrote.
 mod access;
 mod apiserver;
+mod audit;
 mod cluster;
 mod encryption;
 mod kubectl;
