@@ -1,5 +1,6 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
+use crate::fairness;
 use crate::health;
 use crate::resources::ApiServer;
 use crate::serve::Received;
@@ -51,6 +52,7 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
             let media = "text/plain; version=0.0.4; charset=utf-8";
             answer::bytes(StatusCode::OK, media, api.metrics().page(api).await)
         }
+        ["debug", "api_priority_and_fairness", table] => fairness_table(api, table)?,
         ["openapi", "v2"] if proto::is_asked_for(received.header(header::ACCEPT)) => {
             let document = cached("v2.pb", || proto::encode(&v2::document()));
             tagged(document, proto::MEDIA_TYPE, received)
@@ -67,6 +69,18 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
         _ => return Err(missing()),
     };
     Ok(found)
+}
+
+/// What waits, and for what.
+fn fairness_table(api: &ApiServer, table: &str) -> Result<Answer, Status> {
+    let fairness = api.fairness().ok_or_else(missing)?;
+    let text = match table {
+        "dump_priority_levels" => fairness::priority_levels(fairness),
+        "dump_queues" => fairness::dump_queues(fairness),
+        "dump_requests" => fairness::dump_requests(fairness),
+        _ => return Err(missing()),
+    };
+    Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", text))
 }
 
 pub fn missing() -> Status {

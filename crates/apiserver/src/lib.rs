@@ -27,6 +27,7 @@ mod authz;
 mod bootstrap;
 mod documents;
 pub mod encryption;
+mod fairness;
 mod gzip;
 mod health;
 mod in_flight;

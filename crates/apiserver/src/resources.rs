@@ -2,6 +2,7 @@
 use crate::audit::Audit;
 use crate::authz::rbac::Rbac;
 use crate::encryption::Encryption;
+use crate::fairness::Fairness;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
@@ -43,6 +44,8 @@ pub struct Options {
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
     pub max_reads: usize,
     pub max_writes: usize,
+    /// Whether those seats are shared by priority, or first come, first served.
+    pub priority_and_fairness: bool,
     /// How long a request may take that is no watch or stream.
     pub request_timeout: Duration,
 }
@@ -61,6 +64,7 @@ impl Options {
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
             max_writes: 200,
+            priority_and_fairness: true,
             request_timeout: Duration::from_secs(60),
         })
     }
@@ -77,6 +81,7 @@ struct Shared {
     service_cidrs: Vec<String>,
     rbac: Rbac,
     in_flight: InFlight,
+    fairness: Option<Arc<Fairness>>,
     metrics: Metrics,
     request_timeout: Duration,
     /// By storage prefix: two versions of a resource share one.
@@ -87,6 +92,9 @@ struct Shared {
 
 impl ApiServer {
     pub fn new(options: Options) -> Self {
+        let seats = u32::try_from(options.max_reads + options.max_writes).unwrap_or(u32::MAX);
+        // Whoever has waited for a quarter of his time would hardly be served within the rest.
+        let fair = || Fairness::new(seats, options.request_timeout / 4);
         let shared = Shared {
             store: options.store.with_transformer(options.encryption.clone()),
             encryption: options.encryption,
@@ -98,6 +106,7 @@ impl ApiServer {
             service_cidrs: options.service_cidrs,
             rbac: Rbac::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
+            fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
             caches: Mutex::default(),
@@ -126,6 +135,11 @@ impl ApiServer {
         &self.shared.in_flight
     }
 
+    /// Who has to wait for whom; nothing if that is first come, first served.
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        self.shared.fairness.as_ref()
+    }
+
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
@@ -138,6 +152,13 @@ impl ApiServer {
     pub async fn caches(&self) -> Vec<(&'static str, WatchCache)> {
         let caches = self.shared.caches.lock().await;
         caches.iter().filter_map(|(name, cell)| Some((*name, cell.get()?.clone()))).collect()
+    }
+
+    /// How many objects a resource has and what they weigh, if anybody has asked for them yet.
+    pub async fn known(&self, resource: &Resource) -> Option<(usize, u64)> {
+        let cell = self.shared.caches.lock().await.get(resource.storage)?.clone();
+        let cache = cell.get()?;
+        Some((cache.len(), cache.bytes()))
     }
 
     pub fn kubelet_tls(&self) -> Arc<ClientConfig> {

@@ -3,10 +3,11 @@ use crate::answer::{self, Answer};
 use crate::audit::{Record, Trail};
 use crate::authn::{self, User};
 use crate::authz::{self, Attributes};
+use crate::fairness::{self, Admitted, Class};
 use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
 use crate::verbs::{self, Context};
-use crate::{documents, gzip, metrics, proxy};
+use crate::{documents, gzip, in_flight, metrics, proxy};
 use api::codec::object::Encoding;
 use api::content::{self, PatchType};
 use api::status::Status;
@@ -55,8 +56,9 @@ pub async fn serve(api: ApiServer, user: Option<Arc<User>>, request: Request<Inc
         .map_or(Encoding::Json, |accepted| accepted.encoding);
     let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
     let mut trail = Trail::new(api.audit().clone(), headers);
-    let serving = AssertUnwindSafe(serve_request(&api, user.as_ref(), request, &mut trail));
-    let answer = match serving.catch_unwind().await {
+    let mut class = None;
+    let serving = serve_request(&api, user.as_ref(), request, &mut trail, &mut class);
+    let mut answer = match AssertUnwindSafe(serving).catch_unwind().await {
         Ok(Ok(answer)) => trail.answered(answer, None).await,
         Ok(Err(status)) => trail.answered(answer::failure(&status, fallback), Some(&status)).await,
         // The connection, and whatever else is on it, lives on.
@@ -67,6 +69,9 @@ pub async fn serve(api: ApiServer, user: Option<Arc<User>>, request: Request<Inc
                 .await
         }
     };
+    if let Some(class) = class {
+        class.write_into(answer.headers_mut());
+    }
     if takes_gzip { gzip::compress(answer).await } else { answer }
 }
 
@@ -75,6 +80,7 @@ async fn serve_request(
     connection: Option<&Arc<User>>,
     request: Request<Incoming>,
     trail: &mut Trail,
+    class: &mut Option<Class>,
 ) -> Result<Answer, Status> {
     let headers = request.headers();
     let user = authn::identify(api, connection, headers).await;
@@ -94,14 +100,15 @@ async fn serve_request(
     };
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail)?;
-    let call = match target? {
+    let target = target?;
+    let _seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
+    authorize(api, &user, &wanted, trail)?;
+    let call = match target {
         Target::Document => {
-            authorize(api, &user, &wanted, trail)?;
             return documents::serve(api, &receive(user, request, trail).await?).await;
         }
         Target::Call(call) => call,
     };
-    authorize(api, &user, &wanted, trail)?;
     proxy::check_stream(api, &user, &call)?;
     let is_apply = headers.get(header::CONTENT_TYPE).is_some_and(|media| {
         media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
@@ -128,6 +135,27 @@ fn act_as(
         record.impersonated(&acting);
     }
     Ok(acting)
+}
+
+/// A place among those who are served, given back when the answer is made. What lasts as long as its
+/// client likes has none; a watch has one until it has begun.
+async fn wait_for_seat(
+    api: &ApiServer,
+    user: &User,
+    wanted: &Attributes,
+    target: &Target,
+    class: &mut Option<Class>,
+) -> Result<Option<Admitted>, Status> {
+    let Some(fairness) = api.fairness() else { return Ok(None) };
+    let (list, mutating) = match target {
+        Target::Call(call) if proxy::handles(call) => return Ok(None),
+        Target::Call(call) => (verbs::list_of(api, call).await, !in_flight::reads(call.verb)),
+        Target::Document => (None, false),
+    };
+    let width = |most| list.map_or(1, |list| fairness::of_list(list, most));
+    let (found, admitted) = fairness.admit(user, wanted, mutating, width).await;
+    *class = Some(found);
+    admitted.map(Some)
 }
 
 fn authorize(
@@ -163,7 +191,10 @@ async fn answer_call(
     if metrics::is_long(call) {
         return run.await;
     }
-    let _seat = api.in_flight().seat(call.verb)?;
+    let _seat = match api.fairness() {
+        Some(_) => None,
+        None => Some(api.in_flight().seat(call.verb)?),
+    };
     match tokio::time::timeout(api.request_timeout(), run).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),

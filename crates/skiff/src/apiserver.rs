@@ -104,6 +104,10 @@ pub struct Options {
     /// How many requests that write may be under way at once.
     #[arg(long, default_value_t = 200)]
     max_mutating_requests_inflight: usize,
+    /// Whether those limits are shared by priority (FlowSchemas and PriorityLevelConfigurations).
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        default_value_t = true, action = clap::ArgAction::Set)]
+    enable_priority_and_fairness: bool,
     /// How long a request may take; watches and streams may take longer.
     #[arg(long, default_value = "1m0s", value_parser = duration)]
     request_timeout: Duration,
@@ -116,6 +120,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
+    let (reads, writes) = (options.max_requests_inflight, options.max_mutating_requests_inflight);
+    if options.enable_priority_and_fairness && reads + writes == 0 {
+        bail!(
+            "invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something positive"
+        );
+    }
     let (store, engine) = options.store().await?;
     let given = options.tls_cert_file.is_some()
         && options.client_ca_file.is_some()
@@ -151,6 +161,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,
         max_writes: options.max_mutating_requests_inflight,
+        priority_and_fairness: options.enable_priority_and_fairness,
         request_timeout: options.request_timeout,
         ..::apiserver::Options::new(store, issuer)?
     });

@@ -1,10 +1,11 @@
 //! What an empty store begins with, so that the first client finds a cluster.
-mod flow;
+pub mod flow;
 mod kubernetes;
 
 pub use kubernetes::advertise;
 
 use crate::authz::{rbac, roles};
+use crate::fairness;
 use crate::resources::ApiServer;
 use crate::verbs;
 use api::kinds::find_kind;
@@ -54,6 +55,9 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         json!({ "since": today.split('T').next() }),
     ));
     create(api, objects).await?;
+    if let Some(fairness) = api.fairness() {
+        fairness::start(api, fairness).await?;
+    }
     rbac::start(api).await
 }
 

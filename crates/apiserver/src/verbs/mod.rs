@@ -21,7 +21,7 @@ mod write;
 
 pub use create::first;
 pub use object::{begin, uuid};
-pub use read::current;
+pub use read::{current, list_of};
 pub use write::Written;
 
 use crate::answer::Answer;

@@ -1,10 +1,11 @@
 //! get and list.
 use super::{Context, paging};
 use crate::answer::{self, Answer, Page, View};
+use crate::fairness::List;
 use crate::request::Call;
 use crate::resources::{ApiServer, range, status_of};
 use crate::selection::Selection;
-use api::kinds::Resource;
+use api::kinds::{Resource, Verb};
 use api::status::Status;
 use std::sync::Arc;
 use store::KeyValue;
@@ -34,6 +35,27 @@ pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
     let page = page(api, call, &selection).await?;
     answer::list(page, call.resource, &view)
+}
+
+/// What there is to know about a list before it is made; nothing if the call is none.
+pub async fn list_of(api: &ApiServer, call: &Call) -> Option<List> {
+    let query = &call.query;
+    let begins_with_list =
+        query.flag("sendInitialEvents") || matches!(query.get("resourceVersion"), "" | "0");
+    match call.verb {
+        Verb::List => {}
+        Verb::Watch if begins_with_list => {}
+        _ => return None,
+    }
+    let (objects, bytes) = api.known(call.resource).await?;
+    let limit = query.number("limit").ok().flatten().unwrap_or(0);
+    let objects = objects as u64;
+    Some(List {
+        objects,
+        bytes: bytes.checked_div(objects).unwrap_or(0),
+        limit: u64::try_from(limit).unwrap_or(0),
+        single: !call.name.is_empty() || !call.selected_name().is_empty(),
+    })
 }
 
 /// The page that the query asks for.

@@ -4,6 +4,7 @@ mod apiserver;
 mod audit;
 mod cluster;
 mod encryption;
+mod fairness;
 mod kubectl;
 mod python;
 mod streams;

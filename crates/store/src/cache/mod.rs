@@ -142,6 +142,11 @@ impl WatchCache {
         self.shared.state.read().len()
     }
 
+    /// What their values weigh.
+    pub fn bytes(&self) -> u64 {
+        self.shared.state.read().object_bytes()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
