@@ -1,10 +1,9 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
-use crate::fairness;
-use crate::health;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use crate::service_account;
+use crate::{debug, fairness, health};
 use api::codec::object::Encoding;
 use api::content;
 use api::discovery;
@@ -18,10 +17,16 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
+    let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
+    if let ["debug", "api_priority_and_fairness", table] = &parts[..] {
+        return fairness_table(api, table);
+    }
+    if let ["debug", path @ ..] = &parts[..] {
+        return debug::serve(api, received, path).await;
+    }
     if !matches!(received.method, Method::GET | Method::HEAD) {
         return Err(missing());
     }
-    let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts[..] {
         ["api"] => discover(received, true, json!(discovery::versions(&host(received))))?,
         ["apis"] => discover(received, false, json!(discovery::groups()))?,
@@ -52,7 +57,6 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
             let media = "text/plain; version=0.0.4; charset=utf-8";
             answer::bytes(StatusCode::OK, media, api.metrics().page(api).await)
         }
-        ["debug", "api_priority_and_fairness", table] => fairness_table(api, table)?,
         ["openapi", "v2"] if proto::is_asked_for(received.header(header::ACCEPT)) => {
             let document = cached("v2.pb", || proto::encode(&v2::document()));
             tagged(document, proto::MEDIA_TYPE, received)

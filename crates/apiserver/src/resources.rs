@@ -1,6 +1,8 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
 use crate::audit::Audit;
 use crate::authz::rbac::Rbac;
+use crate::budget::Budget;
+use crate::debug::Debug;
 use crate::encryption::Encryption;
 use crate::fairness::Fairness;
 use crate::in_flight::InFlight;
@@ -46,8 +48,12 @@ pub struct Options {
     pub max_writes: usize,
     /// Whether those seats are shared by priority, or first come, first served.
     pub priority_and_fairness: bool,
+    /// What lists may hold at once, in bytes, until they are sent.
+    pub list_bytes: u64,
     /// How long a request may take that is no watch or stream.
     pub request_timeout: Duration,
+    /// What `/debug` may do, where it is served.
+    pub debug: Option<Debug>,
 }
 
 impl Options {
@@ -65,7 +71,9 @@ impl Options {
             max_reads: 400,
             max_writes: 200,
             priority_and_fairness: true,
+            list_bytes: Budget::of_machine(),
             request_timeout: Duration::from_secs(60),
+            debug: None,
         })
     }
 }
@@ -82,8 +90,10 @@ struct Shared {
     rbac: Rbac,
     in_flight: InFlight,
     fairness: Option<Arc<Fairness>>,
+    budget: Budget,
     metrics: Metrics,
     request_timeout: Duration,
+    debug: Option<Debug>,
     /// By storage prefix: two versions of a resource share one.
     caches: Mutex<HashMap<&'static str, Arc<OnceCell<WatchCache>>>>,
     /// True once the server is told to stop: readiness falls, watches end.
@@ -106,9 +116,11 @@ impl ApiServer {
             service_cidrs: options.service_cidrs,
             rbac: Rbac::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
+            budget: Budget::new(options.list_bytes, options.request_timeout / 4),
             fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
+            debug: options.debug,
             caches: Mutex::default(),
             stopping: watch::Sender::new(false),
         };
@@ -140,12 +152,20 @@ impl ApiServer {
         self.shared.fairness.as_ref()
     }
 
+    pub fn budget(&self) -> &Budget {
+        &self.shared.budget
+    }
+
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
 
     pub fn request_timeout(&self) -> Duration {
         self.shared.request_timeout
+    }
+
+    pub fn debug(&self) -> Option<&Debug> {
+        self.shared.debug.as_ref()
     }
 
     /// The caches that have been asked for, by storage prefix.

@@ -11,6 +11,7 @@ use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use store::KeyValue;
@@ -105,6 +106,29 @@ pub fn write_json(stored: &KeyValue, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the JSON of the object's metadata alone, as a `PartialObjectMetadata`.
+pub fn write_partial(stored: &KeyValue, out: &mut Vec<u8>) {
+    const HEAD_OF_PARTIAL: &[u8] =
+        b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":";
+    let mut whole = Vec::with_capacity(stored.value.len() + 40);
+    write_json(stored, &mut whole);
+    out.extend_from_slice(HEAD_OF_PARTIAL);
+    let metadata = whole.starts_with(HEAD).then(|| &whole[HEAD.len() - 1..]);
+    match metadata.and_then(first_value::<&RawValue>) {
+        Some(metadata) => out.extend_from_slice(metadata.get().as_bytes()),
+        None => {
+            let object: Value = serde_json::from_slice(&whole).unwrap_or_default();
+            out.extend_from_slice(object["metadata"].to_string().as_bytes());
+        }
+    }
+    out.push(b'}');
+}
+
+/// The bytes' first value; what follows is left unread.
+fn first_value<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    serde_json::Deserializer::from_slice(bytes).into_iter().next().and_then(Result::ok)
+}
+
 /// The object as a tree, in the version of the row it was asked by.
 pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
     let mut object: Value = serde_json::from_slice(&stored.value)
@@ -135,12 +159,7 @@ pub struct Meta {
 
 pub fn meta(stored: &KeyValue) -> Meta {
     let metadata = stored.value.get(HEAD.len() - 1..).unwrap_or_default();
-    // The first value of the stream is the metadata; what follows is left unread.
-    serde_json::Deserializer::from_slice(metadata)
-        .into_iter()
-        .next()
-        .and_then(Result::ok)
-        .unwrap_or_default()
+    first_value(metadata).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -175,6 +194,14 @@ mod tests {
         expected["metadata"]["resourceVersion"] = "42".into();
         assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), expected);
         assert_eq!(decode(&stored, find_kind("v1", "ConfigMap").unwrap()).unwrap(), expected);
+        let mut partial = Vec::new();
+        write_partial(&stored, &mut partial);
+        let partial: Value = serde_json::from_slice(&partial).unwrap();
+        assert_eq!(partial["metadata"], expected["metadata"]);
+        assert_eq!(
+            (&partial["kind"], &partial["data"]),
+            (&json!("PartialObjectMetadata"), &json!(null))
+        );
         let meta = meta(&stored);
         assert_eq!((&*meta.name, &*meta.labels["x"]), ("c", "y"));
     }
@@ -205,7 +232,11 @@ mod tests {
         let mut sent = Vec::new();
         write_json(&stored, &mut sent);
         assert_eq!(json_length(&stored), sent.len());
-        let sent: Value = serde_json::from_slice(&sent).unwrap();
-        assert_eq!(sent["metadata"]["resourceVersion"], "3");
+        let mut partial = Vec::new();
+        write_partial(&stored, &mut partial);
+        for sent in [sent, partial] {
+            let sent: Value = serde_json::from_slice(&sent).unwrap();
+            assert_eq!(sent["metadata"], json!({ "name": "c", "resourceVersion": "3" }));
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
+use crate::logging::Verbosity;
 use ::apiserver::encryption::Encryption;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
-use ::apiserver::{ApiServer, listen};
+use ::apiserver::{ApiServer, Debug, listen};
 use anyhow::{Context, bail};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -111,6 +112,10 @@ pub struct Options {
     /// How long a request may take; watches and streams may take longer.
     #[arg(long, default_value = "1m0s", value_parser = duration)]
     request_timeout: Duration,
+    /// Serve profiles and the like below /debug, to those who are allowed there.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(default_value_t = false, action = clap::ArgAction::Set)]
+    profiling: bool,
 }
 
 /// A duration as Go writes it: `1h0m0s`.
@@ -119,7 +124,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     u64::try_from(duration.as_secs()).map(Duration::from_secs).map_err(|_| "it is negative".into())
 }
 
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
     let (reads, writes) = (options.max_requests_inflight, options.max_mutating_requests_inflight);
     if options.enable_priority_and_fairness && reads + writes == 0 {
         bail!(
@@ -163,6 +168,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         max_writes: options.max_mutating_requests_inflight,
         priority_and_fairness: options.enable_priority_and_fairness,
         request_timeout: options.request_timeout,
+        debug: options
+            .profiling
+            .then(|| Debug { set_verbosity: Arc::new(move |level| verbosity.set(level)) }),
         ..::apiserver::Options::new(store, issuer)?
     });
     ::apiserver::bootstrap(&api).await?;

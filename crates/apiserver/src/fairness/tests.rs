@@ -198,7 +198,7 @@ async fn who_waits_gets_the_seat_that_is_given_back_or_gives_up() {
     second.await.expect("it ran").expect("it got the seat");
     seats.push(admit(&fairness, "jane").await.expect("a seat"));
     // And one waits too long.
-    let late = waiter("john").await.expect("it ran").err().expect("its patience is over");
+    let late = waiter("john").await.expect("it ran").expect_err("its patience is over");
     assert_eq!(late.code, 429);
     drop(seats);
     assert_eq!(room.in_use.load(Relaxed), 0);

@@ -10,6 +10,9 @@ use api::status::Status;
 use std::sync::Arc;
 use store::KeyValue;
 
+/// How much larger an object is as a tree: measured.
+const TREE: u64 = 10;
+
 pub async fn get(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = View::of(context)?;
@@ -34,7 +37,17 @@ pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let view = View::of(context)?;
     let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
     let page = page(api, call, &selection).await?;
-    answer::list(page, call.resource, &view)
+    let held = api.budget().take(weight(api, call, &page, &view).await).await?;
+    Ok(held.until_sent(answer::list(page, call.resource, &view)?))
+}
+
+/// What a list will hold while it is made and sent, about.
+async fn weight(api: &ApiServer, call: &Call, page: &Page, view: &View) -> u64 {
+    let known = api.known(call.resource).await;
+    let average = known.and_then(|(objects, bytes)| bytes.checked_div(objects as u64));
+    let bytes = average.unwrap_or(0) * page.objects.len() as u64;
+    // A tree is many times as large as its text.
+    if view.makes_trees() { bytes * TREE } else { bytes }
 }
 
 /// What there is to know about a list before it is made; nothing if the call is none.

@@ -8,4 +8,5 @@ mod fairness;
 mod kubectl;
 mod python;
 mod streams;
+mod subresources;
 mod workflow;
