@@ -69,6 +69,14 @@ impl View {
         plain && resource.stored_as.is_none()
     }
 
+    /// Whether a list is built as a tree before it is written.
+    pub fn makes_trees(&self) -> bool {
+        match self.encoding {
+            Encoding::Protobuf => self.form() == Some("Table"),
+            _ => self.target.is_some() || self.pretty || self.encoding == Encoding::Yaml,
+        }
+    }
+
     fn form(&self) -> Option<&'static str> {
         self.target.map(|target| target.kind)
     }

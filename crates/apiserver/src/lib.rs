@@ -21,11 +21,15 @@
 mod admission;
 mod allocation;
 mod answer;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 mod bootstrap;
+mod budget;
 mod debug;
 mod documents;
+pub mod encryption;
+mod fairness;
 mod gzip;
 mod health;
 mod in_flight;

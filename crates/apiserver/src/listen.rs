@@ -1,6 +1,8 @@
 //! HTTPS: HTTP/1.1 and HTTP/2 on one port, whatever certificate a client shows is looked at.
 use crate::resources::ApiServer;
 use crate::serve::serve;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -69,8 +71,9 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
             };
             let certificates = stream.get_ref().1.peer_certificates();
             let connection = Arc::new(api.authentication().peer(certificates));
-            let service = service_fn(move |request| {
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 let (api, connection) = (api.clone(), connection.clone());
+                request.extensions_mut().insert(peer);
                 async move { Ok::<_, Infallible>(serve(api, &connection, request).await) }
             });
             let server = builder();
@@ -83,4 +86,5 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
     if let Ok(graceful) = Arc::try_unwrap(graceful) {
         let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
     }
+    api.audit().flush().await;
 }

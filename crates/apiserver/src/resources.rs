@@ -1,9 +1,13 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::audit::Audit;
 use crate::authn::Authentication;
 use crate::authz::Authorizer;
 use crate::authz::node::graph;
 use crate::authz::rbac::Rbac;
+use crate::budget::Budget;
 use crate::debug::Debug;
+use crate::encryption::Encryption;
+use crate::fairness::Fairness;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
@@ -28,6 +32,10 @@ pub struct ApiServer {
 /// What a server is made of.
 pub struct Options {
     pub store: Store,
+    /// What is done to values before they are stored.
+    pub encryption: Arc<Encryption>,
+    /// What is recorded of requests, and where.
+    pub audit: Audit,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
     /// Who signs the tokens of service accounts.
@@ -45,6 +53,10 @@ pub struct Options {
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
     pub max_reads: usize,
     pub max_writes: usize,
+    /// Whether those seats are shared by priority, or first come, first served.
+    pub priority_and_fairness: bool,
+    /// What lists may hold at once, in bytes, until they are sent.
+    pub list_bytes: u64,
     /// How long a request may take that is no watch or stream.
     pub request_timeout: Duration,
     /// What `/debug` may do, where it is served.
@@ -56,6 +68,8 @@ impl Options {
     pub fn new(store: Store, issuer: Issuer) -> Result<Options, tls::Error> {
         Ok(Options {
             store,
+            encryption: Arc::default(),
+            audit: Audit::default(),
             issuer,
             authentication: Authentication::default(),
             authorizers: vec![Authorizer::Node, Authorizer::Rbac],
@@ -65,6 +79,8 @@ impl Options {
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
             max_writes: 200,
+            priority_and_fairness: true,
+            list_bytes: Budget::of_machine(),
             request_timeout: Duration::from_secs(60),
             debug: None,
         })
@@ -73,6 +89,8 @@ impl Options {
 
 struct Shared {
     store: Store,
+    encryption: Arc<Encryption>,
+    audit: Arc<Audit>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
     issuer: Issuer,
@@ -83,6 +101,8 @@ struct Shared {
     rbac: Rbac,
     node_graph: graph::Shared,
     in_flight: InFlight,
+    fairness: Option<Arc<Fairness>>,
+    budget: Budget,
     metrics: Metrics,
     request_timeout: Duration,
     debug: Option<Debug>,
@@ -94,8 +114,13 @@ struct Shared {
 
 impl ApiServer {
     pub fn new(options: Options) -> Self {
+        let seats = u32::try_from(options.max_reads + options.max_writes).unwrap_or(u32::MAX);
+        // Whoever has waited for a quarter of his time would hardly be served within the rest.
+        let fair = || Fairness::new(seats, options.request_timeout / 4);
         let shared = Shared {
-            store: options.store,
+            store: options.store.with_transformer(options.encryption.clone()),
+            encryption: options.encryption,
+            audit: Arc::new(options.audit),
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
             issuer: options.issuer,
@@ -106,6 +131,8 @@ impl ApiServer {
             rbac: Rbac::default(),
             node_graph: graph::Shared::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
+            budget: Budget::new(options.list_bytes, options.request_timeout / 4),
+            fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
             debug: options.debug,
@@ -147,6 +174,15 @@ impl ApiServer {
         &self.shared.in_flight
     }
 
+    /// Who has to wait for whom; nothing if that is first come, first served.
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        self.shared.fairness.as_ref()
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.shared.budget
+    }
+
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
@@ -165,12 +201,27 @@ impl ApiServer {
         caches.iter().filter_map(|(name, cell)| Some((*name, cell.get()?.clone()))).collect()
     }
 
+    /// How many objects a resource has and what they weigh, if anybody has asked for them yet.
+    pub async fn known(&self, resource: &Resource) -> Option<(usize, u64)> {
+        let cell = self.shared.caches.lock().await.get(resource.storage)?.clone();
+        let cache = cell.get()?;
+        Some((cache.len(), cache.bytes()))
+    }
+
     pub fn kubelet_tls(&self) -> Arc<ClientConfig> {
         self.shared.kubelet_tls.clone()
     }
 
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.shared.audit
+    }
+
+    pub fn encryption(&self) -> &Encryption {
+        &self.shared.encryption
     }
 
     pub fn event_leases(&self) -> &EventLeases {

@@ -5,8 +5,9 @@
 //! when they are sent, at a place that is always the same. Nothing is decoded for that, and the
 //! bytes are the store's own.
 use api::codec::object::TypeMeta;
+use api::codec::protobuf;
 use api::convert;
-use api::kinds::Resource;
+use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -42,6 +43,22 @@ pub fn encode(object: Value, resource: &Resource) -> Result<Bytes, Status> {
         bytes.push(b'}');
     }
     Ok(bytes.into())
+}
+
+/// What upstream's server stored, as this one would; nothing if the bytes are no protobuf.
+pub fn from_protobuf(bytes: &[u8]) -> Option<Result<Bytes, String>> {
+    if !protobuf::is_protobuf(bytes) {
+        return None;
+    }
+    let read = || {
+        let meta = protobuf::type_meta(bytes).map_err(|error| error.to_string())?;
+        let resource = find_kind(&meta.api_version, &meta.kind).ok_or_else(|| {
+            format!("no kind {:?} is registered for version {:?}", meta.kind, meta.api_version)
+        })?;
+        let object = protobuf::decode(bytes, resource.ty()).map_err(|error| error.to_string())?;
+        encode(object, resource).map_err(|status| status.message)
+    };
+    Some(read())
 }
 
 /// Straight into the bytes: text made by way of `Display` is checked and copied once more.
@@ -148,7 +165,7 @@ pub fn meta(stored: &KeyValue) -> Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::kinds::find_kind;
+    use api::codec::object::{self, Encoding};
     use serde_json::json;
 
     fn stored(object: Value, kind: &str) -> KeyValue {
@@ -187,6 +204,18 @@ mod tests {
         );
         let meta = meta(&stored);
         assert_eq!((&*meta.name, &*meta.labels["x"]), ("c", "y"));
+    }
+
+    #[test]
+    fn upstreams_protobuf_becomes_what_this_server_stores() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+            "metadata": {"name": "c"}});
+        let resource = find_kind("v1", "ConfigMap").unwrap();
+        let bytes = object::encode(&object, Encoding::Protobuf, resource.ty());
+        let stored = from_protobuf(&bytes).expect("it is protobuf").expect("it is readable");
+        assert_eq!(stored, encode(object, resource).unwrap());
+        assert_eq!(from_protobuf(b"{}"), None);
+        assert!(from_protobuf(b"k8s\0nonsense").expect("it says so").is_err());
     }
 
     #[test]

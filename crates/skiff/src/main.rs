@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod apiserver;
+mod audit;
 mod logging;
 mod node;
 mod up;

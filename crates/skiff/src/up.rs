@@ -1,5 +1,7 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
+use ::apiserver::audit::{Audit, LogOptions, Policy};
 use ::apiserver::authn::Authentication;
+use ::apiserver::encryption::{Encryption, own_configuration};
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::Trust;
@@ -37,7 +39,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
     let clients = Trust::read(&pki.ca())?;
+    let encryption = Encryption::open(&own_configuration(folder)?, true).await?;
+    let log = LogOptions::unattended(folder.join("audit/audit.log"));
+    let audit = Audit::new(Some(Policy::metadata_of_everything()), Some(log), None)?;
     let api = ApiServer::new(::apiserver::Options {
+        encryption,
+        audit,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
         authentication: Authentication {
             clients: Some(clients.clone()),

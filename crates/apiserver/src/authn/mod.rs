@@ -15,6 +15,7 @@ pub mod token;
 mod x509;
 
 pub use front_proxy::FrontProxy;
+pub use impersonation::apply as impersonate;
 pub use peer::Peer;
 
 use crate::resources::ApiServer;
@@ -111,7 +112,8 @@ impl User {
     }
 }
 
-/// The user of a request on a connection that may have proved one.
+/// The user of a request on a connection that may have proved one; whom it acts as is another
+/// question ([`impersonate`]).
 pub async fn identify(
     api: &ApiServer,
     peer: &Peer,
@@ -120,19 +122,31 @@ pub async fn identify(
 ) -> Result<Arc<User>, Status> {
     let authentication = api.authentication();
     let proxied = authentication.front_proxy.as_ref().and_then(|proxy| proxy.user(peer, headers));
-    let user = if let Some(user) = proxied {
-        Arc::new(authenticated(user))
+    if let Some(user) = proxied {
+        Ok(Arc::new(authenticated(user)))
     } else if let Some(user) = peer.user() {
-        user.clone()
+        Ok(user.clone())
     } else if let Some(token) = bearer(headers) {
         let found = token::user_of(api, &token, &api.issuer().audiences).await;
-        Arc::new(found.ok_or_else(unauthorized)?.0)
+        Ok(Arc::new(found.ok_or_else(unauthorized)?.0))
     } else if !peer.showed_certificate() && authentication.anonymous.admits(path) {
-        Arc::new(User::anonymous())
+        Ok(Arc::new(User::anonymous()))
     } else {
-        return Err(unauthorized());
-    };
-    impersonation::apply(api, user, headers).await
+        Err(unauthorized())
+    }
+}
+
+/// How a request tried to say who sends it, for the audit log.
+pub fn attempted(peer: &Peer, headers: &HeaderMap) -> String {
+    let mut tried = Vec::new();
+    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(scheme) = header.and_then(|value| value.split(' ').next()) {
+        tried.push(scheme.to_ascii_lowercase());
+    }
+    if peer.showed_certificate() {
+        tried.push("x509".into());
+    }
+    tried.join(", ")
 }
 
 fn unauthorized() -> Status {

@@ -1,8 +1,9 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
-use crate::logging::Verbosity;
 mod authentication;
 mod authorization;
 
+use crate::logging::Verbosity;
+use ::apiserver::encryption::Encryption;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
@@ -49,6 +50,13 @@ pub struct Options {
     /// What every key in etcd begins with.
     #[arg(long, default_value = "/registry")]
     etcd_prefix: String,
+    /// The file that says which resources are encrypted at rest, and with which keys.
+    #[arg(long)]
+    encryption_provider_config: Option<PathBuf>,
+    /// Whether that file is read again when it changes.
+    #[arg(long, requires = "encryption_provider_config", default_missing_value = "true",
+        num_args = 0..=1, require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
+    encryption_provider_config_automatic_reload: bool,
     /// Where the state is kept when there is no etcd.
     #[arg(long, default_value = "/var/lib/skiff")]
     data_dir: PathBuf,
@@ -88,6 +96,9 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
 
+    #[command(flatten)]
+    audit: crate::audit::Options,
+
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
     event_ttl: Duration,
@@ -97,6 +108,10 @@ pub struct Options {
     /// How many requests that write may be under way at once.
     #[arg(long, default_value_t = 200)]
     max_mutating_requests_inflight: usize,
+    /// Whether those limits are shared by priority (FlowSchemas and PriorityLevelConfigurations).
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        default_value_t = true, action = clap::ArgAction::Set)]
+    enable_priority_and_fairness: bool,
     /// How long a request may take; watches and streams may take longer.
     #[arg(long, default_value = "1m0s", value_parser = duration)]
     request_timeout: Duration,
@@ -111,12 +126,18 @@ pub struct Options {
 }
 
 /// A duration as Go writes it: `1h0m0s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(duration.as_secs()).map(Duration::from_secs).map_err(|_| "it is negative".into())
 }
 
 pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
+    let (reads, writes) = (options.max_requests_inflight, options.max_mutating_requests_inflight);
+    if options.enable_priority_and_fairness && reads + writes == 0 {
+        bail!(
+            "invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something positive"
+        );
+    }
     let (store, engine) = options.store().await?;
     let given = options.tls_cert_file.is_some()
         && options.client_ca_file.is_some()
@@ -141,7 +162,16 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         authentication.clients.clone(),
         authentication.front_proxy.as_ref().map(|proxy| proxy.trust.clone()),
     ];
+    let encryption = match &options.encryption_provider_config {
+        Some(file) => {
+            let reload = options.encryption_provider_config_automatic_reload;
+            Encryption::open(file, reload).await?
+        }
+        None => Arc::default(),
+    };
     let api = ApiServer::new(::apiserver::Options {
+        encryption,
+        audit: options.audit.audit()?,
         client_ca: client_ca_text,
         authentication,
         authorizers: options.authorization.read()?,
@@ -150,6 +180,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,
         max_writes: options.max_mutating_requests_inflight,
+        priority_and_fairness: options.enable_priority_and_fairness,
         request_timeout: options.request_timeout,
         debug: options
             .profiling

@@ -1,7 +1,10 @@
 //! The binary on a free port, driven by programs that nobody here wrote.
 mod access;
 mod apiserver;
+mod audit;
 mod cluster;
+mod encryption;
+mod fairness;
 mod kubectl;
 mod python;
 mod streams;
