@@ -18,7 +18,7 @@
 //! **It may not know** schedulers, controllers or nodes. It alone knows the store.
 #![forbid(unsafe_code)]
 
-mod admission;
+pub mod admission;
 mod allocation;
 mod answer;
 pub mod audit;

@@ -5,8 +5,9 @@ use crate::verbs::current;
 use api::kinds::Resource;
 use api::status::Status;
 use serde_json::Value;
+use std::sync::Arc;
 use store::cache::{At, Selection};
-use store::{Outcome, WriteOptions};
+use store::{KeyValue, Outcome, WriteOptions};
 
 pub async fn get(
     api: &ApiServer,
@@ -23,10 +24,20 @@ pub async fn list(
     resource: &Resource,
     namespace: &str,
 ) -> Result<Vec<Value>, Status> {
+    let found = stored(api, resource, namespace, At::Latest).await?;
+    found.iter().map(|stored| stored::decode(stored, resource)).collect()
+}
+
+/// The same, as the store has them.
+pub async fn stored(
+    api: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    at: At,
+) -> Result<Vec<Arc<KeyValue>>, Status> {
     let wanted = Selection { range: range(resource, namespace), term: None };
-    let found = api.cache(resource).await?.list(&wanted, 0, At::Latest).await;
-    let found = found.map_err(|error| status_of(error, resource))?;
-    found.kvs.iter().map(|stored| stored::decode(stored, resource)).collect()
+    let found = api.cache(resource).await?.list(&wanted, 0, at).await;
+    Ok(found.map_err(|error| status_of(error, resource))?.kvs)
 }
 
 /// Changes an object until nobody was faster; `change` decides on each state it meets. With

@@ -1,4 +1,5 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
+use crate::admission::Chain;
 use crate::audit::Audit;
 use crate::authn::Authentication;
 use crate::authz::Authorizer;
@@ -48,6 +49,8 @@ pub struct Options {
     pub client_ca: String,
     /// Where services get their addresses from, in a new cluster.
     pub service_cidrs: Vec<String>,
+    /// The admission plugins that run.
+    pub admission: Chain,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
@@ -76,6 +79,7 @@ impl Options {
             kubelet_tls: tls::kubelet(None, None)?,
             client_ca: String::new(),
             service_cidrs: vec!["10.96.0.0/12".into()],
+            admission: Chain::default(),
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
             max_writes: 200,
@@ -100,6 +104,7 @@ struct Shared {
     authorizers: Vec<Authorizer>,
     rbac: Rbac,
     node_graph: graph::Shared,
+    admission: Chain,
     in_flight: InFlight,
     fairness: Option<Arc<Fairness>>,
     budget: Budget,
@@ -130,6 +135,7 @@ impl ApiServer {
             authorizers: options.authorizers,
             rbac: Rbac::default(),
             node_graph: graph::Shared::default(),
+            admission: options.admission,
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             budget: Budget::new(options.list_bytes, options.request_timeout / 4),
             fairness: (options.priority_and_fairness && seats > 0).then(fair),
@@ -168,6 +174,10 @@ impl ApiServer {
 
     pub fn rbac(&self) -> &Rbac {
         &self.shared.rbac
+    }
+
+    pub fn admission(&self) -> &Chain {
+        &self.shared.admission
     }
 
     pub fn in_flight(&self) -> &InFlight {

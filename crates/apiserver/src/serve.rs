@@ -1,4 +1,5 @@
 //! One request, start to finish.
+use crate::admission::Annotations;
 use crate::answer::{self, Answer};
 use crate::audit::{Record, Trail};
 use crate::authn::{self, Peer, User};
@@ -37,6 +38,8 @@ pub struct Received {
     pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// What admission leaves for the audit log.
+    pub annotations: Annotations,
     /// The connection itself, for whoever goes on with it in another protocol.
     pub upgrade: Mutex<Option<OnUpgrade>>,
 }
@@ -180,7 +183,7 @@ async fn answer_call(
     trail: &Trail,
 ) -> Result<Answer, Status> {
     if proxy::handles(call) {
-        return proxy::run(api, call, request).await;
+        return proxy::run(api, call, &user, request).await;
     }
     let run = async {
         let received = receive(user, request, trail).await?;
@@ -224,6 +227,7 @@ async fn receive(
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers,
         body: body.to_bytes(),
+        annotations: Annotations::default(),
         upgrade,
     })
 }

@@ -1,4 +1,5 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
+use ::apiserver::admission::Chain;
 use ::apiserver::audit::{Audit, LogOptions, Policy};
 use ::apiserver::authn::Authentication;
 use ::apiserver::encryption::{Encryption, own_configuration};
@@ -42,9 +43,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let encryption = Encryption::open(&own_configuration(folder)?, true).await?;
     let log = LogOptions::unattended(folder.join("audit/audit.log"));
     let audit = Audit::new(Some(Policy::metadata_of_everything()), Some(log), None)?;
+    // Kubelets write only what is theirs: upstream's installers switch this on too.
+    let admission = Chain::new(&["NodeRestriction".to_owned()], &[], None)?;
     let api = ApiServer::new(::apiserver::Options {
         encryption,
         audit,
+        admission,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
         authentication: Authentication {
             clients: Some(clients.clone()),

@@ -33,7 +33,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let resource = find_kind("storage.k8s.io/v1", "StorageClass").expect("in the registry");
     let may = !name.is_empty()
         && name == class(old)
-        && objects::get(attributes.context.api, resource, "", &name)
+        && objects::get(attributes.api, resource, "", &name)
             .await
             .is_ok_and(|class| class["allowVolumeExpansion"] == true);
     if may {

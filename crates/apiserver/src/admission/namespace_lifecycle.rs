@@ -9,7 +9,7 @@ use store::KeyValue;
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
-    let call = attributes.context.call;
+    let call = attributes.call;
     if is_namespace(call.resource) {
         if attributes.operation == Operation::Delete && IMMORTAL.contains(&&*call.name) {
             return Err(Status::forbidden(
@@ -26,7 +26,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let namespaces = find_kind("v1", "Namespace").expect("namespaces are in the registry");
-    let namespace = current(attributes.context.api, namespaces, "", &call.namespace).await?;
+    let namespace = current(attributes.api, namespaces, "", &call.namespace).await?;
     if !is_terminating(&namespace) {
         return Ok(());
     }

@@ -14,7 +14,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if !attributes.is("", "Pod") || attributes.is_part() {
         return Ok(());
     }
-    let api = attributes.context.api;
+    let api = attributes.api;
     let (operation, old) = (attributes.operation, attributes.old);
     let Some(pod) = attributes.object.as_deref_mut() else { return Ok(()) };
     if let (Operation::Update, Some(old)) = (operation, old) {
@@ -75,7 +75,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let Some(class) = attributes.object.as_deref().filter(|class| is_default(class)) else {
         return Ok(());
     };
-    if let Some(other) = default_class(attributes.context.api).await?
+    if let Some(other) = default_class(attributes.api).await?
         && other["metadata"]["name"] != class["metadata"]["name"]
     {
         let name = other["metadata"]["name"].as_str().unwrap_or_default();

@@ -18,7 +18,7 @@ async fn class(attributes: &Attributes<'_>) -> Result<Option<Value>, Status> {
         return Ok(None);
     };
     let resource = find_kind("node.k8s.io/v1", "RuntimeClass").expect("in the registry");
-    match objects::get(attributes.context.api, resource, "", name).await {
+    match objects::get(attributes.api, resource, "", name).await {
         Ok(class) => Ok(Some(class)),
         Err(status) if status.is_not_found() => {
             Err(attributes.forbidden(format!("pod rejected: RuntimeClass {name:?} not found")))

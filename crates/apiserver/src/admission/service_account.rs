@@ -19,8 +19,8 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     {
         return Ok(());
     }
-    let api = attributes.context.api;
-    let namespace = attributes.context.call.namespace.clone();
+    let api = attributes.api;
+    let namespace = attributes.call.namespace.clone();
     let Some(pod) = attributes.object.as_deref_mut() else { return Ok(()) };
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return check_mirror(attributes);

@@ -3,6 +3,12 @@
 use super::{Attributes, Operation, push};
 use api::status::Status;
 
+pub const KINDS: &[(&str, &str)] = &[
+    ("", "PersistentVolumeClaim"),
+    ("", "PersistentVolume"),
+    ("storage.k8s.io", "VolumeAttributesClass"),
+];
+
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let finalizer = match () {
         () if attributes.is("", "PersistentVolumeClaim") => "kubernetes.io/pvc-protection",

@@ -14,6 +14,7 @@ mod tls;
 
 pub use tls::{Anyone, Tls};
 
+use crate::admission;
 use crate::answer::Answer;
 use crate::authn::User;
 use crate::authz::{self, Attributes};
@@ -54,8 +55,13 @@ pub async fn check_stream(api: &ApiServer, user: &User, call: &Call) -> Result<(
 pub async fn run(
     api: &ApiServer,
     call: &Call,
+    user: &User,
     request: Request<Incoming>,
 ) -> Result<Answer, Status> {
+    // Logs are read; all else connects.
+    if call.subresource.is_some_and(|subresource| subresource.name != "log") {
+        admission::connect(api, call, user).await?;
+    }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let subresource = call.subresource.map_or("", |subresource| subresource.name);
     let location = match (call.resource.kind, subresource) {

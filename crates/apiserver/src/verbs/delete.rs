@@ -141,15 +141,38 @@ pub async fn remove(
     name: &str,
     options: &Options,
 ) -> Result<(Value, bool), Status> {
+    remove_object(context, namespace, name, options, true).await
+}
+
+/// The same for a request that admission has seen already, as something else than a deletion.
+pub async fn remove_admitted(
+    context: Context<'_>,
+    namespace: &str,
+    name: &str,
+    options: &Options,
+) -> Result<(Value, bool), Status> {
+    remove_object(context, namespace, name, options, false).await
+}
+
+async fn remove_object(
+    context: Context<'_>,
+    namespace: &str,
+    name: &str,
+    options: &Options,
+    ask: bool,
+) -> Result<(Value, bool), Status> {
     let resource = context.call.resource;
     let mut old = current(context.api, resource, namespace, name).await?;
     loop {
         let object = stored::decode(&old, resource)?;
-        let operation = Operation::Delete;
-        let attributes = || Attributes { context, operation, object: None, old: Some(&object) };
-        admission::admit(attributes()).await?;
-        check_preconditions(&object, resource, options)?;
-        admission::validate(attributes()).await?;
+        if ask {
+            let attributes = || Attributes::new(context, Operation::Delete, None, Some(&object));
+            admission::admit(attributes()).await?;
+            check_preconditions(&object, resource, options)?;
+            admission::validate(attributes()).await?;
+        } else {
+            check_preconditions(&object, resource, options)?;
+        }
         match try_remove(context.api, resource, &old, object, options).await? {
             Attempt::Done(object, gone) => return Ok((object, gone)),
             Attempt::Beaten(Some(newer)) => old = newer,

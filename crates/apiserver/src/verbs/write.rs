@@ -52,18 +52,21 @@ pub async fn create(
         ));
     }
     defaults::set(&mut object, resource.ty());
-    object::name(&mut object);
     if owner == Owner::Client {
         object = managed::updated(context, &Value::Null, object, now);
     }
     let operation = Operation::Create;
-    admission::admit(Attributes { context, operation, object: Some(&mut object), old: None })
-        .await?;
+    let admitted =
+        admission::admit(Attributes::new(context, operation, Some(&mut object), None)).await?;
+    object::name(&mut object);
     object::begin(&mut object, now);
     loop {
         match try_create(context, object.clone()).await? {
-            Some(written) => return Ok(written),
-            // Somebody else got the address that was chosen: there are others.
+            Some(mut written) => {
+                written.warnings.splice(..0, admitted.warnings);
+                return Ok(written);
+            }
+            // Somebody else got the address that was chosen, or charged the same quota.
             None => continue,
         }
     }
@@ -72,14 +75,15 @@ pub async fn create(
 /// `None`: something that the object was to have is taken.
 async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Written>, Status> {
     let (call, resource) = (context.call, context.call.resource);
-    let claims = allocation::settle(context.api, resource, &mut object, None).await?;
+    let mut claims = allocation::settle(context.api, resource, &mut object, None).await?;
     (resource.rules.prepare_create)(&mut object);
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
-    let warnings = judged(verdict, resource, &object)?;
-    let operation = Operation::Create;
-    admission::validate(Attributes { context, operation, object: Some(&mut object), old: None })
-        .await?;
+    let mut warnings = judged(verdict, resource, &object)?;
+    let attributes = Attributes::new(context, Operation::Create, Some(&mut object), None);
+    let notes = admission::validate(attributes).await?;
+    warnings.extend(notes.warnings);
+    claims.join(notes.claims);
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
@@ -165,10 +169,10 @@ async fn next_state(
         Owner::Settled => keep_timestamps_if_unchanged(old, &mut new),
     }
     let operation = Operation::Update;
-    admission::admit(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
-        .await?;
+    let admitted =
+        admission::admit(Attributes::new(context, operation, Some(&mut new), Some(old))).await?;
     keep(&mut new, old, "generation");
-    let claims = match context.part() {
+    let mut claims = match context.part() {
         Part::Main => allocation::settle(context.api, resource, &mut new, Some(old)).await?,
         Part::Sub(_) => Claims::default(),
     };
@@ -186,9 +190,12 @@ async fn next_state(
     metadata(&mut new).remove("selfLink");
     let mut new = canonical(new, resource)?;
     let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
-    let warnings = judged(verdict, resource, &new)?;
-    admission::validate(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
-        .await?;
+    let mut warnings = admitted.warnings;
+    warnings.extend(judged(verdict, resource, &new)?);
+    let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
+    let notes = admission::validate(attributes).await?;
+    warnings.extend(notes.warnings);
+    claims.join(notes.claims);
     Ok((new, claims, warnings))
 }
 

@@ -3,6 +3,7 @@ mod authentication;
 mod authorization;
 
 use crate::logging::Verbosity;
+use ::apiserver::admission::Chain;
 use ::apiserver::encryption::Encryption;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
@@ -98,6 +99,15 @@ pub struct Options {
 
     #[command(flatten)]
     audit: crate::audit::Options,
+    /// Admission plugins to run beside those that run by default; their order does not matter.
+    #[arg(long, value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run although they run by default.
+    #[arg(long, value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
+    /// A file with an AdmissionConfiguration: what plugins are told.
+    #[arg(long)]
+    admission_control_config_file: Option<PathBuf>,
 
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
@@ -138,6 +148,11 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
             "invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something positive"
         );
     }
+    let admission = Chain::new(
+        &options.enable_admission_plugins,
+        &options.disable_admission_plugins,
+        options.admission_control_config_file.as_deref(),
+    )?;
     let (store, engine) = options.store().await?;
     let given = options.tls_cert_file.is_some()
         && options.client_ca_file.is_some()
@@ -177,6 +192,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         authorizers: options.authorization.read()?,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
+        admission,
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,
         max_writes: options.max_mutating_requests_inflight,

@@ -21,6 +21,7 @@ mod update;
 pub mod volumes;
 mod warnings;
 
+pub use qos::class as qos_class;
 pub use template::template;
 
 use super::{Column, Field, Kind, Part, Strategy};

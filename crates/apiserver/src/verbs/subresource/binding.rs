@@ -1,4 +1,5 @@
 //! The binding subresource: puts a pod on a node, once.
+use crate::admission;
 use crate::answer::{self, View};
 use crate::objects;
 use crate::verbs::object::{decode_as, metadata, text};
@@ -15,11 +16,12 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
     let view = View::of(context)?;
     let ty = builtin().named("core/v1.Binding").expect("a binding is in the facts");
-    let (binding, warnings) = decode_as(context, ty, "v1", "Binding")?;
-    let name = text(&binding, "name");
-    if !call.name.is_empty() && name != call.name {
+    let (mut binding, mut warnings) = decode_as(context, ty, "v1", "Binding")?;
+    if !call.name.is_empty() && text(&binding, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
+    warnings.extend(admission::pass(context, &mut binding).await?);
+    let name = text(&binding, "name");
     validate(&binding)?;
     let pods = find_kind("v1", "Pod").expect("pods are in the registry");
     let place = (call.namespace.as_str(), name);

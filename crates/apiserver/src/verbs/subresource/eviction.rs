@@ -1,5 +1,6 @@
 //! The eviction subresource: a deletion that asks the pod's disruption budget first.
 use super::binding::put_condition;
+use crate::admission;
 use crate::answer::{self, View};
 use crate::objects;
 use crate::verbs::delete::{self, Options};
@@ -23,10 +24,11 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
     let view = View::of(context)?;
     let ty = builtin().named("policy/v1.Eviction").expect("an eviction is in the facts");
-    let (eviction, warnings) = decode_as(context, ty, "policy/v1", "Eviction")?;
+    let (mut eviction, mut warnings) = decode_as(context, ty, "policy/v1", "Eviction")?;
     if text(&eviction, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    warnings.extend(admission::pass(context, &mut eviction).await?);
     let mut options = delete::read_options(&eviction["deleteOptions"])?;
     options.dry_run |= call.query.dry_run()?;
     evict(context, &options).await?;
@@ -86,7 +88,7 @@ async fn remove(context: Context<'_>, options: &Options) -> Result<(), Status> {
             options.resource_version = text(&marked, "resourceVersion").to_owned();
         }
     }
-    delete::remove(context, &call.namespace, &call.name, &options).await.map(drop)
+    delete::remove_admitted(context, &call.namespace, &call.name, &options).await.map(drop)
 }
 
 fn phase(pod: &Value) -> &str {

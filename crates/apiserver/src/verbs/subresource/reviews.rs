@@ -1,4 +1,5 @@
 //! Questions about identity and rights: answered, never stored.
+use crate::admission;
 use crate::answer::{self, View};
 use crate::authn::{User, token};
 use crate::authz::{self, Attributes, What};
@@ -16,9 +17,10 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = View::of(context)?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    let (mut review, warnings) =
+    let (mut review, mut warnings) =
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
     object::metadata(&mut review);
+    warnings.extend(admission::pass(context, &mut review).await?);
     let status = match call.resource.kind {
         "SelfSubjectReview" => json!({ "userInfo": received.user.info() }),
         "TokenReview" => token_review(context, &review).await?,

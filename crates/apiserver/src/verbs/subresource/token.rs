@@ -1,5 +1,6 @@
 //! The token subresource of a service account: a token that dies with its account and with what it
 //! is bound to.
+use crate::admission;
 use crate::answer::{self, View};
 use crate::objects;
 use crate::resources::ApiServer;
@@ -26,8 +27,9 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let (api, call) = (context.api, context.call);
     let view = View::of(context)?;
     let ty = builtin().named("authentication/v1.TokenRequest").expect("in the facts");
-    let (mut request, warnings) =
+    let (mut request, mut warnings) =
         decode_as(context, ty, "authentication.k8s.io/v1", "TokenRequest")?;
+    warnings.extend(admission::pass(context, &mut request).await?);
     for (field, expected, what) in
         [("name", &call.name, "name"), ("namespace", &call.namespace, "namespace")]
     {
