@@ -47,6 +47,7 @@ mod resources;
 mod selection;
 mod serve;
 pub mod service_account;
+pub mod signing;
 mod spliced;
 mod stored;
 pub mod tls;

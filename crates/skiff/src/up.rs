@@ -1,15 +1,17 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
 use ::apiserver::admission::Chain;
 use ::apiserver::audit::{Audit, LogOptions, Policy};
-use ::apiserver::authn::Authentication;
+use ::apiserver::authn::{Authentication, FrontProxy};
 use ::apiserver::encryption::{Encryption, own_configuration};
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::Trust;
-use ::apiserver::{ApiServer, listen, tls};
+use ::apiserver::{ApiServer, listen, signing, tls};
 use anyhow::Context;
+use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 use store::Store;
 use store::embedded::Embedded;
 use tokio::net::TcpListener;
@@ -40,6 +42,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
     let clients = Trust::read(&pki.ca())?;
+    let front_proxy =
+        FrontProxy::standard(Trust::read(&pki.front_proxy_ca())?, "front-proxy-client");
+    let trusts = [clients.clone(), front_proxy.trust.clone()];
     let encryption = Encryption::open(&own_configuration(folder)?, true).await?;
     let log = LogOptions::unattended(folder.join("audit/audit.log"));
     let audit = Audit::new(Some(Policy::metadata_of_everything()), Some(log), None)?;
@@ -51,7 +56,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         admission,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
         authentication: Authentication {
-            clients: Some(clients.clone()),
+            clients: Some(clients),
+            front_proxy: Some(front_proxy),
             bootstrap_tokens: true,
             ..Authentication::default()
         },
@@ -59,6 +65,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
     });
     ::apiserver::bootstrap(&api).await?;
+    signing::start(&api, pki.authority()).await?;
     let listener = TcpListener::bind((options.bind_address, options.port))
         .await
         .with_context(|| format!("failed to listen on port {}", options.port))?;
@@ -71,12 +78,31 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let kubeconfig = options.kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
     pki.write_kubeconfig(&kubeconfig, &format!("https://{address}"))?;
     let stop = crate::stop_signal()?;
-    let serving = tls::server(&pki.pair("apiserver"), &[&clients])?;
+    let serving = tls::server(&pki.pair("apiserver"), &trusts.each_ref())?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
+    let (kept, server_address) = (kubeconfig.clone(), format!("https://{address}"));
+    tokio::spawn(keep(pki, kept, server_address));
     println!("skiff is ready at https://{address}: export KUBECONFIG={}", kubeconfig.display());
     stop.await;
     api.stop();
     server.await?;
     engine.close().await;
     Ok(())
+}
+
+/// How often the certificates are looked at: they are renewed months before they end.
+const LOOK: Duration = Duration::from_secs(60 * 60);
+
+/// Renews certificates while the cluster runs; the servers read the files again by themselves.
+async fn keep(pki: Pki, kubeconfig: PathBuf, server: String) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let renewed = pki.renew(Timestamp::now()).and_then(|renewed| match renewed {
+            true => pki.write_kubeconfig(&kubeconfig, &server),
+            false => Ok(()),
+        });
+        if let Err(error) = renewed {
+            tracing::error!(%error, "failed to renew certificates");
+        }
+    }
 }

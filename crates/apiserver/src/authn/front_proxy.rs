@@ -17,6 +17,18 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
+    /// A proxy of this name, in the headers that everybody uses.
+    pub fn standard(trust: Trust, name: &str) -> FrontProxy {
+        FrontProxy {
+            trust,
+            allowed_names: vec![name.into()],
+            username_headers: vec!["x-remote-user".into()],
+            uid_headers: vec!["x-remote-uid".into()],
+            group_headers: vec!["x-remote-group".into()],
+            extra_header_prefixes: vec!["x-remote-extra-".into()],
+        }
+    }
+
     /// Whom a proxy speaks for.
     pub fn user(&self, peer: &Peer, headers: &HeaderMap) -> Option<User> {
         let proxy = peer.front_proxy()?;
