@@ -56,7 +56,7 @@ pub async fn run(
     api: &ApiServer,
     call: &Call,
     user: &User,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Answer, Status> {
     // Logs are read; all else connects.
     if call.subresource.is_some_and(|subresource| subresource.name != "log") {
@@ -75,6 +75,10 @@ pub async fn run(
         ("Node", "proxy") => kubelet::node(api, call).await?.at(call, &query),
         _ => kubelet::stream(api, call, &query).await?,
     };
+    // Who a proxy in front of us spoke for is nobody's business behind us.
+    if let Some(front_proxy) = &api.authentication().front_proxy {
+        front_proxy.remove(request.headers_mut());
+    }
     let answer = forward::forward(location, request).await?;
     match subresource {
         "log" => logs_answer(answer, call).await,

@@ -189,6 +189,7 @@ mod tests {
         let words: Vec<&str> = words.split(' ').collect();
         let names: Vec<String> = words[3..].iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
+        params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, words[1]);
         params.distinguished_name.push(DnType::CommonName, words[2]);
         params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Authentication")]
 pub struct Flags {
     /// Let in those who prove nothing, as system:anonymous.

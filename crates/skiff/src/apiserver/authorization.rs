@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Authorization")]
 pub struct Flags {
     /// Who is asked, in this order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny.

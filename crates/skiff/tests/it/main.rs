@@ -5,6 +5,7 @@ mod audit;
 mod cluster;
 mod encryption;
 mod fairness;
+mod identity;
 mod kubectl;
 mod python;
 mod streams;
