@@ -10,6 +10,7 @@ use crate::verbs::{self, Context};
 use crate::{documents, gzip, in_flight, metrics, proxy};
 use api::codec::object::Encoding;
 use api::content::{self, PatchType};
+use api::kinds::Verb;
 use api::status::Status;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -101,7 +102,7 @@ async fn serve_request(
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail)?;
     let target = target?;
-    let _seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
+    let seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
     authorize(api, &user, &wanted, trail)?;
     let call = match target {
         Target::Document => {
@@ -120,7 +121,13 @@ async fn serve_request(
         Err(status) => u16::try_from(status.code).unwrap_or(500),
     };
     api.metrics().answered(&call, is_apply, code, begun.elapsed());
-    outcome
+    match (outcome, seat) {
+        // The work of a list is in sending it.
+        (Ok(answer), Some(seat)) if call.verb == Verb::List => {
+            Ok(seat.until_sent(answer, api.request_timeout()))
+        }
+        (outcome, _) => outcome,
+    }
 }
 
 /// Who the request is from, if its user may act as somebody else and does.

@@ -2,24 +2,22 @@
 use super::Audit;
 use super::event::{Event, Level, ObjectReference, ResponseStatus, Stage, UserInfo};
 use super::policy::Verdict;
-use crate::answer::{Answer, Body, full};
+use crate::answer::{Answer, full};
 use crate::authn::User;
 use crate::authz::{Attributes, Decision, What};
+use crate::holding;
 use api::codec::{protobuf, yaml};
 use api::kinds::find_kind;
 use api::status::Status;
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::Body as _;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 
 const HEADER: &str = "audit-id";
 const MAX_USER_AGENT: usize = 1024;
@@ -129,8 +127,7 @@ impl Trail {
         record.lock().response_status.get_or_insert_default().code = code;
         if self.runs_long {
             record.emit(Stage::ResponseStarted).await;
-            let record = record.clone();
-            return answer.map(|inner| BodyExt::boxed(Followed { inner, record }));
+            return holding::until_sent(answer, Followed(record.clone()));
         }
         if record.verdict.level == Level::RequestResponse && record.is_about_resource() {
             answer = record.with_response_object(answer).await;
@@ -324,35 +321,12 @@ fn tree_of(bytes: &[u8], media: Option<&HeaderValue>) -> Option<Value> {
     }
 }
 
-/// A body whose end is an event.
-struct Followed {
-    inner: Body,
-    record: Arc<Record>,
-}
-
-impl hyper::body::Body for Followed {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
+/// Whose end is an event.
+struct Followed(Arc<Record>);
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        let record = self.record.clone();
+        let record = self.0.clone();
         // At the process' end there is nobody left to write it.
         if let Ok(tasks) = tokio::runtime::Handle::try_current() {
             tasks.spawn(async move { record.emit(Stage::ResponseComplete).await });

@@ -72,11 +72,12 @@ pub async fn identify(
 pub fn attempted(connection: Option<&Arc<User>>, headers: &HeaderMap) -> String {
     let mut tried = Vec::new();
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if let Some(scheme) = header.and_then(|value| value.split(' ').next()) {
-        tried.push(scheme.to_ascii_lowercase());
-    }
+    // Nothing of the header itself: a malformed one may be all secret.
+    let scheme = header.and_then(|value| value.trim().split_once(' ')).map(|(scheme, _)| scheme);
+    let schemes = ["basic", "bearer"].into_iter();
+    tried.extend(schemes.filter(|s| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(s))));
     if connection.is_some() {
-        tried.push("x509".into());
+        tried.push("x509");
     }
     tried.join(", ")
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// A process that ends with the test.
-struct Running(Child);
+pub struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -37,7 +37,7 @@ fn etcd(folder: &Path) -> (Running, String) {
 }
 
 /// Starts a server and waits for the line that says it is ready; returns its address.
-fn server(folder: &Path, arguments: &[&str]) -> (Running, String) {
+pub fn server(folder: &Path, arguments: &[&str]) -> (Running, String) {
     let mut process = Command::new(env!("CARGO_BIN_EXE_skiff"))
         .args(["apiserver", "--bind-address=127.0.0.1", "--secure-port=0", "--cert-dir"])
         .arg(folder.join("certs"))
@@ -53,7 +53,7 @@ fn server(folder: &Path, arguments: &[&str]) -> (Running, String) {
     (Running(process), address)
 }
 
-fn kubectl(folder: &Path, server: &str, arguments: &str) -> String {
+pub fn kubectl(folder: &Path, server: &str, arguments: &str) -> String {
     let certs = folder.join("certs");
     let output = Command::new(testkit::tools::program("kubectl", "kubernetes-client"))
         .arg(format!("--server={server}"))
