@@ -94,8 +94,7 @@ async fn serve_request(
     let user = match user {
         Ok(user) => user,
         Err(status) => {
-            let tried = authn::attempted(connection, headers);
-            trail.unauthenticated(&wanted, &request, &tried).await;
+            trail.unauthenticated(&wanted, &request, &status).await;
             return Err(status);
         }
     };

@@ -93,17 +93,12 @@ impl Trail {
         &mut self,
         wanted: &Attributes,
         request: &Request<B>,
-        tried: &str,
+        status: &Status,
     ) {
         self.describe(None, wanted, request);
         // The answer is no further event.
         let Some(record) = self.record.take() else { return };
-        let message = match tried {
-            "" => "Authentication failed, no credentials provided".to_owned(),
-            tried => format!("Authentication failed, attempted: {tried}"),
-        };
-        record.lock().response_status =
-            Some(ResponseStatus { message, code: 401, ..ResponseStatus::default() });
+        record.lock().response_status = Some(status.into());
         record.emit(Stage::ResponseStarted).await;
     }
 

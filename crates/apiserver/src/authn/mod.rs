@@ -68,20 +68,6 @@ pub async fn identify(
     }
 }
 
-/// How a request tried to say who sends it, for the audit log.
-pub fn attempted(connection: Option<&Arc<User>>, headers: &HeaderMap) -> String {
-    let mut tried = Vec::new();
-    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    // Nothing of the header itself: a malformed one may be all secret.
-    let scheme = header.and_then(|value| value.trim().split_once(' ')).map(|(scheme, _)| scheme);
-    let schemes = ["basic", "bearer"].into_iter();
-    tried.extend(schemes.filter(|s| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(s))));
-    if connection.is_some() {
-        tried.push("x509");
-    }
-    tried.join(", ")
-}
-
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

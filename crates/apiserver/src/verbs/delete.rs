@@ -78,7 +78,8 @@ fn options(context: Context<'_>) -> Result<Options, Status> {
             body = decoded.map_err(|e| Status::bad_request(e.to_string()))?.value;
             context.audit(|record| {
                 let mut named = body.clone();
-                let api_version = "meta.k8s.io/v1".into();
+                // Upstream's log shows its own, internal version.
+                let api_version = "meta.k8s.io/__internal".into();
                 TypeMeta { api_version, kind: "DeleteOptions".into() }.write_into(&mut named);
                 record.request_object(&named);
             });
