@@ -12,7 +12,7 @@ use api::status::Status;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const HEADER: &str = "audit-id";
 const MAX_USER_AGENT: usize = 1024;
+/// What takes longer is annotated with how long.
+const LONG: SignedDuration = SignedDuration::from_millis(500);
 
 /// One request's way through the server.
 pub struct Trail {
@@ -263,7 +265,21 @@ impl Record {
         Answer::from_parts(head, full(bytes))
     }
 
+    /// What took long is worth a word.
+    fn note_latency(&self) {
+        let begun = self.lock().request_received_timestamp.0;
+        let took = Timestamp::now().duration_since(begun);
+        if took > LONG {
+            let nanos = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
+            let text = api::duration::Duration { nanos }.to_string();
+            self.annotate("apiserver.latency.k8s.io/total", text);
+        }
+    }
+
     async fn emit(&self, stage: Stage) -> bool {
+        if stage == Stage::ResponseComplete {
+            self.note_latency();
+        }
         if self.verdict.omit_stages.contains(&stage) {
             return true;
         }
