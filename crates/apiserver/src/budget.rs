@@ -3,14 +3,10 @@
 //! Seats bound how many requests are made at once; this bounds what they hold on to, until the last
 //! byte is sent: a client that reads slowly keeps its list's share. Who finds too little left waits,
 //! and is turned away (429) when that takes too long. Small lists are free.
-use crate::answer::{Answer, Body};
+use crate::answer::Answer;
+use crate::holding;
 use api::status::Status;
-use bytes::Bytes;
-use http_body_util::BodyExt;
-use hyper::body::{Frame, SizeHint};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -67,33 +63,8 @@ impl Held {
     pub fn until_sent(self, answer: Answer) -> Answer {
         match self {
             Held(None) => answer,
-            held => answer.map(|inner| BodyExt::boxed(Sending { inner, _held: held })),
+            held => holding::until_sent(answer, held),
         }
-    }
-}
-
-struct Sending {
-    inner: Body,
-    _held: Held,
-}
-
-impl hyper::body::Body for Sending {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 
@@ -101,6 +72,7 @@ impl hyper::body::Body for Sending {
 mod tests {
     use super::*;
     use crate::answer::full;
+    use http_body_util::BodyExt;
 
     fn answer() -> Answer {
         Answer::new(full(vec![b'x'; 100]))

@@ -1,8 +1,8 @@
 //! The API server: every verb over every kind of the registry, over HTTPS.
 //!
-//! One function reads as a request's life ([`serve`](serve::serve)): parse → decode → change →
-//! store → encode. Each stage is a module that knows nothing of its neighbours; a kind adds only
-//! its own rules.
+//! One function reads as a request's life ([`serve`](serve::serve)): authenticate → parse → audit →
+//! fairness → authorize → decode → change → store → encode. Each stage is a module that knows nothing
+//! of its neighbours; a kind adds only its own rules.
 //!
 //! ```text
 //!  listen ─► serve ─► request (path, verb, query)
@@ -32,6 +32,7 @@ pub mod encryption;
 mod fairness;
 mod gzip;
 mod health;
+mod holding;
 mod in_flight;
 mod keeping;
 mod kubeconfig;

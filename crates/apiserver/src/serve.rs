@@ -11,6 +11,7 @@ use crate::verbs::{self, Context};
 use crate::{documents, gzip, in_flight, metrics, proxy};
 use api::codec::object::Encoding;
 use api::content::{self, PatchType};
+use api::kinds::Verb;
 use api::status::Status;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -96,15 +97,14 @@ async fn serve_request(
     let user = match user {
         Ok(user) => user,
         Err(status) => {
-            let tried = authn::attempted(connection, headers);
-            trail.unauthenticated(&wanted, &request, &tried).await;
+            trail.unauthenticated(&wanted, &request, &status).await;
             return Err(status);
         }
     };
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail).await?;
     let target = target?;
-    let _seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
+    let seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
     authorize(api, &user, &wanted, trail).await?;
     let call = match target {
         Target::Document => {
@@ -123,7 +123,13 @@ async fn serve_request(
         Err(status) => u16::try_from(status.code).unwrap_or(500),
     };
     api.metrics().answered(&call, is_apply, code, begun.elapsed());
-    outcome
+    match (outcome, seat) {
+        // The work of a list is in sending it.
+        (Ok(answer), Some(seat)) if call.verb == Verb::List => {
+            Ok(seat.until_sent(answer, api.request_timeout()))
+        }
+        (outcome, _) => outcome,
+    }
 }
 
 /// Who the request is from, if its user may act as somebody else and does.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(rename_all = "kebab-case")]
+#[group(id = "audit")]
 pub struct Options {
     /// The file that says what is recorded of which requests; without it nothing is.
     #[arg(long)]

@@ -2,27 +2,27 @@
 use super::Audit;
 use super::event::{Event, Level, ObjectReference, ResponseStatus, Stage, UserInfo};
 use super::policy::Verdict;
-use crate::answer::{Answer, Body, full};
+use crate::answer::{Answer, full};
 use crate::authn::User;
 use crate::authz::{Attributes, Decision, What};
+use crate::holding;
 use api::codec::{protobuf, yaml};
 use api::kinds::find_kind;
 use api::status::Status;
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame, SizeHint};
-use jiff::Timestamp;
+use hyper::body::Body as _;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 
 const HEADER: &str = "audit-id";
 const MAX_USER_AGENT: usize = 1024;
+/// What takes longer is annotated with how long.
+const LONG: SignedDuration = SignedDuration::from_millis(500);
 
 /// One request's way through the server.
 pub struct Trail {
@@ -95,17 +95,12 @@ impl Trail {
         &mut self,
         wanted: &Attributes,
         request: &Request<B>,
-        tried: &str,
+        status: &Status,
     ) {
         self.describe(None, wanted, request);
         // The answer is no further event.
         let Some(record) = self.record.take() else { return };
-        let message = match tried {
-            "" => "Authentication failed, no credentials provided".to_owned(),
-            tried => format!("Authentication failed, attempted: {tried}"),
-        };
-        record.lock().response_status =
-            Some(ResponseStatus { message, code: 401, ..ResponseStatus::default() });
+        record.lock().response_status = Some(status.into());
         record.emit(Stage::ResponseStarted).await;
     }
 
@@ -129,8 +124,7 @@ impl Trail {
         record.lock().response_status.get_or_insert_default().code = code;
         if self.runs_long {
             record.emit(Stage::ResponseStarted).await;
-            let record = record.clone();
-            return answer.map(|inner| BodyExt::boxed(Followed { inner, record }));
+            return holding::until_sent(answer, Followed(record.clone()));
         }
         if record.verdict.level == Level::RequestResponse && record.is_about_resource() {
             answer = record.with_response_object(answer).await;
@@ -271,7 +265,21 @@ impl Record {
         Answer::from_parts(head, full(bytes))
     }
 
+    /// What took long is worth a word.
+    fn note_latency(&self) {
+        let begun = self.lock().request_received_timestamp.0;
+        let took = Timestamp::now().duration_since(begun);
+        if took > LONG {
+            let nanos = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
+            let text = api::duration::Duration { nanos }.to_string();
+            self.annotate("apiserver.latency.k8s.io/total", text);
+        }
+    }
+
     async fn emit(&self, stage: Stage) -> bool {
+        if stage == Stage::ResponseComplete {
+            self.note_latency();
+        }
         if self.verdict.omit_stages.contains(&stage) {
             return true;
         }
@@ -324,35 +332,12 @@ fn tree_of(bytes: &[u8], media: Option<&HeaderValue>) -> Option<Value> {
     }
 }
 
-/// A body whose end is an event.
-struct Followed {
-    inner: Body,
-    record: Arc<Record>,
-}
-
-impl hyper::body::Body for Followed {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
+/// Whose end is an event.
+struct Followed(Arc<Record>);
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        let record = self.record.clone();
+        let record = self.0.clone();
         // At the process' end there is nobody left to write it.
         if let Ok(tasks) = tokio::runtime::Handle::try_current() {
             tasks.spawn(async move { record.emit(Stage::ResponseComplete).await });

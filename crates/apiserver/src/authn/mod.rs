@@ -136,19 +136,6 @@ pub async fn identify(
     }
 }
 
-/// How a request tried to say who sends it, for the audit log.
-pub fn attempted(peer: &Peer, headers: &HeaderMap) -> String {
-    let mut tried = Vec::new();
-    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if let Some(scheme) = header.and_then(|value| value.split(' ').next()) {
-        tried.push(scheme.to_ascii_lowercase());
-    }
-    if peer.showed_certificate() {
-        tried.push("x509".into());
-    }
-    tried.join(", ")
-}
-
 fn unauthorized() -> Status {
     Status::unauthorized("Unauthorized")
 }

@@ -72,12 +72,12 @@ impl Plugin {
             ))
         };
         let endpoint = Endpoint::try_from(rule.endpoint.clone()).map_err(failed)?;
-        let timeout = rule.timeout().and_then(|timeout| u64::try_from(timeout.as_secs()).ok());
+        let timeout = rule.timeout().and_then(|timeout| u64::try_from(timeout.nanos).ok());
         let plugin = Arc::new(Plugin {
             name: rule.name.clone(),
             prefix: format!("k8s:enc:kms:v2:{}:", rule.name),
             client: Client::new(endpoint.connect_lazy()),
-            timeout: Duration::from_secs(timeout.unwrap_or(3).max(1)),
+            timeout: timeout.map_or(Duration::from_secs(3), Duration::from_nanos),
             state: RwLock::default(),
             seeds: Mutex::default(),
             last: tokio::sync::Mutex::default(),

@@ -33,10 +33,13 @@ pub use follow::start;
 pub use level::Seat;
 pub use width::{List, of_list};
 
+use crate::answer::Answer;
 use crate::authn::User;
 use crate::authz::Attributes;
+use crate::holding;
 use api::status::Status;
 use http::{HeaderMap, HeaderValue};
+use hyper::body::Body as _;
 use level::{Kind, Level, Refusal};
 use metrics::Counters;
 use schema::Schema;
@@ -45,7 +48,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+
+/// An answer that is sent as soon as it is made.
+const SHORT: u64 = 64 << 10;
 
 pub struct Fairness {
     /// Seats of all levels together.
@@ -88,6 +94,22 @@ impl Class {
 pub struct Admitted {
     _seat: Option<Seat>,
     _counted: Counted,
+}
+
+impl Admitted {
+    /// Holds on until a long answer is sent, but not for ever: a client that reads nothing would keep
+    /// others out.
+    pub fn until_sent(self, answer: Answer, at_most: Duration) -> Answer {
+        if answer.body().size_hint().exact().is_some_and(|size| size < SHORT) {
+            return answer;
+        }
+        let (sending, sent) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(at_most, sent).await;
+            drop(self);
+        });
+        holding::until_sent(answer, sending)
+    }
 }
 
 /// One of those who read or write now.

@@ -8,7 +8,7 @@ use crate::answer::{self, Answer, View};
 use crate::resources::ApiServer;
 use crate::selection::Selection;
 use crate::stored;
-use api::codec::object::{self as codec, Encoding};
+use api::codec::object::{self as codec, Encoding, TypeMeta};
 use api::field;
 use api::group::GroupKind;
 use api::kinds::Resource;
@@ -76,7 +76,13 @@ fn options(context: Context<'_>) -> Result<Options, Status> {
         if let Some(ty) = answer::meta_type("DeleteOptions") {
             let decoded = codec::decode(&received.body, encoding, ty);
             body = decoded.map_err(|e| Status::bad_request(e.to_string()))?.value;
-            context.audit(|record| record.request_object(&body));
+            context.audit(|record| {
+                let mut named = body.clone();
+                // Upstream's log shows its own, internal version.
+                let api_version = "meta.k8s.io/__internal".into();
+                TypeMeta { api_version, kind: "DeleteOptions".into() }.write_into(&mut named);
+                record.request_object(&named);
+            });
         }
     } else {
         for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents"] {

@@ -138,7 +138,7 @@ pub struct Options {
 /// A duration as Go writes it: `1h0m0s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(duration.as_secs()).map(Duration::from_secs).map_err(|_| "it is negative".into())
+    u64::try_from(duration.nanos).map(Duration::from_nanos).map_err(|_| "it is negative".into())
 }
 
 pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
 //! What is recorded of requests.
+use crate::apiserver;
 use crate::cluster::Cluster;
 use serde_json::{Value, json};
 use std::fs;
@@ -74,4 +75,39 @@ fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
     let both = events(&cluster, 2, watch);
     assert_eq!(both[1]["stage"], "ResponseComplete");
     assert_eq!(both[0]["auditID"], both[1]["auditID"]);
+}
+
+#[test]
+fn a_policy_says_how_much_is_recorded() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+    let rules = r#"{apiVersion: audit.k8s.io/v1, kind: Policy, omitManagedFields: true, rules: [
+        {level: RequestResponse, resources: [{group: "", resources: [configmaps]}]}]}"#;
+    fs::write(&policy, rules).expect("a file");
+    let data = format!("--data-dir={}", folder.path().join("data").display());
+    let policy = format!("--audit-policy-file={}", policy.display());
+    let path = format!("--audit-log-path={}", log.display());
+    let (_server, address) = apiserver::server(folder.path(), &[&data, &policy, &path]);
+    let kubectl = |arguments: &str| apiserver::kubectl(folder.path(), &address, arguments);
+    kubectl("create configmap c -n default --from-literal=a=b");
+    kubectl("create secret generic s -n default --from-literal=a=b");
+    kubectl("delete configmap c -n default");
+    let text = fs::read_to_string(&log).expect("a log");
+    let events: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(events.iter().all(|event| event["objectRef"]["resource"] == "configmaps"), "{text}");
+    let find = |verb: &str, stage: &str| {
+        let found = events.iter().find(|event| event["verb"] == verb && event["stage"] == stage);
+        found.unwrap_or_else(|| panic!("no {verb} at {stage}: {text}"))
+    };
+    assert!(find("create", "RequestReceived").get("requestObject").is_none());
+    let created = find("create", "ResponseComplete");
+    assert_eq!(created["requestObject"]["data"], json!({"a": "b"}));
+    assert_eq!(created["responseObject"]["kind"], "ConfigMap");
+    assert!(created["responseObject"]["metadata"]["uid"].is_string());
+    assert!(created["responseObject"]["metadata"].get("managedFields").is_none());
+    let deleted = find("delete", "ResponseComplete");
+    assert_eq!(deleted["responseStatus"]["status"], "Success");
+    assert_eq!(deleted["responseStatus"]["details"]["name"], "c");
+    assert_eq!(deleted["requestObject"]["kind"], "DeleteOptions");
 }
