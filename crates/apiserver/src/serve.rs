@@ -20,7 +20,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What one request may carry: upstream's limit.
@@ -41,11 +41,20 @@ pub struct Received {
     pub body: Bytes,
     /// What admission leaves for the audit log.
     pub annotations: Annotations,
+    /// What was remarked on a request that is refused after all.
+    pub remarks: Mutex<Vec<String>>,
     /// The connection itself, for whoever goes on with it in another protocol.
     pub upgrade: Mutex<Option<OnUpgrade>>,
 }
 
 impl Received {
+    /// Remembers what was remarked, in case that the request is refused.
+    pub fn remark(&self, warnings: &[String]) {
+        if !warnings.is_empty() {
+            self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(warnings);
+        }
+    }
+
     pub fn header(&self, name: header::HeaderName) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -193,9 +202,19 @@ async fn answer_call(
     }
     let run = async {
         let received = receive(user, request, trail).await?;
+        let fallback = content::negotiate(received.header(header::ACCEPT), &content::PLAIN)
+            .map_or(Encoding::Json, |accepted| accepted.encoding);
         let context = Context { api, call, received: &received };
-        let (answer, warnings) = verbs::run(context).await?;
-        Ok(with_warnings(answer, &warnings))
+        match verbs::run(context).await {
+            Ok((answer, warnings)) => Ok(with_warnings(answer, &warnings)),
+            Err(status) => {
+                let remarks = received.remarks.into_inner().unwrap_or_default();
+                if remarks.is_empty() {
+                    return Err(status);
+                }
+                Ok(with_warnings(answer::failure(&status, fallback), &remarks))
+            }
+        }
     };
     if metrics::is_long(call) {
         return run.await;
@@ -234,6 +253,7 @@ async fn receive(
         headers: head.headers,
         body: body.to_bytes(),
         annotations: Annotations::default(),
+        remarks: Mutex::default(),
         upgrade,
     })
 }

@@ -57,6 +57,7 @@ mod workload;
 pub use check::Field;
 pub use metadata::NameRule;
 pub use pod::qos_class;
+pub use scheduling::toleration_faults;
 pub use table::{Column, Row};
 
 use crate::codec::json;

@@ -1,7 +1,10 @@
 //! What says where pods may run: affinity, tolerations, spreading, topologies.
 use super::Field;
-use crate::field::Error;
+use super::check::collect;
+use crate::field::{Error, ErrorList};
 use crate::names;
+use crate::schema::builtin;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 pub const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -181,6 +184,12 @@ pub fn spread(constraints: &Field<'_, '_>) {
         label_keys(&constraint, false);
         constraint.at("labelSelector").label_selector();
     }
+}
+
+/// What is wrong with tolerations that are in no pod; paths begin with `tolerations`.
+pub fn toleration_faults(list: &Value) -> ErrorList {
+    let ty = builtin().named("core/v1.PodSpec").expect("a pod's spec is in the facts");
+    collect(&json!({ "tolerations": list }), ty, |spec| tolerations(&spec.at("tolerations")))
 }
 
 pub fn tolerations(tolerations: &Field<'_, '_>) {

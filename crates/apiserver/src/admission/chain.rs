@@ -1,5 +1,6 @@
 //! The plugins that run, and what each was told.
 use super::configuration::{Error, Files};
+use super::default_toleration_seconds::TolerationSeconds;
 use super::plugins::{Hook, PLUGINS, Plugin, When};
 use super::{
     event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction,
@@ -14,7 +15,7 @@ pub struct Chain {
     pub settings: Settings,
 }
 
-/// What the configuration file says to each plugin that can be told something.
+/// What flags and the configuration file say to each plugin that can be told something.
 #[derive(Default)]
 pub struct Settings {
     pub pod_security: pod_security::Configuration,
@@ -23,6 +24,7 @@ pub struct Settings {
     pub pod_node_selector: pod_node_selector::Selectors,
     pub pod_toleration_restriction: pod_toleration_restriction::Configuration,
     pub image_policy: Option<image_policy::Webhook>,
+    pub toleration_seconds: TolerationSeconds,
 }
 
 impl Default for Chain {

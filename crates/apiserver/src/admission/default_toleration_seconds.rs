@@ -3,21 +3,35 @@ use super::{Attributes, push};
 use api::status::Status;
 use serde_json::{Value, json};
 
-const SECONDS: i64 = 300;
-const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// How long a pod stays on a node that is not ready, or that nobody hears of.
+pub struct TolerationSeconds {
+    pub not_ready: i64,
+    pub unreachable: i64,
+}
+
+impl Default for TolerationSeconds {
+    fn default() -> Self {
+        TolerationSeconds { not_ready: 300, unreachable: 300 }
+    }
+}
 
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if !attributes.is("", "Pod") || attributes.is_part() {
         return Ok(());
     }
+    let seconds = &attributes.api.admission().settings.toleration_seconds;
+    let taints = [
+        ("node.kubernetes.io/not-ready", seconds.not_ready),
+        ("node.kubernetes.io/unreachable", seconds.unreachable),
+    ];
     let Some(pod) = attributes.object.as_deref_mut() else { return Ok(()) };
-    for taint in TAINTS {
+    for (taint, seconds) in taints {
         let known = pod["spec"]["tolerations"].as_array().map_or(&[][..], Vec::as_slice);
         if known.iter().any(|toleration| tolerates(toleration, taint)) {
             continue;
         }
         let toleration = json!({
-            "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS,
+            "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds,
         });
         push(&mut pod["spec"]["tolerations"], toleration);
     }

@@ -71,7 +71,7 @@ pub static PLUGINS: &[Plugin] = &[
     row!(Off "NamespaceExists" on &[], validate: namespace::exists),
     row!(Off "LimitPodHardAntiAffinityTopology" on POD, validate: anti_affinity::validate),
     row!(On "LimitRanger" on limit_ranger::KINDS, admit: limit_ranger::admit, validate: limit_ranger::validate),
-    row!(On "ServiceAccount" on POD, admit: service_account::admit),
+    row!(On "ServiceAccount" on POD, admit: service_account::admit, validate: service_account::validate),
     row!(Off "NodeRestriction" on node_restriction::KINDS, admit: node_restriction::admit),
     row!(On "TaintNodesByCondition" on &[("", "Node")], admit: taint_nodes_by_condition::admit),
     row!(Off "AlwaysPullImages" on POD, admit: always_pull_images::admit, validate: always_pull_images::validate),
@@ -99,7 +99,7 @@ pub static PLUGINS: &[Plugin] = &[
     row!(On "PodTopologyLabels" on POD, admit: pod_topology_labels::admit),
     row!(On "NodeDeclaredFeatureValidator" on POD, validate: node_declared_features::validate),
     row!(On "PodResizeValidator" on POD, validate: pod_resize::validate),
-    // What belongs to a kind's own storage comes before what the cluster's users add.
+    // Not upstream's plugins but part of how it stores these kinds.
     row!(Always "CertificateRequester" on REQUEST, admit: certificates::requester),
     row!(Always "RBACEscalation" on rbac_escalation::KINDS, validate: rbac_escalation::validate),
     // Their places, to be filled: policies and webhooks of the cluster's users.

@@ -2,7 +2,7 @@
 use super::chain::Settings;
 use super::configuration::typed;
 use super::{Attributes, items, namespace, plain, text};
-use api::rules::qos_class;
+use api::rules::{qos_class, toleration_faults};
 use api::status::Status;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +23,20 @@ pub struct Configuration {
 pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), String> {
     let Some(told) = told else { return Ok(()) };
     let group = "podtolerationrestriction.admission.k8s.io";
-    settings.pod_toleration_restriction = typed(told, group, &["v1alpha1"], "Configuration")?;
+    let configuration: Configuration = typed(told, group, &["v1alpha1"], "Configuration")?;
+    let lists = [("default", &configuration.defaults), ("whitelist", &configuration.allowed)];
+    let mut faults = Vec::new();
+    for (field, list) in lists {
+        for fault in toleration_faults(&json!(list)) {
+            let fault = fault.to_string();
+            let rest = fault.strip_prefix("tolerations").unwrap_or(&fault);
+            faults.push(format!("podtolerationrestriction.{field}{rest}"));
+        }
+    }
+    if !faults.is_empty() {
+        return Err(format!("invalid config: [{}]", faults.join(" ")));
+    }
+    settings.pod_toleration_restriction = configuration;
     Ok(())
 }
 
@@ -127,6 +140,20 @@ fn is_superset(wide: &Value, narrow: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_has_valid_tolerations() {
+        let told = |list: Value| {
+            let document = json!({"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1",
+                "kind": "Configuration", "whitelist": list});
+            configure(Some(document), &mut Settings::default())
+        };
+        assert_eq!(told(json!([{"key": "a", "operator": "Exists"}])), Ok(()));
+        assert_eq!(
+            told(json!([{"operator": "Equal"}])),
+            Err("invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]".into())
+        );
+    }
 
     #[test]
     fn the_wider_toleration_stays() {

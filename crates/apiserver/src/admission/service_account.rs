@@ -1,10 +1,12 @@
 //! Every pod acts as a service account, and finds that account's token where programs look for it.
-use super::{Attributes, Operation, push};
+use super::node_restriction::names_secret;
+use super::{Attributes, Operation, items, plain, push, text};
 use crate::objects;
 use api::kinds::find_kind;
 use api::names::push_random;
 use api::status::Status;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -19,8 +21,6 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     {
         return Ok(());
     }
-    let api = attributes.api;
-    let namespace = attributes.call.namespace.clone();
     let Some(pod) = attributes.object.as_deref_mut() else { return Ok(()) };
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return check_mirror(attributes);
@@ -31,19 +31,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     };
     pod["spec"]["serviceAccountName"] = name.clone().into();
     pod["spec"]["serviceAccount"] = name.clone().into();
-    let accounts = find_kind("v1", "ServiceAccount").expect("accounts are in the registry");
-    let account = match objects::get(api, accounts, &namespace, &name).await {
-        Ok(account) => account,
-        Err(status) => {
-            let cause = match status.is_not_found() {
-                true => format!("serviceaccount {name:?} not found"),
-                false => status.message,
-            };
-            return Err(attributes.forbidden(format!(
-                "error looking up service account {namespace}/{name}: {cause}"
-            )));
-        }
-    };
+    let account = find_account(attributes, &name).await?;
     let Some(pod) = attributes.object.as_deref_mut() else { return Ok(()) };
     let mounts = pod["spec"]["automountServiceAccountToken"]
         .as_bool()
@@ -56,7 +44,118 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if pod["spec"]["imagePullSecrets"].as_array().is_none_or(Vec::is_empty) && secrets.is_array() {
         pod["spec"]["imagePullSecrets"] = secrets.clone();
     }
-    Ok(())
+    check_secrets(attributes, &account, SECRET_LISTS)
+}
+
+/// Somebody who comes between may have changed it again; and a debugger's container comes later.
+pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    let lists = match (attributes.operation, attributes.part()) {
+        (Operation::Create, "") => SECRET_LISTS,
+        (Operation::Update, "ephemeralcontainers") => EPHEMERAL,
+        _ => return Ok(()),
+    };
+    let pod = attributes.new_object();
+    let is_mirror = pod["metadata"]["annotations"].get(MIRROR).is_some();
+    if is_mirror && attributes.creates() {
+        return check_mirror(attributes);
+    }
+    let name = text(&pod["spec"]["serviceAccountName"]).to_owned();
+    if name.is_empty() {
+        let (place, pod) = (&attributes.call.namespace, text(&pod["metadata"]["name"]));
+        return Err(
+            attributes.forbidden(format!("no service account specified for pod {place}/{pod}"))
+        );
+    }
+    let account = find_account(attributes, &name).await?;
+    check_secrets(attributes, &account, lists)
+}
+
+/// The account that a pod acts as. Every namespace gets a default one soon after it is made: that
+/// one is waited for.
+async fn find_account(attributes: &Attributes<'_>, name: &str) -> Result<Value, Status> {
+    let accounts = find_kind("v1", "ServiceAccount").expect("accounts are in the registry");
+    let place = &attributes.call.namespace;
+    let mut tries = if name == "default" { 10 } else { 1 };
+    loop {
+        tries -= 1;
+        let cause = match objects::get(attributes.api, accounts, place, name).await {
+            Ok(account) => return Ok(account),
+            Err(status) if status.is_not_found() && tries > 0 => {
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(100..200))).await;
+                continue;
+            }
+            Err(status) if status.is_not_found() => format!("serviceaccount {name:?} not found"),
+            Err(status) => status.message,
+        };
+        return Err(attributes
+            .forbidden(format!("error looking up service account {place}/{name}: {cause}")));
+    }
+}
+
+/// Lists of containers, and how their refusals begin.
+type Lists = &'static [(&'static str, &'static str)];
+const SECRET_LISTS: Lists = &[("initContainers", "init container"), ("containers", "container")];
+const EPHEMERAL: Lists = &[("ephemeralContainers", "ephemeral container")];
+
+/// An account may insist that its pods use no secrets but those that it names.
+fn check_secrets(attributes: &Attributes<'_>, account: &Value, lists: Lists) -> Result<(), Status> {
+    let insists = &account["metadata"]["annotations"]["kubernetes.io/enforce-mountable-secrets"];
+    if !matches!(text(insists), "1" | "t" | "T" | "TRUE" | "true" | "True") {
+        return Ok(());
+    }
+    match foreign_secret(attributes.new_object(), account, lists) {
+        None => Ok(()),
+        // Upstream forgets to make this one a refusal.
+        Some(cause) if lists == EPHEMERAL => Err(plain(cause)),
+        Some(cause) => Err(attributes.forbidden(cause)),
+    }
+}
+
+fn foreign_secret(pod: &Value, account: &Value, lists: Lists) -> Option<String> {
+    let of = text(&account["metadata"]["name"]);
+    let known = |list: &str, name: &str| items(&account[list]).iter().any(|s| s["name"] == name);
+    let refused = |what: String, name: &str| {
+        format!(
+            "{what} secret.secretName=\"{name}\" is not allowed because service account {of} does not reference that secret"
+        )
+    };
+    let whole = lists == SECRET_LISTS;
+    for volume in items(&pod["spec"]["volumes"]).iter().filter(|_| whole) {
+        if let Some(name) = volume["secret"]["secretName"].as_str().filter(|n| !known("secrets", n))
+        {
+            return Some(format!(
+                "volume with secret.secretName=\"{name}\" is not allowed because service account {of} does not reference that secret"
+            ));
+        }
+    }
+    for (list, word) in lists {
+        for container in items(&pod["spec"][*list]) {
+            let own = text(&container["name"]);
+            for variable in items(&container["env"]) {
+                let name = variable["valueFrom"]["secretKeyRef"]["name"].as_str();
+                if let Some(name) = name.filter(|name| !known("secrets", name)) {
+                    let variable = text(&variable["name"]);
+                    return Some(refused(
+                        format!("{word} {own} with envVar {variable} referencing"),
+                        name,
+                    ));
+                }
+            }
+            for from in items(&container["envFrom"]) {
+                if let Some(name) =
+                    from["secretRef"]["name"].as_str().filter(|n| !known("secrets", n))
+                {
+                    return Some(refused(format!("{word} {own} with envFrom referencing"), name));
+                }
+            }
+        }
+    }
+    let pulls = items(&pod["spec"]["imagePullSecrets"]).iter().enumerate().filter(|_| whole);
+    let mut foreign = pulls.map(|(i, secret)| (i, text(&secret["name"])));
+    let (i, name) = foreign.find(|(_, name)| !known("imagePullSecrets", name))?;
+    Some(format!(
+        "imagePullSecrets[{i}].name=\"{name}\" is not allowed because service account {of} does not reference that imagePullSecret"
+    ))
 }
 
 /// A mirror of what a kubelet runs by itself acts as nobody.
@@ -65,11 +164,10 @@ fn check_mirror(attributes: &Attributes<'_>) -> Result<(), Status> {
     if pod["spec"]["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty()) {
         return Err(attributes.forbidden("a mirror pod may not reference service accounts"));
     }
-    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-    for volume in volumes {
-        if volume.get("secret").is_some() {
-            return Err(attributes.forbidden("a mirror pod may not reference secrets"));
-        }
+    if names_secret(&pod["spec"]) {
+        return Err(attributes.forbidden("a mirror pod may not reference secrets"));
+    }
+    for volume in items(&pod["spec"]["volumes"]) {
         let mut sources = volume["projected"]["sources"].as_array().into_iter().flatten();
         if sources.any(|source| source.get("serviceAccountToken").is_some()) {
             return Err(attributes
@@ -122,6 +220,33 @@ fn token_volume(name: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_account_may_insist_on_its_own_secrets() {
+        let account = json!({"metadata": {"name": "a"}, "secrets": [{"name": "mine"}]});
+        let check = |spec: Value| foreign_secret(&json!({"spec": spec}), &account, SECRET_LISTS);
+        let volume = |name: &str| json!({"volumes": [{"secret": {"secretName": name}}]});
+        assert_eq!(check(volume("mine")), None);
+        assert_eq!(
+            check(volume("other")).as_deref(),
+            Some(
+                "volume with secret.secretName=\"other\" is not allowed because service account a does not reference that secret"
+            )
+        );
+        let env = json!({"containers": [{"name": "c", "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "other"}}}]}]});
+        assert_eq!(
+            check(env).as_deref(),
+            Some(
+                "container c with envVar E referencing secret.secretName=\"other\" is not allowed because service account a does not reference that secret"
+            )
+        );
+        assert_eq!(
+            check(json!({"imagePullSecrets": [{"name": "mine"}]})).as_deref(),
+            Some(
+                "imagePullSecrets[0].name=\"mine\" is not allowed because service account a does not reference that imagePullSecret"
+            )
+        );
+    }
 
     #[test]
     fn a_container_that_has_something_there_keeps_it() {

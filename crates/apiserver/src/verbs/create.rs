@@ -41,7 +41,7 @@ pub async fn create(context: Context<'_>) -> Outgoing {
                     1,
                 ));
             }
-            outcome => break outcome?,
+            outcome => break outcome.inspect_err(|_| received.remark(&warnings))?,
         }
     };
     warnings.append(&mut written.warnings);

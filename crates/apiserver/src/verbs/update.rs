@@ -22,14 +22,16 @@ pub async fn update(context: Context<'_>) -> Outgoing {
         call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;
     let mut written = match current(context.api, call.resource, &call.namespace, &call.name).await {
         Err(status) if status.is_not_found() && may_create => {
-            let mut written = write::create(context, new, Owner::Client).await?;
+            let written = write::create(context, new, Owner::Client).await;
+            let mut written = written.inspect_err(|_| received.remark(&warnings))?;
             written.warnings.splice(..0, warnings);
             written
         }
         Err(status) => return Err(status),
         Ok(old) => {
             let wanted = |_: &Value| Ok((new.clone(), warnings.clone()));
-            write::update(context, old, Owner::Client, wanted).await?
+            let written = write::update(context, old, Owner::Client, wanted).await;
+            written.inspect_err(|_| received.remark(&warnings))?
         }
     };
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };

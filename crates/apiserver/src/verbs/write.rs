@@ -79,10 +79,10 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     (resource.rules.prepare_create)(&mut object);
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
-    let mut warnings = judged(verdict, resource, &object)?;
+    let warnings = judged(verdict, resource, &object)?;
     let attributes = Attributes::new(context, Operation::Create, Some(&mut object), None);
-    let notes = admission::validate(attributes).await?;
-    warnings.extend(notes.warnings);
+    let notes = admission::validate(attributes.after(warnings)).await?;
+    let warnings = notes.warnings;
     claims.join(notes.claims);
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
@@ -193,10 +193,9 @@ async fn next_state(
     let mut warnings = admitted.warnings;
     warnings.extend(judged(verdict, resource, &new)?);
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
-    let notes = admission::validate(attributes).await?;
-    warnings.extend(notes.warnings);
+    let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
-    Ok((new, claims, warnings))
+    Ok((new, claims, notes.warnings))
 }
 
 fn keep(new: &mut Value, old: &Value, field: &str) {

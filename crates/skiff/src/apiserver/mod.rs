@@ -3,7 +3,7 @@ mod authentication;
 mod authorization;
 
 use crate::logging::Verbosity;
-use ::apiserver::admission::Chain;
+use ::apiserver::admission::{Chain, TolerationSeconds};
 use ::apiserver::encryption::Encryption;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
@@ -108,6 +108,12 @@ pub struct Options {
     /// A file with an AdmissionConfiguration: what plugins are told.
     #[arg(long)]
     admission_control_config_file: Option<PathBuf>,
+    /// How long a pod that does not say so stays on a node that is not ready, in seconds.
+    #[arg(long, default_value_t = 300)]
+    default_not_ready_toleration_seconds: i64,
+    /// How long a pod that does not say so stays on a node that nobody hears of, in seconds.
+    #[arg(long, default_value_t = 300)]
+    default_unreachable_toleration_seconds: i64,
 
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
@@ -148,11 +154,15 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
             "invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something positive"
         );
     }
-    let admission = Chain::new(
+    let mut admission = Chain::new(
         &options.enable_admission_plugins,
         &options.disable_admission_plugins,
         options.admission_control_config_file.as_deref(),
     )?;
+    admission.settings.toleration_seconds = TolerationSeconds {
+        not_ready: options.default_not_ready_toleration_seconds,
+        unreachable: options.default_unreachable_toleration_seconds,
+    };
     let (store, engine) = options.store().await?;
     let given = options.tls_cert_file.is_some()
         && options.client_ca_file.is_some()

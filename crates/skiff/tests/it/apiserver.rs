@@ -21,7 +21,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-fn etcd(folder: &Path) -> (Running, String) {
+pub fn etcd(folder: &Path) -> (Running, String) {
     let (client, peer) = (free_port(), free_port());
     let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let process = Command::new(testkit::tools::program("etcd", "etcd-server"))
@@ -54,22 +54,26 @@ pub fn server(folder: &Path, arguments: &[&str]) -> (Running, String) {
 }
 
 pub fn kubectl(folder: &Path, server: &str, arguments: &str) -> String {
+    let output = command(folder, server, arguments).output().expect("kubectl runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => text(&output.stdout),
+        false => format!("error: {}", text(&output.stderr)),
+    }
+}
+
+pub fn command(folder: &Path, server: &str, arguments: &str) -> Command {
     let certs = folder.join("certs");
-    let output = Command::new(testkit::tools::program("kubectl", "kubernetes-client"))
+    let mut command = Command::new(testkit::tools::program("kubectl", "kubernetes-client"));
+    command
         .arg(format!("--server={server}"))
         .arg(format!("--certificate-authority={}", certs.join("ca.crt").display()))
         .arg(format!("--client-certificate={}", certs.join("admin.crt").display()))
         .arg(format!("--client-key={}", certs.join("admin.key").display()))
         .args(arguments.split_whitespace())
         .env("KUBECONFIG", "/dev/null")
-        .env("HOME", folder)
-        .output()
-        .expect("kubectl runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    match output.status.success() {
-        true => text(&output.stdout),
-        false => format!("error: {}", text(&output.stderr)),
-    }
+        .env("HOME", folder);
+    command
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The binary on a free port, driven by programs that nobody here wrote.
 mod access;
+mod admission;
 mod apiserver;
 mod audit;
 mod cluster;

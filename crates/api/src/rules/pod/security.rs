@@ -2,6 +2,7 @@
 use super::super::Field;
 use super::spec::each_container;
 use crate::names;
+use serde_json::{Value, json};
 
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 const CONTEXT: &[(&str, &str, &str)] = &[
@@ -20,7 +21,7 @@ const CONTEXT: &[(&str, &str, &str)] = &[
 ];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 fn id(field: &Field<'_, '_>, rule: fn(i64) -> names::Faults) {
@@ -382,6 +383,19 @@ pub fn annotations_match(pod: &Field<'_, '_>) {
             matches_profile(&text, &effective, "apparmor");
         }
     });
+}
+
+/// The profile that an annotation means, if it is a valid one.
+pub fn app_armor_of_annotation(text: &str) -> Option<Value> {
+    match text {
+        "unconfined" => Some(json!({ "type": "Unconfined" })),
+        "runtime/default" => Some(json!({ "type": "RuntimeDefault" })),
+        other => {
+            let profile = other.strip_prefix("localhost/")?;
+            let valid = !profile.is_empty() && profile.trim() == profile && profile.len() <= 4095;
+            valid.then(|| json!({ "type": "Localhost", "localhostProfile": profile }))
+        }
+    }
 }
 
 fn matches_profile(annotation: &str, profile: &Field<'_, '_>, kind: &str) {

@@ -1,12 +1,13 @@
 //! What a write to a pod keeps and sets.
 use super::super::{Part, Strategy, prepare};
-use super::{qos, resources};
+use super::{qos, resources, security};
 use serde_json::{Map, Value, json};
 
 pub fn create(pod: &mut Value) {
     pod["metadata"]["generation"] = 1.into();
     pod["status"] = json!({ "phase": "Pending" });
     let labels = pod["metadata"]["labels"].clone();
+    sync_app_armor(pod);
     let spec = &mut pod["spec"];
     merge_label_keys(spec, &labels);
     pod_resources(spec);
@@ -41,6 +42,28 @@ pub fn update(new: &mut Value, old: &Value, part: Part<'_>, strategy: &Strategy)
     if new["spec"] != old["spec"] {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         new["metadata"]["generation"] = (generation + 1).into();
+    }
+}
+
+/// What an annotation of old says about a container's profile is said in its field too.
+fn sync_app_armor(pod: &mut Value) {
+    let spec = &pod["spec"];
+    if spec["os"]["name"] == "windows" || !pod["metadata"]["annotations"].is_object() {
+        return;
+    }
+    let of_pod = spec["securityContext"]["appArmorProfile"].clone();
+    let annotations = pod["metadata"]["annotations"].clone();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            let name = container["name"].as_str().unwrap_or_default();
+            let given = annotations[format!("{}{name}", security::APP_ARMOR)].as_str();
+            if let Some(profile) = given.and_then(security::app_armor_of_annotation)
+                && container["securityContext"].get("appArmorProfile").is_none()
+                && profile != of_pod
+            {
+                container["securityContext"]["appArmorProfile"] = profile;
+            }
+        }
     }
 }
 

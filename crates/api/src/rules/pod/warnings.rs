@@ -1,5 +1,6 @@
 //! What is allowed in a pod and yet probably not meant.
 use super::super::Field;
+use super::security::{APP_ARMOR, app_armor_of_annotation};
 use super::spec::each_container;
 use crate::names::{self, ip};
 use crate::quote::Quoted;
@@ -59,12 +60,35 @@ pub fn pod(pod: &Field<'_, '_>) -> Vec<String> {
     if !faults.is_empty() {
         warnings.push(format!("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]", faults.join(" ")));
     }
-    warnings.extend(template(pod));
+    warnings.extend(shared(pod));
     warnings
 }
 
-/// Of a pod, or of a template of pods: what has metadata and a spec.
+/// A template's annotations are not made fields of, as a pod's are.
 pub fn template(template: &Field<'_, '_>) -> Vec<String> {
+    let mut warnings = shared(template);
+    let mut warn = |at: &Field<'_, '_>, text: &str| warnings.push(format!("{}: {text}", at.path()));
+    app_armor(template, &mut warn);
+    warnings
+}
+
+/// A container's profile that only an annotation of old gives, and not what the pod's own says.
+fn app_armor(template: &Field<'_, '_>, warn: Warn<'_>) {
+    let (annotations, spec) = (template.at("metadata.annotations"), template.at("spec"));
+    let of_pod = spec.at("securityContext.appArmorProfile");
+    each_container(&spec, |container| {
+        let key = format!("{APP_ARMOR}{}", container.at("name").text());
+        let entry = annotations.key(&key);
+        let profile = app_armor_of_annotation(entry.text());
+        let same = of_pod.exists() && profile.is_some_and(|profile| profile == *of_pod.value());
+        if entry.exists() && !container.at("securityContext.appArmorProfile").exists() && !same {
+            warn(&entry, "deprecated since v1.30; use the \"appArmorProfile\" field instead");
+        }
+    });
+}
+
+/// Of a pod, or of a template of pods: what has metadata and a spec.
+fn shared(template: &Field<'_, '_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let (spec, annotations) = (template.at("spec"), template.at("metadata.annotations"));
     let mut warn = |at: &Field<'_, '_>, text: &str| warnings.push(format!("{}: {text}", at.path()));

@@ -5,7 +5,10 @@
 mod node;
 mod pod;
 mod pod_certificate;
+mod references;
 mod token;
+
+pub use references::names_secret;
 
 use super::{Attributes, Operation, certificates, items, text};
 use crate::authn::User;

@@ -23,7 +23,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let ignored = exempt.then(|| exempt_warning(&name, &policy, &settings.defaults, &labels));
     let invalid = || {
         let kind = attributes.call.resource.group_kind();
-        Err(Status::invalid(kind, &attributes.call.name, &errors))
+        Err(Status::invalid(kind, &attributes.name(), &errors))
     };
     if attributes.operation == Operation::Create {
         if !errors.is_empty() {

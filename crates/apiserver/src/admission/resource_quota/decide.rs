@@ -38,33 +38,7 @@ pub fn decide(
     let usage = evaluator.usage(request.object, now);
     let scopes = limited.iter().flat_map(|limited| &limited.match_scopes);
     let Ok(needed_scopes) = in_scope(evaluator, scopes, request.object) else { return unchanged() };
-    let (mut charged, mut covered, mut covered_scopes) = (Vec::new(), BTreeSet::new(), Vec::new());
-    for (i, quota) in quotas.iter().enumerate() {
-        let name = quota["metadata"]["name"].as_str().unwrap_or_default();
-        let selectors = scope::of_quota(quota);
-        let mine = in_scope(evaluator, &selectors, request.object).map_err(|error| {
-            Plain(format!("error matching scopes of quota {name}, err: {error}"))
-        })?;
-        let all = mine.len() == selectors.len();
-        covered_scopes.extend(mine.iter().map(|selector| selector.scope_name.clone()));
-        let (hard, used) = amounts(quota);
-        let resources: Vec<&str> =
-            hard.keys().map(String::as_str).filter(|name| evaluator.is_mine(name)).collect();
-        if resources.is_empty() || !all {
-            continue;
-        }
-        evaluator
-            .check(&resources, request.object)
-            .map_err(|error| Forbidden(format!("failed quota: {name}: {error}")))?;
-        if resources.iter().any(|resource| !used.contains_key(*resource)) {
-            let resources = resources.join(",");
-            return Err(Forbidden(format!(
-                "status unknown for quota: {name}, resources: {resources}"
-            )));
-        }
-        covered.extend(resources.iter().map(|resource| (*resource).to_owned()));
-        charged.push(i);
-    }
+    let covering = covering(evaluator, quotas, request.object)?;
     let negative: Vec<&str> =
         usage.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| &**name).collect();
     if !negative.is_empty() {
@@ -73,28 +47,26 @@ pub fn decide(
     }
     let grown = request.old.map(|old| growth(&usage, &evaluator.usage(old, now)));
     let whole = without_zeros(&usage);
-    // A quota that the object comes under only now is charged all of it.
-    let charge_of = |quota: &Value| -> Result<&ResourceList, Refusal> {
-        let (Some(old), Some(grown)) = (request.old, &grown) else { return Ok(&whole) };
-        let selectors = scope::of_quota(quota);
-        let before = in_scope(evaluator, &selectors, old).map_err(Plain)?;
-        Ok(if before.len() == selectors.len() { grown } else { &whole })
-    };
     let mut charges = Vec::new();
-    for i in charged.iter().copied() {
-        charges.push((i, charge_of(&quotas[i])?));
+    for i in covering.quotas {
+        let charge = match (request.old, &grown) {
+            // A quota that the object comes under only now is charged all of it.
+            (Some(old), Some(grown)) if is_under(evaluator, &quotas[i], old)? => grown,
+            _ => &whole,
+        };
+        charges.push((i, charge));
     }
-    let nothing = match charged.is_empty() {
+    let nothing = match charges.is_empty() {
         true => grown.as_ref().unwrap_or(&whole).is_empty(),
         false => charges.iter().all(|(_, charge)| charge.is_empty()),
     };
     if nothing {
         return unchanged();
     }
-    check_covered(request, limited, &usage, &covered)?;
+    check_covered(request, limited, &usage, &covering.resources)?;
     let uncovered: Vec<String> = needed_scopes
         .iter()
-        .filter(|needed| !covered_scopes.contains(&needed.scope_name))
+        .filter(|needed| !covering.scopes.contains(&needed.scope_name))
         .map(ToString::to_string)
         .collect();
     if evaluator.has_scopes() && !uncovered.is_empty() {
@@ -102,10 +74,55 @@ pub fn decide(
         return Err(Plain(format!("insufficient quota to match these scopes: [{uncovered}]")));
     }
     let mut usages = vec![None; quotas.len()];
-    for (i, charge) in charges.into_iter().filter(|(_, charge)| !charge.is_empty()) {
-        usages[i] = Some(charge_quota(&quotas[i], charge, request.part == "status")?);
+    for (i, charge) in charges {
+        usages[i] = charge_quota(&quotas[i], charge, request.part == "status")?;
     }
     Ok(usages)
+}
+
+/// The quotas that an object is under, and what they cover together.
+#[derive(Default)]
+struct Covering {
+    quotas: Vec<usize>,
+    resources: BTreeSet<String>,
+    scopes: Vec<String>,
+}
+
+fn covering(evaluator: &Evaluator, quotas: &[Value], object: &Value) -> Result<Covering, Refusal> {
+    let mut covering = Covering::default();
+    for (i, quota) in quotas.iter().enumerate() {
+        let name = quota["metadata"]["name"].as_str().unwrap_or_default();
+        let selectors = scope::of_quota(quota);
+        let mine = in_scope(evaluator, &selectors, object).map_err(|error| {
+            Plain(format!("error matching scopes of quota {name}, err: {error}"))
+        })?;
+        let all = mine.len() == selectors.len();
+        covering.scopes.extend(mine.iter().map(|selector| selector.scope_name.clone()));
+        let (hard, used) = amounts(quota);
+        let resources: Vec<&str> =
+            hard.keys().map(String::as_str).filter(|name| evaluator.is_mine(name)).collect();
+        if resources.is_empty() || !all {
+            continue;
+        }
+        evaluator
+            .check(&resources, object)
+            .map_err(|error| Forbidden(format!("failed quota: {name}: {error}")))?;
+        if resources.iter().any(|resource| !used.contains_key(*resource)) {
+            let resources = resources.join(",");
+            return Err(Forbidden(format!(
+                "status unknown for quota: {name}, resources: {resources}"
+            )));
+        }
+        covering.resources.extend(resources.iter().map(|resource| (*resource).to_owned()));
+        covering.quotas.push(i);
+    }
+    Ok(covering)
+}
+
+fn is_under(evaluator: &Evaluator, quota: &Value, object: &Value) -> Result<bool, Refusal> {
+    let selectors = scope::of_quota(quota);
+    let mine = in_scope(evaluator, &selectors, object).map_err(Plain)?;
+    Ok(mine.len() == selectors.len())
 }
 
 fn amounts(quota: &Value) -> (ResourceList, ResourceList) {
@@ -170,18 +187,22 @@ fn check_covered(
     Err(Forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))))
 }
 
-/// What a quota holds with the charge in it. What has happened already (a status) is not refused.
+/// What a quota holds with the charge in it; none if it limits nothing of it. What has happened
+/// already (a status) is not refused.
 fn charge_quota(
     quota: &Value,
     charge: &ResourceList,
     happened: bool,
-) -> Result<ResourceList, Refusal> {
+) -> Result<Option<ResourceList>, Refusal> {
     let (hard, mut used) = amounts(quota);
     let before = used.clone();
     let masked = |list: &ResourceList, names: &dyn Fn(&str) -> bool| -> ResourceList {
         list.iter().filter(|(name, _)| names(name)).map(|(n, a)| (n.clone(), a.clone())).collect()
     };
     let requested = masked(charge, &|name| hard.contains_key(name));
+    if requested.is_empty() {
+        return Ok(None);
+    }
     add(&mut used, &requested);
     let exceeded = |name: &str| {
         requested.contains_key(name)
@@ -196,7 +217,7 @@ fn charge_quota(
             printed(&masked(&hard, &exceeded)),
         )));
     }
-    Ok(used)
+    Ok(Some(used))
 }
 
 #[cfg(test)]

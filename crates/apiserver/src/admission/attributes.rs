@@ -1,0 +1,171 @@
+//! What a plugin is asked about.
+use crate::allocation::Claims;
+use crate::authn::User;
+use crate::request::Call;
+use crate::resources::ApiServer;
+use crate::serve::Received;
+use crate::verbs::Context;
+use api::status::Status;
+use serde_json::Value;
+
+/// What is about to happen.
+pub struct Attributes<'a> {
+    pub api: &'a ApiServer,
+    pub call: &'a Call,
+    pub user: &'a User,
+    pub operation: Operation,
+    /// As it shall be; none when it goes.
+    pub object: Option<&'a mut Value>,
+    /// As it is; none when it is new.
+    pub old: Option<&'a Value>,
+    /// None for a stream, of which nothing has been read yet.
+    received: Option<&'a Received>,
+    pub notes: Notes,
+}
+
+/// What a plugin has to say beside yes and no.
+#[derive(Default)]
+pub struct Notes {
+    pub warnings: Vec<String>,
+    /// What is to be written in the object's own transaction.
+    pub claims: Claims,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    /// As upstream prints it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+impl<'a> Attributes<'a> {
+    pub fn new(
+        context: Context<'a>,
+        operation: Operation,
+        object: Option<&'a mut Value>,
+        old: Option<&'a Value>,
+    ) -> Self {
+        Attributes {
+            api: context.api,
+            call: context.call,
+            user: &context.received.user,
+            operation,
+            object,
+            old,
+            received: Some(context.received),
+            notes: Notes::default(),
+        }
+    }
+
+    /// Of a stream: nothing of it has been read.
+    pub fn of_stream(api: &'a ApiServer, call: &'a Call, user: &'a User) -> Self {
+        let (operation, notes) = (Operation::Connect, Notes::default());
+        Attributes { api, call, user, operation, object: None, old: None, received: None, notes }
+    }
+
+    /// The same with what was remarked before: that is told even if a plugin refuses.
+    pub fn after(mut self, warnings: Vec<String>) -> Self {
+        self.notes.warnings = warnings;
+        self
+    }
+
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        let resource = self.call.resource;
+        resource.kind == kind && resource.group == group
+    }
+
+    /// Whether it is about a subresource only.
+    pub fn is_part(&self) -> bool {
+        self.call.subresource.is_some()
+    }
+
+    pub fn is_sub(&self, name: &str) -> bool {
+        self.part() == name
+    }
+
+    /// The subresource; empty for the object itself.
+    pub fn part(&self) -> &'static str {
+        self.call.subresource.map_or("", |subresource| subresource.name)
+    }
+
+    /// Whether the object itself comes to be.
+    pub fn creates(&self) -> bool {
+        self.operation == Operation::Create && !self.is_part()
+    }
+
+    /// Whether the object itself is written, new or old.
+    pub fn writes(&self) -> bool {
+        matches!(self.operation, Operation::Create | Operation::Update) && !self.is_part()
+    }
+
+    /// The object as it shall be; nothing when it goes.
+    pub fn new_object(&self) -> &Value {
+        self.object.as_deref().unwrap_or(&Value::Null)
+    }
+
+    pub fn dry_run(&self) -> bool {
+        self.call.query.dry_run().unwrap_or(false)
+    }
+
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        self.notes.warnings.push(warning.into());
+    }
+
+    /// Leaves a word for the audit log.
+    pub fn annotate(&self, key: &str, value: impl Into<String>) {
+        if let Some(received) = self.received {
+            received.annotations.add(key, value.into());
+        }
+    }
+
+    /// What was remarked is told with the refusal.
+    pub fn remark(&self) {
+        if let Some(received) = self.received {
+            received.remark(&self.notes.warnings);
+        }
+    }
+
+    /// The name as refusals give it: the path's, else what the object is or will be called.
+    pub fn name(&self) -> String {
+        let field = |name: &str| {
+            let name = self.object.as_deref()?["metadata"][name].as_str()?.to_owned();
+            Some(name).filter(|name| !name.is_empty())
+        };
+        let name = Some(self.call.name.clone()).filter(|name| !name.is_empty());
+        let name = name.or_else(|| field("name")).or_else(|| field("generateName"));
+        name.unwrap_or_else(|| "Unknown".into())
+    }
+
+    /// Whether an update touches only what the garbage collector works with: that needs no rights
+    /// beyond its own.
+    pub fn only_owners_change(&self) -> bool {
+        let rest = |object: &Value| {
+            let mut object = object.clone();
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                    metadata.remove(field);
+                }
+            }
+            object
+        };
+        self.old.is_some_and(|old| rest(old) == rest(self.new_object()))
+    }
+
+    /// A refusal that names the object.
+    pub fn forbidden(&self, cause: impl std::fmt::Display) -> Status {
+        Status::forbidden(self.call.resource.group_resource(), &self.name(), cause)
+    }
+}
