@@ -4,7 +4,7 @@ use api::codec::{json, protobuf};
 use api::kinds::RESOURCES;
 use api::schema::{TypeRef, builtin};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::sample::{self, Random};
 
 /// Every kind that the facts know, old versions and lists too.
@@ -63,6 +63,44 @@ fn every_kind_survives_every_encoding() {
             check_round_trip(&meta, ty, seed);
         }
     }
+}
+
+/// What is sent from stored bytes says the same as what is made of a tree.
+#[test]
+fn json_goes_straight_into_protobuf() {
+    for (meta, ty) in kinds() {
+        for seed in 1..20 {
+            let value = sample(&meta, ty, seed);
+            let mut direct = Vec::new();
+            protobuf::transcode(value.to_string().as_bytes(), &meta, ty, &mut direct)
+                .unwrap_or_else(|e| panic!("{meta:?}: {e}\n{value}"));
+            let direct = protobuf::decode(&direct, ty).unwrap_or_else(|e| panic!("{meta:?}: {e}"));
+            assert_eq!(direct, through_protobuf(&value, ty), "{meta:?}");
+        }
+    }
+}
+
+#[test]
+fn a_list_is_made_of_its_items() {
+    let (list, item) = (builtin().kind("", "v1", "PodList"), builtin().kind("", "v1", "Pod"));
+    let (list, item) = (list.unwrap(), item.unwrap());
+    let meta = TypeMeta { api_version: "v1".into(), kind: "Pod".into() };
+    let mut whole = json!({ "kind": "PodList", "apiVersion": "v1",
+        "metadata": { "resourceVersion": "7", "remainingItemCount": 3 } });
+    let head = whole.clone();
+    for count in [0, 1, 30] {
+        let items: Vec<Value> = (0..count).map(|seed| sample(&meta, item, seed)).collect();
+        let encoder = protobuf::ListEncoder::new(list).unwrap();
+        let mut bytes = Vec::new();
+        for item in &items {
+            encoder.item(item.to_string().as_bytes(), &mut bytes).unwrap();
+        }
+        let (before, after) = encoder.around(&head, bytes.len());
+        let bytes = [&before[..], &bytes, after].concat();
+        whole["items"] = items.into();
+        assert_eq!(protobuf::decode(&bytes, list).unwrap(), through_protobuf(&whole, list));
+    }
+    assert!(protobuf::ListEncoder::new(item).is_none());
 }
 
 #[test]
@@ -124,6 +162,9 @@ proptest! {
                 }
             }
             // What still decodes is canonical: it encodes and decodes to itself.
+            if encoding == Encoding::Json {
+                let _ = protobuf::transcode(&bytes, meta, *ty, &mut Vec::new());
+            }
             if let Ok(decoded) = object::decode(&bytes, encoding, *ty) {
                 let again = object::encode(&decoded.value, Encoding::Json, *ty);
                 prop_assert_eq!(json::decode(&again, *ty).map(|d| d.value), Ok(decoded.value));

@@ -1,9 +1,10 @@
 //! What a verb found, as the bytes the client asked for.
+use crate::pieces::Pieces;
 use crate::spliced::Spliced;
 use crate::stored;
 use crate::verbs::{Context, Written};
-use api::codec::object::{self, Encoding};
-use api::codec::protobuf;
+use api::codec::object::{self, Encoding, TypeMeta};
+use api::codec::protobuf::{self, ListEncoder};
 use api::content::{self, Accepted, Target};
 use api::kinds::Resource;
 use api::meta::{IncludeObject, Table, TableRow};
@@ -66,6 +67,14 @@ impl View {
     fn is_of_stored(&self, resource: &Resource) -> bool {
         let plain = self.encoding == Encoding::Json && self.target.is_none() && !self.pretty;
         plain && resource.stored_as.is_none()
+    }
+
+    /// Whether a list is built as a tree before it is written.
+    pub fn makes_trees(&self) -> bool {
+        match self.encoding {
+            Encoding::Protobuf => self.form() == Some("Table"),
+            _ => self.target.is_some() || self.pretty || self.encoding == Encoding::Yaml,
+        }
     }
 
     fn form(&self) -> Option<&'static str> {
@@ -176,7 +185,52 @@ pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answ
     if view.is_of_stored(resource) {
         return Ok(as_stored(StatusCode::OK, found));
     }
+    if view.encoding == Encoding::Protobuf {
+        let body = in_protobuf(found, resource, view)?;
+        return Ok(bytes(StatusCode::OK, view.encoding.media_type(), body));
+    }
     Ok(object(StatusCode::OK, stored::decode(found, resource)?, resource, view))
+}
+
+/// A stored object in its envelope, whole or its metadata alone.
+pub fn in_protobuf(found: &KeyValue, resource: &Resource, view: &View) -> Result<Vec<u8>, Status> {
+    let (meta, ty) = match view.target {
+        None => {
+            let api_version = resource.api_version();
+            (TypeMeta { api_version, kind: resource.kind.into() }, resource.ty())
+        }
+        Some(target) => {
+            let ty = meta_type(target.kind).ok_or_else(|| no_protobuf(target.kind))?;
+            (TypeMeta { api_version: "meta.k8s.io/v1".into(), kind: target.kind.into() }, ty)
+        }
+    };
+    let (mut json, mut out) = (Vec::new(), Vec::new());
+    write_item(found, resource, view, &mut json)?;
+    protobuf::transcode(&json, &meta, ty, &mut out).map_err(Status::internal_error)?;
+    Ok(out)
+}
+
+fn no_protobuf(kind: &str) -> Status {
+    Status::internal_error(format!("{kind} has no protobuf form"))
+}
+
+/// Appends a stored object's JSON, in the version of the row it was asked by; or its metadata's,
+/// if that is what the view is of.
+fn write_item(
+    found: &KeyValue,
+    resource: &Resource,
+    view: &View,
+    out: &mut Vec<u8>,
+) -> Result<(), Status> {
+    match (view.target, resource.stored_as) {
+        (Some(_), _) => stored::write_partial(found, out),
+        (None, None) => stored::write_json(found, out),
+        (None, Some(_)) => {
+            serde_json::to_writer(out, &stored::decode(found, resource)?)
+                .map_err(Status::internal_error)?;
+        }
+    }
+    Ok(())
 }
 
 /// An object that was written, as the store has it now if it does.
@@ -229,32 +283,38 @@ pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Stat
                 trees().map(|object| Ok(row(&object?, resource, view, now))).collect();
             Ok(view.value(StatusCode::OK, table(rows?, metadata, resource), None))
         }
-        Some("PartialObjectMetadataList") => {
-            let items: Result<Vec<Value>, Status> = trees()
-                .map(|object| object.map(|mut object| partial(object["metadata"].take())))
-                .collect();
-            let list = json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata, "items": items?,
-            });
-            Ok(view.value(StatusCode::OK, list, meta_type("PartialObjectMetadataList")))
-        }
         _ if view.is_of_stored(resource) => {
             let body = Spliced::new(page.objects, resource, &metadata);
             let body = body.map_err(|never| match never {}).boxed();
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }
-        _ => {
-            let mut list = json!({
-                "kind": resource.list_kind, "apiVersion": resource.api_version(),
-                "metadata": metadata,
-            });
-            if let (Encoding::Protobuf, Some(ty)) = (view.encoding, resource.list_ty()) {
-                let body = protobuf::encode_list(&list, trees().rev(), ty)?;
-                return Ok(bytes(StatusCode::OK, view.encoding.media_type(), body));
+        form => {
+            let (kind, api_version, ty) = match form {
+                Some(kind) => (kind, "meta.k8s.io/v1".into(), meta_type(kind)),
+                None => (resource.list_kind, resource.api_version(), resource.list_ty()),
+            };
+            let mut list = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+            let mut json = Vec::new();
+            if view.encoding == Encoding::Protobuf {
+                let encoder = ty.and_then(ListEncoder::new).ok_or_else(|| no_protobuf(kind))?;
+                let mut pieces = Pieces::default();
+                for stored in &page.objects {
+                    json.clear();
+                    write_item(stored, resource, view, &mut json)?;
+                    encoder.item(&json, pieces.next()).map_err(Status::internal_error)?;
+                }
+                let (before, after) = encoder.around(&list, pieces.length());
+                let body = pieces.between(before, after).map_err(|never| match never {}).boxed();
+                return Ok(with_body(StatusCode::OK, view.encoding.media_type(), body));
             }
-            list["items"] = trees().collect::<Result<Vec<Value>, Status>>()?.into();
-            Ok(view.value(StatusCode::OK, list, resource.list_ty()))
+            let mut items = Vec::with_capacity(page.objects.len());
+            for stored in &page.objects {
+                json.clear();
+                write_item(stored, resource, view, &mut json)?;
+                items.push(serde_json::from_slice(&json).map_err(Status::internal_error)?);
+            }
+            list["items"] = Value::Array(items);
+            Ok(view.value(StatusCode::OK, list, ty))
         }
     }
 }

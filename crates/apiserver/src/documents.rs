@@ -1,9 +1,9 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
-use crate::health;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use crate::service_account;
+use crate::{debug, fairness, health};
 use api::codec::object::Encoding;
 use api::content;
 use api::discovery;
@@ -17,10 +17,16 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
+    let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
+    if let ["debug", "api_priority_and_fairness", table] = &parts[..] {
+        return fairness_table(api, table);
+    }
+    if let ["debug", path @ ..] = &parts[..] {
+        return debug::serve(api, received, path).await;
+    }
     if !matches!(received.method, Method::GET | Method::HEAD) {
         return Err(missing());
     }
-    let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts[..] {
         ["api"] => discover(received, true, json!(discovery::versions(&host(received))))?,
         ["apis"] => discover(received, false, json!(discovery::groups()))?,
@@ -67,6 +73,18 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
         _ => return Err(missing()),
     };
     Ok(found)
+}
+
+/// What waits, and for what.
+fn fairness_table(api: &ApiServer, table: &str) -> Result<Answer, Status> {
+    let fairness = api.fairness().ok_or_else(missing)?;
+    let text = match table {
+        "dump_priority_levels" => fairness::priority_levels(fairness),
+        "dump_queues" => fairness::dump_queues(fairness),
+        "dump_requests" => fairness::dump_requests(fairness),
+        _ => return Err(missing()),
+    };
+    Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", text))
 }
 
 pub fn missing() -> Status {

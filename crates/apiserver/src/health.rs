@@ -17,6 +17,7 @@ enum Check {
     Log,
     Store,
     Shutdown,
+    Kms,
 }
 
 const ROWS: &[(&str, Check)] =
@@ -25,6 +26,9 @@ const ROWS: &[(&str, Check)] =
 const READY_ROWS: &[(&str, Check)] =
     &[("etcd-readiness", Check::Store), ("shutdown", Check::Shutdown)];
 
+/// What is looked at where keys are held by plugins; a restart would not bring one back.
+const KMS_ROW: (&str, Check) = ("kms-providers", Check::Kms);
+
 /// Answers `endpoint` (`healthz`, `livez`, `readyz`), or one check of it.
 pub async fn serve(
     api: &ApiServer,
@@ -32,7 +36,9 @@ pub async fn serve(
     only: Option<&str>,
     received: &Received,
 ) -> Result<Answer, Status> {
-    let rows = ROWS.iter().chain(READY_ROWS.iter().filter(|_| endpoint == "readyz"));
+    let kms = Some(&KMS_ROW).filter(|_| endpoint != "livez" && api.encryption().is_checked());
+    let rows = ROWS.iter().chain(kms);
+    let rows = rows.chain(READY_ROWS.iter().filter(|_| endpoint == "readyz"));
     if let Some(name) = only {
         let Some((_, check)) = rows.into_iter().find(|(known, _)| *known == name) else {
             return Err(crate::documents::missing());
@@ -86,6 +92,7 @@ impl Check {
             Check::Ping | Check::Log => Ok(()),
             Check::Shutdown if api.is_stopping() => Err("process is shutting down".into()),
             Check::Shutdown => Ok(()),
+            Check::Kms => api.encryption().check().await,
             Check::Store => match tokio::time::timeout(PATIENCE, api.store().revision()).await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(error)) => Err(error.to_string()),

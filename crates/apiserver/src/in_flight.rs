@@ -1,4 +1,5 @@
-//! How many requests may be under way at once, so that a flood is turned away and not queued.
+//! How many requests may be under way at once, so that a flood is turned away and not queued: first
+//! come, first served, where priority and fairness is off.
 use api::kinds::Verb;
 use api::status::Status;
 use std::sync::Arc;
@@ -42,12 +43,12 @@ impl InFlight {
     }
 
     /// How many read and how many write now.
-    pub fn now(&self) -> (usize, usize) {
-        (self.reads.taken(), self.writes.taken())
+    pub fn now(&self) -> (i64, i64) {
+        (self.reads.taken() as i64, self.writes.taken() as i64)
     }
 }
 
-fn reads(verb: Verb) -> bool {
+pub fn reads(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 

@@ -1,8 +1,8 @@
 //! The API server: every verb over every kind of the registry, over HTTPS.
 //!
-//! One function reads as a request's life ([`serve`](serve::serve)): parse → decode → change →
-//! store → encode. Each stage is a module that knows nothing of its neighbours; a kind adds only
-//! its own rules.
+//! One function reads as a request's life ([`serve`](serve::serve)): authenticate → parse → audit →
+//! fairness → authorize → decode → change → store → encode. Each stage is a module that knows nothing
+//! of its neighbours; a kind adds only its own rules.
 //!
 //! ```text
 //!  listen ─► serve ─► request (path, verb, query)
@@ -21,24 +21,34 @@
 pub mod admission;
 mod allocation;
 mod answer;
-mod authn;
-mod authz;
+pub mod audit;
+pub mod authn;
+pub mod authz;
 mod bootstrap;
+mod budget;
+mod debug;
 mod documents;
+pub mod encryption;
+mod fairness;
 mod gzip;
 mod health;
+mod holding;
 mod in_flight;
 mod keeping;
+mod kubeconfig;
 pub mod listen;
 mod metrics;
 mod objects;
+mod pieces;
 pub mod pki;
 mod proxy;
+mod remembered;
 mod request;
 mod resources;
 mod selection;
 mod serve;
 pub mod service_account;
+pub mod signing;
 mod spliced;
 mod stored;
 pub mod tls;
@@ -47,5 +57,6 @@ mod websocket;
 
 pub use authn::User;
 pub use bootstrap::{advertise, bootstrap};
+pub use debug::Debug;
 pub use resources::{ApiServer, Options};
 pub use serve::serve;

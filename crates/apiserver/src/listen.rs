@@ -1,7 +1,8 @@
-//! HTTPS: HTTP/1.1 and HTTP/2 on one port, client certificates required.
-use crate::authn;
+//! HTTPS: HTTP/1.1 and HTTP/2 on one port, whatever certificate a client shows is looked at.
 use crate::resources::ApiServer;
 use crate::serve::serve;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -69,10 +70,11 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
                 Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
             };
             let certificates = stream.get_ref().1.peer_certificates();
-            let user = certificates.and_then(<[_]>::first).and_then(authn::user_of).map(Arc::new);
-            let service = service_fn(move |request| {
-                let (api, user) = (api.clone(), user.clone());
-                async move { Ok::<_, Infallible>(serve(api, user, request).await) }
+            let connection = Arc::new(api.authentication().peer(certificates));
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                let (api, connection) = (api.clone(), connection.clone());
+                request.extensions_mut().insert(peer);
+                async move { Ok::<_, Infallible>(serve(api, &connection, request).await) }
             });
             let server = builder();
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
@@ -84,4 +86,5 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
     if let Ok(graceful) = Arc::try_unwrap(graceful) {
         let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
     }
+    api.audit().flush().await;
 }

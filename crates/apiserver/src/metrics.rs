@@ -80,7 +80,10 @@ impl Metrics {
     pub async fn page(&self, api: &ApiServer) -> String {
         let mut out = String::new();
         self.write_requests(&mut out);
-        let (reads, writes) = api.in_flight().now();
+        let (reads, writes) = match api.fairness() {
+            Some(fairness) => fairness.now(),
+            None => api.in_flight().now(),
+        };
         head(&mut out, "apiserver_current_inflight_requests", "gauge", "Requests under way.");
         line(&mut out, "apiserver_current_inflight_requests{request_kind=\"readOnly\"}", reads);
         line(&mut out, "apiserver_current_inflight_requests{request_kind=\"mutating\"}", writes);
@@ -88,6 +91,10 @@ impl Metrics {
         for (resource, cache) in api.caches().await {
             let name = format!("apiserver_storage_objects{{resource={resource:?}}}");
             line(&mut out, &name, cache.len());
+        }
+        out.push_str(&api.audit().metrics());
+        if let Some(fairness) = api.fairness() {
+            out.push_str(&fairness.metrics());
         }
         write_process(&mut out);
         out

@@ -1,21 +1,30 @@
-//! A private PKI, made on first start: a CA, the server's certificate, the administrator's.
+//! A private PKI, made on first start and kept alive: CAs, the server's certificates, the
+//! administrator's.
 //!
-//! Keys are ECDSA and readable by their owner only. The server trusts client certificates of this
-//! CA and nothing else.
+//! Keys are ECDSA and readable by their owner only. A certificate is made again long before it
+//! ends, and also when it is not valid at all, because it ran out while nobody looked or the
+//! machine's clock was wrong when it was made. A CA keeps its key when it is made again, so that
+//! what it has signed, and what others have of it, stays good. Whoever serves with these files
+//! looks at them again ([`crate::tls`]): nothing has to be restarted.
 use crate::tls::Pair;
+use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
 };
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to make a certificate")]
     Make(#[from] rcgen::Error),
+    #[error("failed to read {path}")]
+    Read { path: String, source: std::io::Error },
     #[error("failed to write {path}")]
     Write { path: String, source: std::io::Error },
 }
@@ -25,66 +34,130 @@ pub struct Pki {
     folder: PathBuf,
 }
 
-const CA: &str = "ca.crt";
+const CA: &str = "ca";
+const FRONT_PROXY_CA: &str = "front-proxy-ca";
+
+/// The CAs: the file, and the name that they sign with.
+const AUTHORITIES: &[(&str, &str)] =
+    &[(CA, "kubernetes"), (FRONT_PROXY_CA, "kubernetes-front-proxy-ca")];
+
+const AUTHORITY_DAYS: i64 = 3650;
+const CERTIFICATE_DAYS: i64 = 365;
+
+/// A certificate of the PKI.
+struct Row {
+    file: &'static str,
+    authority: &'static str,
+    name: &'static str,
+    organization: Option<&'static str>,
+    usage: ExtendedKeyUsagePurpose,
+}
+
+const SUPERUSERS: Option<&str> = Some("system:masters");
+
+#[rustfmt::skip]
+const CERTIFICATES: &[Row] = &[
+    Row { file: "apiserver", authority: CA, name: "kube-apiserver", organization: None, usage: ExtendedKeyUsagePurpose::ServerAuth },
+    Row { file: "apiserver-kubelet-client", authority: CA, name: "kube-apiserver-kubelet-client", organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "apiserver-etcd-client", authority: CA, name: "kube-apiserver-etcd-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "front-proxy-client", authority: FRONT_PROXY_CA, name: "front-proxy-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "admin", authority: CA, name: "kubernetes-admin", organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
+];
 
 impl Pki {
     /// Opens the PKI in a folder, or makes it there.
     pub fn open(folder: &Path) -> Result<Pki, Error> {
         let pki = Pki { folder: folder.to_owned() };
-        if !folder.join("admin.key").exists() {
-            pki.make()?;
-        }
+        let written = |source| Error::Write { path: folder.display().to_string(), source };
+        std::fs::create_dir_all(folder).map_err(written)?;
+        pki.renew(Timestamp::now())?;
         Ok(pki)
     }
 
-    fn make(&self) -> Result<(), Error> {
-        let written = |source| Error::Write { path: self.folder.display().to_string(), source };
-        std::fs::create_dir_all(&self.folder).map_err(written)?;
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "kubernetes");
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        self.write(CA, &ca.pem())?;
-        self.write("ca.key", &ca.key().serialize_pem())?;
-
-        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-        let mut params = CertificateParams::new(names.map(String::from).to_vec())?;
-        // The service of the API server has the first address of the default network.
-        let service = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
-        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        for address in local.into_iter().chain([service]).chain(own_address()) {
-            params.subject_alt_names.push(SanType::IpAddress(address));
+    /// Makes what is missing, not valid now, or about to end. Returns whether that was anything.
+    pub fn renew(&self, now: Timestamp) -> Result<bool, Error> {
+        if !self.service_account_key().exists() {
+            self.write("sa.key", &KeyPair::generate()?.serialize_pem())?;
         }
-        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(params, &ca, "apiserver")?;
-
-        self.write("sa.key", &KeyPair::generate()?.serialize_pem())?;
-        // The administrator's last: its presence says that all is there.
-        for (file, name) in [
-            ("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
-            ("admin", "kubernetes-admin"),
-        ] {
-            let mut params = CertificateParams::new(Vec::new())?;
-            params.distinguished_name.push(DnType::CommonName, name);
-            params.distinguished_name.push(DnType::OrganizationName, "system:masters");
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            self.issue(params, &ca, file)?;
+        let mut renewed = false;
+        for (file, name) in AUTHORITIES {
+            let (key, is_new) = self.key(file)?;
+            let issuer = Issuer::new(authority(name, now)?, key);
+            if is_new || !self.is_good(file, now, &[]) {
+                let certificate = authority(name, now)?.self_signed(issuer.key())?;
+                self.write(&format!("{file}.crt"), &certificate.pem())?;
+                renewed = true;
+            }
+            for row in CERTIFICATES.iter().filter(|row| row.authority == *file) {
+                let addresses = row.addresses();
+                if is_new || !self.is_good(row.file, now, &addresses) {
+                    self.issue(row, &addresses, &issuer, now)?;
+                    renewed = true;
+                }
+            }
         }
-        Ok(())
+        Ok(renewed)
+    }
+
+    /// The key of a CA, and whether it was made just now.
+    fn key(&self, file: &str) -> Result<(KeyPair, bool), Error> {
+        let path = self.folder.join(format!("{file}.key"));
+        match std::fs::read_to_string(&path) {
+            Ok(pem) => Ok((KeyPair::from_pem(&pem)?, false)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let key = KeyPair::generate()?;
+                self.write(&format!("{file}.key"), &key.serialize_pem())?;
+                Ok((key, true))
+            }
+            Err(source) => Err(Error::Read { path: path.display().to_string(), source }),
+        }
+    }
+
+    /// Whether a certificate is there with its key, valid now, for two thirds of its time at most,
+    /// and for these addresses.
+    fn is_good(&self, file: &str, now: Timestamp, addresses: &[IpAddr]) -> bool {
+        let path = |extension: &str| self.folder.join(format!("{file}.{extension}"));
+        let Ok(pem) = std::fs::read(path("crt")) else { return false };
+        let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&pem) else { return false };
+        let Ok((_, parsed)) = X509Certificate::from_der(&block.contents) else { return false };
+        let (start, end) =
+            (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+        let now = now.as_second();
+        let is_current = start <= now && now < end - (end - start) / 3;
+        let names = parsed.subject_alternative_name().ok().flatten();
+        let names = names.map_or(&[][..], |extension| &extension.value.general_names);
+        let is_for = |address: &IpAddr| {
+            let octets = match address {
+                IpAddr::V4(v4) => v4.octets().to_vec(),
+                IpAddr::V6(v6) => v6.octets().to_vec(),
+            };
+            names.iter().any(|name| matches!(name, GeneralName::IPAddress(ip) if *ip == octets))
+        };
+        path("key").exists() && is_current && addresses.iter().all(is_for)
     }
 
     fn issue(
         &self,
-        params: CertificateParams,
-        ca: &CertifiedIssuer<'_, KeyPair>,
-        name: &str,
+        row: &Row,
+        addresses: &[IpAddr],
+        issuer: &Issuer<'_, KeyPair>,
+        now: Timestamp,
     ) -> Result<(), Error> {
+        let mut params = CertificateParams::new(row.dns_names())?;
+        params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
+        params.distinguished_name.push(DnType::CommonName, row.name);
+        if let Some(organization) = row.organization {
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![row.usage.clone()];
+        params.use_authority_key_identifier_extension = true;
+        for_days(&mut params, now, CERTIFICATE_DAYS);
         let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, ca)?;
-        self.write(&format!("{name}.crt"), &certificate.pem())?;
-        self.write(&format!("{name}.key"), &key.serialize_pem())
+        let certificate = params.signed_by(&key, issuer)?;
+        // The certificate last: whoever looks for a change looks at it.
+        self.write(&format!("{}.key", row.file), &key.serialize_pem())?;
+        self.write(&format!("{}.crt", row.file), &certificate.pem())
     }
 
     fn write(&self, name: &str, pem: &str) -> Result<(), Error> {
@@ -93,8 +166,18 @@ impl Pki {
             .map_err(|source| Error::Write { path: path.display().to_string(), source })
     }
 
+    /// The CA of front proxies.
+    pub fn front_proxy_ca(&self) -> PathBuf {
+        self.folder.join("front-proxy-ca.crt")
+    }
+
+    /// The CA with its key, for whoever signs with it.
+    pub fn authority(&self) -> Pair {
+        self.pair(CA)
+    }
+
     pub fn ca(&self) -> PathBuf {
-        self.folder.join(CA)
+        self.folder.join("ca.crt")
     }
 
     /// The key that signs service accounts' tokens.
@@ -119,13 +202,64 @@ impl Pki {
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "skiff",
             "clusters": [{ "name": "skiff", "cluster": {
-                "server": server, "certificate-authority-data": read(CA)? } }],
+                "server": server, "certificate-authority-data": read("ca.crt")? } }],
             "users": [{ "name": "skiff-admin", "user": {
                 "client-certificate-data": read("admin.crt")?, "client-key-data": read("admin.key")? } }],
             "contexts": [{ "name": "skiff", "context": { "cluster": "skiff", "user": "skiff-admin" } }],
         });
         write_private(path, &api::codec::yaml::encode(&config)).map_err(failed)
     }
+}
+
+impl Row {
+    fn is_server(&self) -> bool {
+        self.usage == ExtendedKeyUsagePurpose::ServerAuth
+    }
+
+    fn dns_names(&self) -> Vec<String> {
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        if self.is_server() { names.map(String::from).to_vec() } else { Vec::new() }
+    }
+
+    /// Where a server is found. The service of the API server has the first address of the default
+    /// network.
+    fn addresses(&self) -> Vec<IpAddr> {
+        if !self.is_server() {
+            return Vec::new();
+        }
+        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let service = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+        local.into_iter().chain([service]).chain(own_address()).collect()
+    }
+}
+
+fn authority(name: &str, now: Timestamp) -> Result<CertificateParams, Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    for_days(&mut params, now, AUTHORITY_DAYS);
+    Ok(params)
+}
+
+const DAY: i64 = 24 * 60 * 60;
+
+/// From yesterday, so that clocks may differ, for so many days.
+fn for_days(params: &mut CertificateParams, now: Timestamp, days: i64) {
+    let now = now.as_second();
+    set_validity(params, now - DAY, now + days * DAY);
+}
+
+/// Valid between these seconds of the epoch.
+pub fn set_validity(params: &mut CertificateParams, start: i64, end: i64) {
+    let at = |second: i64| date_time_ymd(1970, 1, 1) + Duration::from_secs(second.max(0) as u64);
+    (params.not_before, params.not_after) = (at(start), at(end));
 }
 
 /// The address that this machine is known by to others, if it has one. Nothing is sent for that.
@@ -145,4 +279,49 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::ToSpan;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn certificates_are_renewed_long_before_they_end_and_after() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pki = Pki::open(folder.path()).expect("a PKI");
+        let read = |file: &str| std::fs::read(folder.path().join(file)).expect("a file");
+        let now = Timestamp::now();
+        let later = |days: i64| now.checked_add((days * 24).hours()).expect("a time");
+        let (ca_key, admin) = (read("ca.key"), read("admin.crt"));
+        assert!(!pki.renew(now).expect("nothing to do"));
+        assert!(!pki.renew(later(200)).expect("nothing to do"));
+        assert_eq!(read("admin.crt"), admin);
+        // The clock was wrong before, long before and long after.
+        for days in [300, -1000, 0, 20_000, 0] {
+            assert!(pki.renew(later(days)).expect("renewed"), "{days}");
+            assert!(pki.is_good("admin", later(days), &[]) && pki.is_good("ca", later(days), &[]));
+            assert!(!pki.renew(later(days)).expect("nothing to do"), "{days}");
+        }
+        assert_ne!(read("admin.crt"), admin);
+        assert_eq!(read("ca.key"), ca_key);
+        for entry in std::fs::read_dir(folder.path()).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let mode = entry.metadata().expect("metadata").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{:?}", entry.path());
+        }
+    }
+
+    #[test]
+    fn what_was_signed_before_is_good_under_a_renewed_ca() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pki = Pki::open(folder.path()).expect("a PKI");
+        let admin = std::fs::read(folder.path().join("admin.crt")).expect("a certificate");
+        std::fs::remove_file(pki.ca()).expect("removed");
+        assert!(pki.renew(Timestamp::now()).expect("renewed"));
+        let trust = crate::tls::Trust::read(&pki.ca()).expect("a CA");
+        let (_, block) = x509_parser::pem::parse_x509_pem(&admin).expect("PEM");
+        trust.verify(&block.contents.into(), &[]).expect("still believed");
+    }
 }

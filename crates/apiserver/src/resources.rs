@@ -1,6 +1,14 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
 use crate::admission::Chain;
+use crate::audit::Audit;
+use crate::authn::Authentication;
+use crate::authz::Authorizer;
+use crate::authz::node::graph;
 use crate::authz::rbac::Rbac;
+use crate::budget::Budget;
+use crate::debug::Debug;
+use crate::encryption::Encryption;
+use crate::fairness::Fairness;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
@@ -25,10 +33,18 @@ pub struct ApiServer {
 /// What a server is made of.
 pub struct Options {
     pub store: Store,
+    /// What is done to values before they are stored.
+    pub encryption: Arc<Encryption>,
+    /// What is recorded of requests, and where.
+    pub audit: Audit,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
     /// Who signs the tokens of service accounts.
     pub issuer: Issuer,
+    /// Who else is believed about who somebody is.
+    pub authentication: Authentication,
+    /// Who decides what somebody may do, in this order.
+    pub authorizers: Vec<Authorizer>,
     /// The CA of client certificates, as others shall know it.
     pub client_ca: String,
     /// Where services get their addresses from, in a new cluster.
@@ -40,8 +56,14 @@ pub struct Options {
     /// How many requests that only read, and that write, may be under way at once; 0: no limit.
     pub max_reads: usize,
     pub max_writes: usize,
+    /// Whether those seats are shared by priority, or first come, first served.
+    pub priority_and_fairness: bool,
+    /// What lists may hold at once, in bytes, until they are sent.
+    pub list_bytes: u64,
     /// How long a request may take that is no watch or stream.
     pub request_timeout: Duration,
+    /// What `/debug` may do, where it is served.
+    pub debug: Option<Debug>,
 }
 
 impl Options {
@@ -49,7 +71,11 @@ impl Options {
     pub fn new(store: Store, issuer: Issuer) -> Result<Options, tls::Error> {
         Ok(Options {
             store,
+            encryption: Arc::default(),
+            audit: Audit::default(),
             issuer,
+            authentication: Authentication::default(),
+            authorizers: vec![Authorizer::Node, Authorizer::Rbac],
             kubelet_tls: tls::kubelet(None, None)?,
             client_ca: String::new(),
             service_cidrs: vec!["10.96.0.0/12".into()],
@@ -57,23 +83,34 @@ impl Options {
             event_ttl: Duration::from_secs(60 * 60),
             max_reads: 400,
             max_writes: 200,
+            priority_and_fairness: true,
+            list_bytes: Budget::of_machine(),
             request_timeout: Duration::from_secs(60),
+            debug: None,
         })
     }
 }
 
 struct Shared {
     store: Store,
+    encryption: Arc<Encryption>,
+    audit: Arc<Audit>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
     issuer: Issuer,
+    authentication: Authentication,
     client_ca: String,
     service_cidrs: Vec<String>,
+    authorizers: Vec<Authorizer>,
     rbac: Rbac,
+    node_graph: graph::Shared,
     admission: Chain,
     in_flight: InFlight,
+    fairness: Option<Arc<Fairness>>,
+    budget: Budget,
     metrics: Metrics,
     request_timeout: Duration,
+    debug: Option<Debug>,
     /// By storage prefix: two versions of a resource share one.
     caches: Mutex<HashMap<&'static str, Arc<OnceCell<WatchCache>>>>,
     /// True once the server is told to stop: readiness falls, watches end.
@@ -82,18 +119,29 @@ struct Shared {
 
 impl ApiServer {
     pub fn new(options: Options) -> Self {
+        let seats = u32::try_from(options.max_reads + options.max_writes).unwrap_or(u32::MAX);
+        // Whoever has waited for a quarter of his time would hardly be served within the rest.
+        let fair = || Fairness::new(seats, options.request_timeout / 4);
         let shared = Shared {
-            store: options.store,
+            store: options.store.with_transformer(options.encryption.clone()),
+            encryption: options.encryption,
+            audit: Arc::new(options.audit),
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
             issuer: options.issuer,
+            authentication: options.authentication,
             client_ca: options.client_ca,
             service_cidrs: options.service_cidrs,
+            authorizers: options.authorizers,
             rbac: Rbac::default(),
+            node_graph: graph::Shared::default(),
             admission: options.admission,
             in_flight: InFlight::new(options.max_reads, options.max_writes),
+            budget: Budget::new(options.list_bytes, options.request_timeout / 4),
+            fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
+            debug: options.debug,
             caches: Mutex::default(),
             stopping: watch::Sender::new(false),
         };
@@ -104,12 +152,24 @@ impl ApiServer {
         &self.shared.issuer
     }
 
+    pub fn authentication(&self) -> &Authentication {
+        &self.shared.authentication
+    }
+
     pub fn client_ca(&self) -> &str {
         &self.shared.client_ca
     }
 
     pub fn service_cidrs(&self) -> &[String] {
         &self.shared.service_cidrs
+    }
+
+    pub fn authorizers(&self) -> &[Authorizer] {
+        &self.shared.authorizers
+    }
+
+    pub fn node_graph(&self) -> &graph::Shared {
+        &self.shared.node_graph
     }
 
     pub fn rbac(&self) -> &Rbac {
@@ -124,6 +184,15 @@ impl ApiServer {
         &self.shared.in_flight
     }
 
+    /// Who has to wait for whom; nothing if that is first come, first served.
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        self.shared.fairness.as_ref()
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.shared.budget
+    }
+
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
@@ -132,10 +201,21 @@ impl ApiServer {
         self.shared.request_timeout
     }
 
+    pub fn debug(&self) -> Option<&Debug> {
+        self.shared.debug.as_ref()
+    }
+
     /// The caches that have been asked for, by storage prefix.
     pub async fn caches(&self) -> Vec<(&'static str, WatchCache)> {
         let caches = self.shared.caches.lock().await;
         caches.iter().filter_map(|(name, cell)| Some((*name, cell.get()?.clone()))).collect()
+    }
+
+    /// How many objects a resource has and what they weigh, if anybody has asked for them yet.
+    pub async fn known(&self, resource: &Resource) -> Option<(usize, u64)> {
+        let cell = self.shared.caches.lock().await.get(resource.storage)?.clone();
+        let cache = cell.get()?;
+        Some((cache.len(), cache.bytes()))
     }
 
     pub fn kubelet_tls(&self) -> Arc<ClientConfig> {
@@ -144,6 +224,14 @@ impl ApiServer {
 
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.shared.audit
+    }
+
+    pub fn encryption(&self) -> &Encryption {
+        &self.shared.encryption
     }
 
     pub fn event_leases(&self) -> &EventLeases {

@@ -5,11 +5,13 @@
 //! when they are sent, at a place that is always the same. Nothing is decoded for that, and the
 //! bytes are the store's own.
 use api::codec::object::TypeMeta;
+use api::codec::protobuf;
 use api::convert;
-use api::kinds::Resource;
+use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use store::KeyValue;
@@ -41,6 +43,22 @@ pub fn encode(object: Value, resource: &Resource) -> Result<Bytes, Status> {
         bytes.push(b'}');
     }
     Ok(bytes.into())
+}
+
+/// What upstream's server stored, as this one would; nothing if the bytes are no protobuf.
+pub fn from_protobuf(bytes: &[u8]) -> Option<Result<Bytes, String>> {
+    if !protobuf::is_protobuf(bytes) {
+        return None;
+    }
+    let read = || {
+        let meta = protobuf::type_meta(bytes).map_err(|error| error.to_string())?;
+        let resource = find_kind(&meta.api_version, &meta.kind).ok_or_else(|| {
+            format!("no kind {:?} is registered for version {:?}", meta.kind, meta.api_version)
+        })?;
+        let object = protobuf::decode(bytes, resource.ty()).map_err(|error| error.to_string())?;
+        encode(object, resource).map_err(|status| status.message)
+    };
+    Some(read())
 }
 
 /// Straight into the bytes: text made by way of `Display` is checked and copied once more.
@@ -88,6 +106,29 @@ pub fn write_json(stored: &KeyValue, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the JSON of the object's metadata alone, as a `PartialObjectMetadata`.
+pub fn write_partial(stored: &KeyValue, out: &mut Vec<u8>) {
+    const HEAD_OF_PARTIAL: &[u8] =
+        b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":";
+    let mut whole = Vec::with_capacity(stored.value.len() + 40);
+    write_json(stored, &mut whole);
+    out.extend_from_slice(HEAD_OF_PARTIAL);
+    let metadata = whole.starts_with(HEAD).then(|| &whole[HEAD.len() - 1..]);
+    match metadata.and_then(first_value::<&RawValue>) {
+        Some(metadata) => out.extend_from_slice(metadata.get().as_bytes()),
+        None => {
+            let object: Value = serde_json::from_slice(&whole).unwrap_or_default();
+            out.extend_from_slice(object["metadata"].to_string().as_bytes());
+        }
+    }
+    out.push(b'}');
+}
+
+/// The bytes' first value; what follows is left unread.
+fn first_value<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    serde_json::Deserializer::from_slice(bytes).into_iter().next().and_then(Result::ok)
+}
+
 /// The object as a tree, in the version of the row it was asked by.
 pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
     let mut object: Value = serde_json::from_slice(&stored.value)
@@ -118,18 +159,13 @@ pub struct Meta {
 
 pub fn meta(stored: &KeyValue) -> Meta {
     let metadata = stored.value.get(HEAD.len() - 1..).unwrap_or_default();
-    // The first value of the stream is the metadata; what follows is left unread.
-    serde_json::Deserializer::from_slice(metadata)
-        .into_iter()
-        .next()
-        .and_then(Result::ok)
-        .unwrap_or_default()
+    first_value(metadata).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::kinds::find_kind;
+    use api::codec::object::{self, Encoding};
     use serde_json::json;
 
     fn stored(object: Value, kind: &str) -> KeyValue {
@@ -158,8 +194,28 @@ mod tests {
         expected["metadata"]["resourceVersion"] = "42".into();
         assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), expected);
         assert_eq!(decode(&stored, find_kind("v1", "ConfigMap").unwrap()).unwrap(), expected);
+        let mut partial = Vec::new();
+        write_partial(&stored, &mut partial);
+        let partial: Value = serde_json::from_slice(&partial).unwrap();
+        assert_eq!(partial["metadata"], expected["metadata"]);
+        assert_eq!(
+            (&partial["kind"], &partial["data"]),
+            (&json!("PartialObjectMetadata"), &json!(null))
+        );
         let meta = meta(&stored);
         assert_eq!((&*meta.name, &*meta.labels["x"]), ("c", "y"));
+    }
+
+    #[test]
+    fn upstreams_protobuf_becomes_what_this_server_stores() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+            "metadata": {"name": "c"}});
+        let resource = find_kind("v1", "ConfigMap").unwrap();
+        let bytes = object::encode(&object, Encoding::Protobuf, resource.ty());
+        let stored = from_protobuf(&bytes).expect("it is protobuf").expect("it is readable");
+        assert_eq!(stored, encode(object, resource).unwrap());
+        assert_eq!(from_protobuf(b"{}"), None);
+        assert!(from_protobuf(b"k8s\0nonsense").expect("it says so").is_err());
     }
 
     #[test]
@@ -176,7 +232,11 @@ mod tests {
         let mut sent = Vec::new();
         write_json(&stored, &mut sent);
         assert_eq!(json_length(&stored), sent.len());
-        let sent: Value = serde_json::from_slice(&sent).unwrap();
-        assert_eq!(sent["metadata"]["resourceVersion"], "3");
+        let mut partial = Vec::new();
+        write_partial(&stored, &mut partial);
+        for sent in [sent, partial] {
+            let sent: Value = serde_json::from_slice(&sent).unwrap();
+            assert_eq!(sent["metadata"], json!({ "name": "c", "resourceVersion": "3" }));
+        }
     }
 }

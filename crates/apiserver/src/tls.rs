@@ -1,12 +1,25 @@
 //! TLS of the server, from files: its own serving certificate, whom it believes, and how it proves
 //! itself to kubelets.
+//!
+//! The files may be replaced while the server runs, by its own PKI or by whoever runs it. They are
+//! looked at when a handshake needs them, and not more often than [`FRESH`]: an idle server looks at
+//! nothing.
 use crate::proxy::Anyone;
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -52,33 +65,197 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, Error> {
     Ok(Arc::new(roots))
 }
 
-/// Serves with this certificate. A client may prove itself with one of `client_ca`; one that
-/// presents another is turned away at once.
-pub fn server(serving: &Pair, client_ca: Option<&Path>) -> Result<Arc<ServerConfig>, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let failed = |error: &dyn std::fmt::Display| setup(&serving.certificate, error);
+/// A file that has been looked at so recently is as it was.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What was read from a file, and is read again when the file has changed.
+struct Fresh<T> {
+    path: PathBuf,
+    read: Box<dyn Fn() -> Result<T, Error> + Send + Sync>,
+    state: Mutex<(Instant, Option<SystemTime>, T)>,
+}
+
+impl<T: Clone> Fresh<T> {
+    fn new(
+        path: &Path,
+        read: impl Fn() -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Result<Fresh<T>, Error> {
+        let state = Mutex::new((Instant::now(), modified(path), read()?));
+        Ok(Fresh { path: path.to_owned(), read: Box::new(read), state })
+    }
+
+    fn get(&self) -> T {
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if state.0.elapsed() >= FRESH {
+            state.0 = Instant::now();
+            let changed = modified(&self.path);
+            if changed != state.1 {
+                match (self.read)() {
+                    Ok(value) => (state.1, state.2) = (changed, value),
+                    // Half of it may be written: what there was is good until the next look.
+                    Err(error) => tracing::warn!(%error, "failed to read a file that has changed"),
+                }
+            }
+        }
+        state.2.clone()
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// A CA, as a judge of certificates that clients show.
+#[derive(Clone)]
+pub struct Trust(Arc<Fresh<Arc<dyn ClientCertVerifier>>>);
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Trust").field(&self.0.path).finish()
+    }
+}
+
+impl Trust {
+    pub fn read(ca: &Path) -> Result<Trust, Error> {
+        let path = ca.to_owned();
+        let read = move || {
+            WebPkiClientVerifier::builder_with_provider(roots(&path)?, provider())
+                .build()
+                .map_err(|error| setup(&path, &error))
+        };
+        Ok(Trust(Arc::new(Fresh::new(ca, read)?)))
+    }
+
+    pub fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Result<(), rustls::Error> {
+        let now = UnixTime::now();
+        self.0.get().verify_client_cert(certificate, intermediates, now).map(drop)
+    }
+
+    fn subjects(&self) -> Vec<DistinguishedName> {
+        self.0.get().root_hint_subjects().to_vec()
+    }
+}
+
+/// Takes any certificate whose key the client holds; what it is worth is decided later, per request.
+#[derive(Debug)]
+struct Presented {
+    /// Of the CAs that are believed: a client with several certificates picks one of theirs.
+    subjects: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for Presented {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.subjects
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A certificate with its key, as it is in its files now.
+struct Certified(Fresh<Arc<CertifiedKey>>);
+
+impl std::fmt::Debug for Certified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Certified").field(&self.0.path).finish()
+    }
+}
+
+impl Certified {
+    fn read(pair: &Pair) -> Result<Arc<Certified>, Error> {
+        let files = pair.clone();
+        let read = move || {
+            let (chain, key) = files.read()?;
+            let failed = |error: rustls::Error| setup(&files.certificate, &error);
+            let key = provider().key_provider.load_private_key(key).map_err(failed)?;
+            let certified = CertifiedKey::new(chain, key);
+            certified.keys_match().map_err(failed)?;
+            Ok(Arc::new(certified))
+        };
+        Ok(Arc::new(Certified(Fresh::new(&pair.certificate, read)?)))
+    }
+}
+
+impl ResolvesServerCert for Certified {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.get())
+    }
+}
+
+impl ResolvesClientCert for Certified {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.get())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Serves with this certificate. A client may prove itself with one of its own: whom that makes it
+/// is for those to say who believe its CA.
+pub fn server(serving: &Pair, believed: &[&Trust]) -> Result<Arc<ServerConfig>, Error> {
+    let provider = provider();
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(ca) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider)
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| setup(ca, &error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        .map_err(|error| setup(&serving.certificate, &error))?;
+    let builder = if believed.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let subjects = believed.iter().flat_map(|trust| trust.subjects()).collect();
+        builder.with_client_cert_verifier(Arc::new(Presented { subjects, provider }))
     };
-    let (chain, key) = serving.read()?;
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| failed(&error))?;
+    let mut config = builder.with_cert_resolver(Certified::read(serving)?);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
 /// Talks to kubelets; without `ca` their certificates are not checked, as upstream does.
 pub fn kubelet(client: Option<&Pair>, ca: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| setup(Path::new("the kubelet client"), &error))?;
@@ -88,12 +265,7 @@ pub fn kubelet(client: Option<&Pair>, ca: Option<&Path>) -> Result<Arc<ClientCon
     };
     let config = match client {
         None => builder.with_no_client_auth(),
-        Some(pair) => {
-            let (chain, key) = pair.read()?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| setup(&pair.certificate, &error))?
-        }
+        Some(pair) => builder.with_client_cert_resolver(Certified::read(pair)?),
     };
     Ok(Arc::new(config))
 }

@@ -27,6 +27,11 @@ const BENCHES: &[Bench] = &[
     },
     Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
     Bench {
+        name: "fairness",
+        about: "what one user notices of another's flood of gets, and of lists",
+        run: api::fairness::run,
+    },
+    Bench {
         name: "runtime",
         about: "containers and sandboxes from creation to removal, beside runc and crun",
         run: runtime::run,

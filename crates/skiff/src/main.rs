@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod apiserver;
+mod audit;
+mod logging;
 mod node;
 mod up;
 
@@ -18,6 +20,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
+    /// How much to log: 0 what is wrong, 2 what happens, 4 and more why.
+    #[arg(short, long = "v", value_name = "LEVEL", default_value_t = 0, global = true)]
+    verbosity: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -39,13 +44,14 @@ fn main() -> anyhow::Result<()> {
         return Ok(runtime::shim::main(&spec)?);
     }
     let cli = Cli::parse();
+    let verbosity = logging::start(cli.verbosity);
     // One provider for everything that speaks TLS: a second one would be a panic at run time. It
     // is an error only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
         Command::Up(options) => tasks.block_on(up::run(options)),
-        Command::ApiServer(options) => tasks.block_on(apiserver::run(*options)),
+        Command::ApiServer(options) => tasks.block_on(apiserver::run(*options, verbosity)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }

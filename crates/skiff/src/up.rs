@@ -1,11 +1,17 @@
 //! `skiff up`: a cluster on this machine, with nothing to configure.
 use ::apiserver::admission::Chain;
+use ::apiserver::audit::{Audit, LogOptions, Policy};
+use ::apiserver::authn::{Authentication, FrontProxy};
+use ::apiserver::encryption::{Encryption, own_configuration};
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
-use ::apiserver::{ApiServer, listen, tls};
+use ::apiserver::tls::Trust;
+use ::apiserver::{ApiServer, listen, signing, tls};
 use anyhow::Context;
+use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 use store::Store;
 use store::embedded::Embedded;
 use tokio::net::TcpListener;
@@ -35,15 +41,31 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let name = "https://kubernetes.default.svc".to_owned();
     let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
     let client = pki.pair("apiserver-kubelet-client");
+    let clients = Trust::read(&pki.ca())?;
+    let front_proxy =
+        FrontProxy::standard(Trust::read(&pki.front_proxy_ca())?, "front-proxy-client");
+    let trusts = [clients.clone(), front_proxy.trust.clone()];
+    let encryption = Encryption::open(&own_configuration(folder)?, true).await?;
+    let log = LogOptions::unattended(folder.join("audit/audit.log"));
+    let audit = Audit::new(Some(Policy::metadata_of_everything()), Some(log), None)?;
     // Kubelets write only what is theirs: upstream's installers switch this on too.
     let admission = Chain::new(&["NodeRestriction".to_owned()], &[], None)?;
     let api = ApiServer::new(::apiserver::Options {
+        encryption,
+        audit,
         admission,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+        authentication: Authentication {
+            clients: Some(clients),
+            front_proxy: Some(front_proxy),
+            bootstrap_tokens: true,
+            ..Authentication::default()
+        },
         client_ca: std::fs::read_to_string(pki.ca())?,
         ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
     });
     ::apiserver::bootstrap(&api).await?;
+    signing::start(&api, pki.authority()).await?;
     let listener = TcpListener::bind((options.bind_address, options.port))
         .await
         .with_context(|| format!("failed to listen on port {}", options.port))?;
@@ -56,12 +78,31 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let kubeconfig = options.kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
     pki.write_kubeconfig(&kubeconfig, &format!("https://{address}"))?;
     let stop = crate::stop_signal()?;
-    let serving = tls::server(&pki.pair("apiserver"), Some(&pki.ca()))?;
+    let serving = tls::server(&pki.pair("apiserver"), &trusts.each_ref())?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
+    let (kept, server_address) = (kubeconfig.clone(), format!("https://{address}"));
+    tokio::spawn(keep(pki, kept, server_address));
     println!("skiff is ready at https://{address}: export KUBECONFIG={}", kubeconfig.display());
     stop.await;
     api.stop();
     server.await?;
     engine.close().await;
     Ok(())
+}
+
+/// How often the certificates are looked at: they are renewed months before they end.
+const LOOK: Duration = Duration::from_secs(60 * 60);
+
+/// Renews certificates while the cluster runs; the servers read the files again by themselves.
+async fn keep(pki: Pki, kubeconfig: PathBuf, server: String) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let renewed = pki.renew(Timestamp::now()).and_then(|renewed| match renewed {
+            true => pki.write_kubeconfig(&kubeconfig, &server),
+            false => Ok(()),
+        });
+        if let Err(error) = renewed {
+            tracing::error!(%error, "failed to renew certificates");
+        }
+    }
 }

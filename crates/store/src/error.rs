@@ -25,6 +25,9 @@ pub enum Error {
     LeaseNotFound(LeaseId),
     #[error("lease {0:x} already exists")]
     LeaseExists(LeaseId),
+    /// The caller's transformation does not know what to make of a value.
+    #[error("{0}")]
+    Untransformable(String),
     #[error("invalid request: {0}")]
     Invalid(String),
 }

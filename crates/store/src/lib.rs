@@ -27,6 +27,7 @@
 //!   the etcd engine talking to the face.
 //! - [`embedded`] is the default engine. Its page says what is durable, when, and why it is ours.
 //! - [`etcd`] is the same interface over a real etcd cluster, for high availability.
+//! - [`Transformer`] is what a caller may put between values and the engine: encryption at rest.
 //! - [`cache`] serves a resource's readers from shared bytes, whichever engine is below.
 //! - [`face`] lets etcd's own tools, and upstream's API server, work on the embedded engine.
 //!
@@ -54,7 +55,9 @@ pub mod model;
 mod proto;
 mod signal;
 mod store;
+mod transform;
 
 pub use error::{Error, Result};
 pub use model::*;
 pub use store::{Progress, Store, Watch};
+pub use transform::{Opened, Opening, Transformer};

@@ -8,7 +8,7 @@ mod reader;
 mod tests;
 mod walk;
 
-pub(super) use reader::{Reader, SyntaxError, repair};
+pub(super) use reader::{Reader, SyntaxError, integer, repair};
 
 use super::DecodeError;
 use crate::quote::Quoted;

@@ -30,7 +30,7 @@ pub async fn requester(attributes: &mut Attributes<'_>) -> Result<(), Status> {
 }
 
 pub async fn approval(attributes: &mut Attributes<'_>) -> Result<(), Status> {
-    may(attributes, "approval", "approve", "approve requests with")
+    may(attributes, "approval", "approve", "approve requests with").await
 }
 
 pub async fn signing(attributes: &mut Attributes<'_>) -> Result<(), Status> {
@@ -40,7 +40,7 @@ pub async fn signing(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if certificate(attributes.object.as_deref()) == certificate(attributes.old) {
         return Ok(());
     }
-    may(attributes, "status", "sign", "sign requests with")
+    may(attributes, "status", "sign", "sign requests with").await
 }
 
 /// Who adds to the roots of a signer must be allowed to speak for it.
@@ -52,32 +52,40 @@ pub async fn attest(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let signer = bundle["spec"]["signerName"].as_str().unwrap_or_default();
     if signer.is_empty()
         || attributes.only_owners_change()
-        || may_for_signer(attributes, "attest", signer)
+        || may_for_signer(attributes, "attest", signer).await
     {
         return Ok(());
     }
     Err(attributes.forbidden(format!("user not permitted to attest for signerName {signer:?}")))
 }
 
-fn may(attributes: &Attributes<'_>, part: &str, verb: &str, words: &str) -> Result<(), Status> {
+async fn may(
+    attributes: &Attributes<'_>,
+    part: &str,
+    verb: &str,
+    words: &str,
+) -> Result<(), Status> {
     if !attributes.is(GROUP, "CertificateSigningRequest") || !attributes.is_sub(part) {
         return Ok(());
     }
     let Some(old) = attributes.old else { return Ok(()) };
     let signer = old["spec"]["signerName"].as_str().unwrap_or_default();
-    if may_for_signer(attributes, verb, signer) {
+    if may_for_signer(attributes, verb, signer).await {
         return Ok(());
     }
     Err(attributes.forbidden(format!("user not permitted to {words} signerName {signer:?}")))
 }
 
 /// The right may be for one signer, or for all of its domain.
-fn may_for_signer(attributes: &Attributes<'_>, verb: &str, signer: &str) -> bool {
+async fn may_for_signer(attributes: &Attributes<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
-    [signer.to_owned(), format!("{domain}/*")].iter().any(|name| {
-        let right = authz::Attributes::right(verb, GROUP, "signers", "", name);
-        authz::decide(attributes.api, attributes.user, &right).allowed
-    })
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let right = authz::Attributes::right(verb, GROUP, "signers", "", &name);
+        if authz::decide(attributes.api, attributes.user, &right).await.allowed {
+            return true;
+        }
+    }
+    false
 }
 
 /// Nobody becomes a superuser by asking for a certificate.

@@ -22,7 +22,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if attributes.operation != Operation::Create {
         let wanted =
             authz::Attributes { verb: "delete".into(), ..authz::Attributes::of_call(call) };
-        let decision = authz::decide(api, user, &wanted);
+        let decision = authz::decide(api, user, &wanted).await;
         if !decision.allowed {
             return Err(attributes.forbidden(format!(
                 "cannot set an ownerRef on a resource you can't delete: {}, <nil>",
@@ -40,9 +40,10 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             namespace: namespace.into(),
             name: name.into(),
         };
-        authz::decide(api, user, &authz::Attributes { verb: "update".into(), what })
+        let wanted = authz::Attributes { verb: "update".into(), what, fields: Vec::new() };
+        async move { authz::decide(api, user, &wanted).await }
     };
-    if blocking.is_empty() || may("*", "*", "*", "", "*").allowed {
+    if blocking.is_empty() || may("*", "*", "*", "", "*").await.allowed {
         return Ok(());
     }
     for owner in blocking {
@@ -54,7 +55,8 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         };
         let namespace = if resource.is_namespaced() { call.namespace.as_str() } else { "" };
         let name = text(&owner["name"]);
-        let decision = may(resource.group, resource.version, resource.plural, namespace, name);
+        let decision =
+            may(resource.group, resource.version, resource.plural, namespace, name).await;
         if !decision.allowed {
             return Err(attributes.forbidden(format!(
                 "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}, <nil>",

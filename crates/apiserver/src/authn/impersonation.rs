@@ -1,5 +1,5 @@
 //! Acting as somebody else, for those who may.
-use super::User;
+use super::{User, percent_decoded};
 use crate::authz::{self, Attributes, What};
 use crate::resources::ApiServer;
 use api::status::Status;
@@ -13,7 +13,11 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
 /// Who the request is to be from, if its headers say so and its user may do that.
-pub fn apply(api: &ApiServer, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
+pub async fn apply(
+    api: &ApiServer,
+    user: Arc<User>,
+    headers: &HeaderMap,
+) -> Result<Arc<User>, Status> {
     let text = |name: &str| {
         headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     };
@@ -38,22 +42,23 @@ pub fn apply(api: &ApiServer, user: Arc<User>, headers: &HeaderMap) -> Result<Ar
         if let What::Resource { subresource: of, .. } = &mut wanted.what {
             *of = subresource.into();
         }
-        authz::check(api, &user, &wanted)
+        let user = &user;
+        async move { authz::check(api, user, &wanted).await }
     };
     let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     match account {
-        Some((namespace, account)) => check("", "serviceaccounts", "", namespace, account)?,
-        None => check("", "users", "", "", &name)?,
+        Some((namespace, account)) => check("", "serviceaccounts", "", namespace, account).await?,
+        None => check("", "users", "", "", &name).await?,
     }
     for group in &groups {
-        check("", "groups", "", "", group)?;
+        check("", "groups", "", "", group).await?;
     }
     if !uid.is_empty() {
-        check("authentication.k8s.io", "uids", "", "", &uid)?;
+        check("authentication.k8s.io", "uids", "", "", &uid).await?;
     }
     for (key, values) in &extra {
         for value in values {
-            check("authentication.k8s.io", "userextras", key, "", value)?;
+            check("authentication.k8s.io", "userextras", key, "", value).await?;
         }
     }
     match account {
@@ -81,9 +86,7 @@ fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
     for (name, value) in headers {
         let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
         let Ok(value) = value.to_str() else { continue };
-        // Keys are percent-encoded: a header's name takes no slash.
-        let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_lowercase();
-        all.entry(key).or_default().push(value.to_owned());
+        all.entry(percent_decoded(key)).or_default().push(value.to_owned());
     }
     all
 }

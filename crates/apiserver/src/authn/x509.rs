@@ -25,6 +25,18 @@ pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     Some(User { name, groups, extra, ..User::default() })
 }
 
+/// The name that a certificate is for.
+pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned())
+}
+
+/// The last second that a certificate is valid in.
+pub fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,10 +12,15 @@ use serde_json::Value;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A role that is about to be written.
-pub fn check_role(api: &ApiServer, user: &User, plural: &str, role: &Value) -> Result<(), Status> {
+pub async fn check_role(
+    api: &ApiServer,
+    user: &User,
+    plural: &str,
+    role: &Value,
+) -> Result<(), Status> {
     let (namespace, name) = place(role);
     let may = Attributes::right("escalate", GROUP, plural, namespace, name);
-    if decide(api, user, &may).allowed {
+    if decide(api, user, &may).await.allowed {
         return Ok(());
     }
     let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap_or_default();
@@ -23,7 +28,7 @@ pub fn check_role(api: &ApiServer, user: &User, plural: &str, role: &Value) -> R
 }
 
 /// A binding that is about to be written.
-pub fn check_binding(
+pub async fn check_binding(
     api: &ApiServer,
     user: &User,
     plural: &str,
@@ -33,7 +38,7 @@ pub fn check_binding(
     let role: RoleRef = serde_json::from_value(binding["roleRef"].clone()).unwrap_or_default();
     let roles = if role.kind == "Role" { "roles" } else { "clusterroles" };
     let may = Attributes::right("bind", GROUP, roles, namespace, &role.name);
-    if decide(api, user, &may).allowed {
+    if decide(api, user, &may).await.allowed {
         return Ok(());
     }
     let within = Some(namespace).filter(|namespace| !namespace.is_empty());

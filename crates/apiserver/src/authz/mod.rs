@@ -1,14 +1,18 @@
 //! Authorization: whether a user may do what is asked.
 //!
 //! ```text
-//!  request ─► Attributes ─► the superusers' group? ─► RBAC's index ─► yes, or why not
+//!  request ─► Attributes ─► the superusers' group? ─► each authorizer in turn ─► yes, or why not
 //! ```
-//! A decision reads an index in memory and nothing else; the index follows the roles and bindings
-//! in the store ([`rbac`]). Upstream's default roles are in [`roles`].
+//! The authorizers are asked in the order they are configured in; the first that allows or denies
+//! decides. [`node`] and [`rbac`] read an index in memory that follows the store, and nothing else;
+//! a [`webhook`] asks another server. Upstream's default roles are in [`roles`].
 pub mod escalation;
+pub(crate) mod following;
+pub mod node;
 pub mod rbac;
 pub mod roles;
 pub mod rules;
+pub mod webhook;
 
 use crate::authn::User;
 use crate::request::Call;
@@ -16,12 +20,15 @@ use crate::resources::ApiServer;
 use api::group::GroupResource;
 use api::kinds::Verb;
 use api::status::Status;
+use webhook::AuthorizationWebhook;
 
 /// What is asked for, in the words of roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
     pub verb: String,
     pub what: What,
+    /// The fields that a list or watch selects by equality.
+    pub fields: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,35 +53,100 @@ pub fn is_superuser(user: &User) -> bool {
     user.groups.iter().any(|group| group == SUPERUSERS)
 }
 
+/// Whoever has a say in it.
+pub enum Authorizer {
+    AlwaysAllow,
+    AlwaysDeny,
+    Node,
+    Rbac,
+    Webhook(AuthorizationWebhook),
+}
+
+/// What one of them says, with a reason that may be empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opinion {
+    Allow(String),
+    Deny(String),
+    NoOpinion(String),
+}
+
+impl Opinion {
+    fn none(reason: impl Into<String>) -> Opinion {
+        Opinion::NoOpinion(reason.into())
+    }
+}
+
+impl Authorizer {
+    async fn decide(&self, api: &ApiServer, user: &User, attributes: &Attributes) -> Opinion {
+        match self {
+            Authorizer::AlwaysAllow => Opinion::Allow(String::new()),
+            Authorizer::AlwaysDeny => Opinion::none("Everything is forbidden."),
+            Authorizer::Node => node::decide(&api.node_graph().read(), user, attributes),
+            Authorizer::Rbac => match api.rbac().current().find(user, attributes) {
+                Some(reason) => Opinion::Allow(reason),
+                None => Opinion::none(""),
+            },
+            Authorizer::Webhook(webhook) => webhook.decide(user, attributes).await,
+        }
+    }
+}
+
 /// What was decided, and why if there is something to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub allowed: bool,
+    /// Somebody said no, beside nobody having said yes.
+    pub denied: bool,
     pub reason: String,
 }
 
-pub fn decide(api: &ApiServer, user: &User, attributes: &Attributes) -> Decision {
+pub async fn decide(api: &ApiServer, user: &User, attributes: &Attributes) -> Decision {
     if is_superuser(user) {
-        return Decision { allowed: true, reason: String::new() };
+        return Decision { allowed: true, denied: false, reason: String::new() };
     }
-    let grant = api.rbac().current().find(user, attributes);
-    Decision { allowed: grant.is_some(), reason: grant.unwrap_or_default() }
+    let mut reasons: Vec<String> = Vec::new();
+    for authorizer in api.authorizers() {
+        match authorizer.decide(api, user, attributes).await {
+            Opinion::Allow(reason) => return Decision { allowed: true, denied: false, reason },
+            Opinion::Deny(reason) => return Decision { allowed: false, denied: true, reason },
+            Opinion::NoOpinion(reason) if reason.is_empty() => {}
+            Opinion::NoOpinion(reason) => reasons.push(reason),
+        }
+    }
+    Decision { allowed: false, denied: false, reason: reasons.join("\n") }
+}
+
+/// Why a user's rules are not all that there is to say: some authorizers cannot list theirs.
+pub fn untold(api: &ApiServer, user: &User) -> Option<String> {
+    let untold: Vec<&str> = api
+        .authorizers()
+        .iter()
+        .filter_map(|authorizer| match authorizer {
+            Authorizer::Node if node::identity(user).is_some() => Some("node authorizer"),
+            Authorizer::Webhook(_) => Some("webhook authorizer"),
+            _ => None,
+        })
+        .collect();
+    let said = untold.iter().map(|who| format!("{who} does not support user rule resolution"));
+    Some(said.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
 }
 
 /// Lets a request pass, or says what the user may not do.
-pub fn check(api: &ApiServer, user: &User, attributes: &Attributes) -> Result<(), Status> {
-    if decide(api, user, attributes).allowed {
-        return Ok(());
-    }
-    Err(refusal(user, attributes))
+pub async fn check(api: &ApiServer, user: &User, attributes: &Attributes) -> Result<(), Status> {
+    let decision = decide(api, user, attributes).await;
+    if decision.allowed { Ok(()) } else { Err(refusal(user, attributes, &decision.reason)) }
 }
 
-fn refusal(user: &User, attributes: &Attributes) -> Status {
+pub fn refusal(user: &User, attributes: &Attributes, reason: &str) -> Status {
     let (name, verb) = (&user.name, &attributes.verb);
+    let because = |text: String| match reason {
+        "" => text,
+        reason => format!("{text}: {reason}"),
+    };
     match &attributes.what {
         What::Path(path) => {
             let text = format!("User {name:?} cannot {verb} path {path:?}");
-            Status::forbidden(GroupResource::default(), "", text)
+            Status::forbidden(GroupResource::default(), "", because(text))
         }
         What::Resource { group, resource, subresource, namespace, name: object, .. } => {
             let full = match subresource.as_str() {
@@ -88,7 +160,7 @@ fn refusal(user: &User, attributes: &Attributes) -> Status {
             let text = format!(
                 "User {name:?} cannot {verb} resource {full:?} in API group {group:?} {place}"
             );
-            Status::forbidden(GroupResource::new(group, resource), object, text)
+            Status::forbidden(GroupResource::new(group, resource), object, because(text))
         }
     }
 }
@@ -115,12 +187,13 @@ impl Attributes {
                 },
                 name,
             },
+            fields: selected_fields(call),
         }
     }
 
     pub fn of_path(method: &http::Method, path: &str) -> Attributes {
         let verb = method.as_str().to_ascii_lowercase();
-        Attributes { verb, what: What::Path(path.to_owned()) }
+        Attributes { verb, what: What::Path(path.to_owned()), fields: Vec::new() }
     }
 
     /// A right on a resource that is no request: to bind, escalate, impersonate, approve.
@@ -135,6 +208,22 @@ impl Attributes {
                 namespace: namespace.into(),
                 name: name.into(),
             },
+            fields: Vec::new(),
         }
     }
+}
+
+/// What a request about many objects selects by equality.
+fn selected_fields(call: &Call) -> Vec<(String, String)> {
+    if !matches!(call.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+        return Vec::new();
+    }
+    equal_fields(call.query.get("fieldSelector"))
+}
+
+/// The requirements of a selector that say a field has one value.
+pub fn equal_fields(selector: &str) -> Vec<(String, String)> {
+    let parts = selector.split(',').filter(|part| !part.contains("!="));
+    let equal = parts.filter_map(|part| part.split_once('='));
+    equal.map(|(name, value)| (name.into(), value.trim_start_matches('=').into())).collect()
 }

@@ -1,10 +1,11 @@
 //! RBAC's index: who is granted what, by subject, so that a decision looks at the few bindings that
 //! concern its user.
+use super::following::Following;
 use super::rules::allows;
 use super::{Attributes, What};
 use crate::authn::User;
 use crate::objects;
-use crate::resources::{ApiServer, range};
+use crate::resources::ApiServer;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use k8s_openapi::api::rbac::v1::{
@@ -13,7 +14,6 @@ use k8s_openapi::api::rbac::v1::{
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
-use store::cache::{CacheWatch, Selection};
 
 /// Who a binding is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,26 +64,20 @@ fn resource(kind: &str) -> &'static Resource {
 
 /// Builds the index, and keeps it true from then on.
 pub async fn start(api: &ApiServer) -> Result<(), Status> {
-    let mut watches = Vec::new();
-    for kind in KINDS {
-        let wanted = Selection { range: range(resource(kind), ""), term: None };
-        watches.push(api.cache(resource(kind)).await?.watch_list(wanted));
-    }
+    let mut following = Following::start(api, &KINDS.map(resource)).await?;
     refresh(api).await?;
     let api = api.clone();
     tokio::spawn(async move {
         loop {
-            tokio::select! {
+            let changed = tokio::select! {
                 () = api.stopping() => return,
-                changed = any(&mut watches) => if let Err(error) = changed {
-                    tracing::warn!(%error, "the watch of roles and bindings was cut");
-                    for (watch, kind) in watches.iter_mut().zip(KINDS) {
-                        let wanted = Selection { range: range(resource(kind), ""), term: None };
-                        if let Ok(cache) = api.cache(resource(kind)).await {
-                            *watch = cache.watch_list(wanted);
-                        }
-                    }
-                },
+                changed = following.next() => changed,
+            };
+            if let Err(error) = changed {
+                tracing::warn!(%error, "the watch of roles and bindings was cut");
+                if let Err(error) = following.restart(&api).await {
+                    return tracing::error!(%error, "roles and bindings are not followed any more");
+                }
             }
             if let Err(error) = refresh(&api).await {
                 tracing::warn!(%error, "failed to read roles and bindings");
@@ -91,17 +85,6 @@ pub async fn start(api: &ApiServer) -> Result<(), Status> {
         }
     });
     Ok(())
-}
-
-/// The next change of any of them.
-async fn any(watches: &mut [CacheWatch]) -> Result<(), store::Error> {
-    let [a, b, c, d] = watches else { return std::future::pending().await };
-    tokio::select! {
-        item = a.next() => item.map(drop),
-        item = b.next() => item.map(drop),
-        item = c.next() => item.map(drop),
-        item = d.next() => item.map(drop),
-    }
 }
 
 async fn refresh(api: &ApiServer) -> Result<(), Status> {

@@ -1,10 +1,12 @@
 //! What an empty store begins with, so that the first client finds a cluster.
-mod flow;
+pub mod flow;
 mod kubernetes;
 
 pub use kubernetes::advertise;
 
-use crate::authz::{rbac, roles};
+use crate::authz::node::graph;
+use crate::authz::{Authorizer, rbac, roles};
+use crate::fairness;
 use crate::resources::ApiServer;
 use crate::verbs;
 use api::kinds::find_kind;
@@ -54,7 +56,14 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         json!({ "since": today.split('T').next() }),
     ));
     create(api, objects).await?;
-    rbac::start(api).await
+    if let Some(fairness) = api.fairness() {
+        fairness::start(api, fairness).await?;
+    }
+    rbac::start(api).await?;
+    if api.authorizers().iter().any(|authorizer| matches!(authorizer, Authorizer::Node)) {
+        graph::start(api).await?;
+    }
+    Ok(())
 }
 
 fn namespace(name: &str) -> Value {

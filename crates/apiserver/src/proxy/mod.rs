@@ -42,21 +42,21 @@ pub fn handles(call: &Call) -> bool {
 }
 
 /// A WebSocket is opened with GET, and yet it runs commands: that takes the right to create.
-pub fn check_stream(api: &ApiServer, user: &User, call: &Call) -> Result<(), Status> {
+pub async fn check_stream(api: &ApiServer, user: &User, call: &Call) -> Result<(), Status> {
     let streams = ["exec", "attach", "portforward"];
     let is_stream = call.subresource.is_some_and(|s| streams.contains(&s.name));
     if !is_stream || call.verb == Verb::Create {
         return Ok(());
     }
     let wanted = Attributes { verb: "create".into(), ..Attributes::of_call(call) };
-    authz::check(api, user, &wanted)
+    authz::check(api, user, &wanted).await
 }
 
 pub async fn run(
     api: &ApiServer,
     call: &Call,
     user: &User,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Answer, Status> {
     // Logs are read; all else connects.
     if call.subresource.is_some_and(|subresource| subresource.name != "log") {
@@ -75,6 +75,10 @@ pub async fn run(
         ("Node", "proxy") => kubelet::node(api, call).await?.at(call, &query),
         _ => kubelet::stream(api, call, &query).await?,
     };
+    // Who a proxy in front of us spoke for is nobody's business behind us.
+    if let Some(front_proxy) = &api.authentication().front_proxy {
+        front_proxy.remove(request.headers_mut());
+    }
     let answer = forward::forward(location, request).await?;
     match subresource {
         "log" => logs_answer(answer, call).await,

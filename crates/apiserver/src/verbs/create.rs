@@ -26,6 +26,7 @@ pub async fn create(context: Context<'_>) -> Outgoing {
     managed::check_options(context, "CreateOptions", false)?;
     let (object, mut warnings) =
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    context.audit(|record| record.request_object(&object));
     let made_up = text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
     let mut left = if made_up { NAME_TRIES } else { 1 };
     let mut written = loop {

@@ -8,7 +8,7 @@ use crate::answer::{self, Answer, View};
 use crate::resources::ApiServer;
 use crate::selection::Selection;
 use crate::stored;
-use api::codec::object::{self as codec, Encoding};
+use api::codec::object::{self as codec, Encoding, TypeMeta};
 use api::field;
 use api::group::GroupKind;
 use api::kinds::Resource;
@@ -37,7 +37,9 @@ pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
     if !gone || call.resource.returns_deleted {
         return Ok(answer::object(StatusCode::OK, object, call.resource, &view));
     }
-    Ok(answer::status(StatusCode::OK, &success(call.resource, &call.name, &object), &view))
+    let done = success(call.resource, &call.name, &object);
+    context.audit(|record| record.response_status(&done));
+    Ok(answer::status(StatusCode::OK, &done, &view))
 }
 
 fn success(resource: &Resource, name: &str, object: &Value) -> Status {
@@ -74,6 +76,13 @@ fn options(context: Context<'_>) -> Result<Options, Status> {
         if let Some(ty) = answer::meta_type("DeleteOptions") {
             let decoded = codec::decode(&received.body, encoding, ty);
             body = decoded.map_err(|e| Status::bad_request(e.to_string()))?.value;
+            context.audit(|record| {
+                let mut named = body.clone();
+                // Upstream's log shows its own, internal version.
+                let api_version = "meta.k8s.io/__internal".into();
+                TypeMeta { api_version, kind: "DeleteOptions".into() }.write_into(&mut named);
+                record.request_object(&named);
+            });
         }
     } else {
         for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents"] {

@@ -21,10 +21,11 @@ mod write;
 
 pub use create::first;
 pub use object::{begin, uuid};
-pub use read::current;
+pub use read::{current, list_of};
 pub use write::Written;
 
 use crate::answer::Answer;
+use crate::audit::Record;
 use crate::request::Call;
 use crate::resources::ApiServer;
 use crate::serve::Received;
@@ -41,6 +42,13 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Tells the audit log something, if this call is recorded.
+    pub fn audit(&self, tell: impl FnOnce(&Record)) {
+        if let Some(record) = &self.received.audit {
+            tell(record);
+        }
+    }
+
     /// Which part of its object the call is about.
     pub fn part(&self) -> Part<'a> {
         match self.call.subresource.map(|subresource| subresource.name) {

@@ -50,6 +50,7 @@ pub fn decode_as(
     let validation = context.call.query.field_validation()?;
     let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(&e))?;
     TypeMeta { api_version: api_version.into(), kind: kind.into() }.write_into(&mut value);
+    context.audit(|record| record.request_object(&value));
     Ok((value, warnings))
 }
 

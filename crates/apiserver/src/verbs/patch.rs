@@ -17,6 +17,7 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
     let (call, resource) = (context.call, context.call.resource);
     let view = View::of(context)?;
     let patch = Patch::read(context)?;
+    context.audit(|record| record.request_patch(&patch.document));
     let is_apply = patch.language == PatchType::Apply;
     managed::check_options(context, "PatchOptions", is_apply)?;
     let settled = |patched: Value| {

@@ -1,13 +1,17 @@
 //! get and list.
 use super::{Context, paging};
 use crate::answer::{self, Answer, Page, View};
+use crate::fairness::List;
 use crate::request::Call;
 use crate::resources::{ApiServer, range, status_of};
 use crate::selection::Selection;
-use api::kinds::Resource;
+use api::kinds::{Resource, Verb};
 use api::status::Status;
 use std::sync::Arc;
 use store::KeyValue;
+
+/// How much larger an object is as a tree: measured.
+const TREE: u64 = 10;
 
 pub async fn get(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
@@ -33,7 +37,38 @@ pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let view = View::of(context)?;
     let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
     let page = page(api, call, &selection).await?;
-    answer::list(page, call.resource, &view)
+    let held = api.budget().take(weight(api, call, &page, &view).await).await?;
+    Ok(held.until_sent(answer::list(page, call.resource, &view)?))
+}
+
+/// What a list will hold while it is made and sent, about.
+async fn weight(api: &ApiServer, call: &Call, page: &Page, view: &View) -> u64 {
+    let known = api.known(call.resource).await;
+    let average = known.and_then(|(objects, bytes)| bytes.checked_div(objects as u64));
+    let bytes = average.unwrap_or(0) * page.objects.len() as u64;
+    // A tree is many times as large as its text.
+    if view.makes_trees() { bytes * TREE } else { bytes }
+}
+
+/// What there is to know about a list before it is made; nothing if the call is none.
+pub async fn list_of(api: &ApiServer, call: &Call) -> Option<List> {
+    let query = &call.query;
+    let begins_with_list =
+        query.flag("sendInitialEvents") || matches!(query.get("resourceVersion"), "" | "0");
+    match call.verb {
+        Verb::List => {}
+        Verb::Watch if begins_with_list => {}
+        _ => return None,
+    }
+    let (objects, bytes) = api.known(call.resource).await?;
+    let limit = query.number("limit").ok().flatten().unwrap_or(0);
+    let objects = objects as u64;
+    Some(List {
+        objects,
+        bytes: bytes.checked_div(objects).unwrap_or(0),
+        limit: u64::try_from(limit).unwrap_or(0),
+        single: !call.name.is_empty() || !call.selected_name().is_empty(),
+    })
 }
 
 /// The page that the query asks for.

@@ -16,6 +16,7 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     managed::check_options(context, "UpdateOptions", false)?;
     let (mut new, warnings) =
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    context.audit(|record| record.request_object(&new));
     check_name(&mut new, &call.name)?;
     let may_create =
         call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;

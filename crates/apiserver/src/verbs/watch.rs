@@ -11,7 +11,6 @@ use api::codec::object::Encoding;
 use api::codec::protobuf;
 use api::kinds::Resource;
 use api::meta::{EventType, write_watch_event};
-use api::schema::TypeRef;
 use api::status::Status;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -192,6 +191,11 @@ impl Stream {
             stored::write_json(stored, &mut object);
             return write_watch_event(out, event, &object);
         }
+        let is_table = self.view.target.is_some_and(|target| target.kind == "Table");
+        if self.view.encoding == Encoding::Protobuf && !is_table {
+            let Ok(object) = answer::in_protobuf(stored, self.resource, &self.view) else { return };
+            return protobuf_frame(event, &object, out);
+        }
         let Ok(object) = stored::decode(stored, self.resource) else { return };
         self.frame(event, object, out);
     }
@@ -222,7 +226,8 @@ impl Stream {
                     (_, Some(target)) => answer::meta_type(target.kind),
                     (_, None) => Some(self.resource.ty()),
                 };
-                protobuf_frame(event, &object, ty, out);
+                let Some(ty) = ty else { return };
+                protobuf_frame(event, &protobuf::encode(&object, ty), out);
             }
             // YAML has no frames: negotiation offers it for no watch.
             _ => write_watch_event(out, event, object.to_string().as_bytes()),
@@ -231,9 +236,8 @@ impl Stream {
 }
 
 /// Length (four bytes, big endian), then a `WatchEvent` whose object is in an envelope of its own.
-fn protobuf_frame(event: EventType, object: &Value, ty: Option<TypeRef<'_>>, out: &mut Vec<u8>) {
-    let Some(ty) = ty else { return };
-    let frame = protobuf::encode_watch_event(event.as_str(), &protobuf::encode(object, ty));
+fn protobuf_frame(event: EventType, object: &[u8], out: &mut Vec<u8>) {
+    let frame = protobuf::encode_watch_event(event.as_str(), object);
     out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(&frame);
 }

@@ -7,6 +7,7 @@ use super::{Context, managed};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
+use crate::resources::status_of;
 use crate::stored;
 use api::codec::json;
 use api::kinds::Resource;
@@ -119,7 +120,7 @@ pub async fn update(
         warnings.extend(more);
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
-        if object == before || call.query.dry_run()? {
+        if call.query.dry_run()? || object == before && !is_stale(context, &old).await? {
             return Ok(Written { object, stored: None, created: false, warnings });
         }
         let options = keeping::options(context.api, resource, Some(&before), &new).await?;
@@ -144,6 +145,12 @@ pub async fn update(
             }
         }
     }
+}
+
+/// What is kept with an old key is written anew, even if nothing else is new.
+async fn is_stale(context: Context<'_>, old: &KeyValue) -> Result<bool, Status> {
+    let stale = context.api.store().is_stale(&old.key).await;
+    stale.map_err(|error| status_of(error, context.call.resource))
 }
 
 /// The state after an update: what the client may not change is the old one's.

@@ -9,6 +9,7 @@
 //! processor time are read from `/proc` for the given processes together (upstream's is its API
 //! server and etcd); the time a request takes of a processor is what another program's load
 //! changes least.
+pub mod fairness;
 mod fan_out;
 mod load;
 mod place;

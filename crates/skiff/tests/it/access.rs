@@ -75,7 +75,7 @@ fn nobody_sees_only_that_the_server_is_there() {
 }
 
 /// Roles take effect a moment after they are written.
-fn wait_until(condition: impl Fn() -> bool) {
+pub fn wait_until(condition: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !condition() {
         assert!(begun.elapsed().as_secs() < 30, "it never happened");

@@ -16,7 +16,7 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
@@ -112,4 +112,37 @@ fn a_flag_that_is_wrong_is_explained() {
         .expect("skiff runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("failed to read /nowhere"), "{said}");
+}
+
+#[test]
+fn a_profile_is_taken_where_that_is_switched_on() {
+    let folder = TempDir::new().expect("a folder");
+    let data = format!("--data-dir={}", folder.path().join("data").display());
+    {
+        let (_server, address) = server(folder.path(), &[&data]);
+        let refused = kubectl(folder.path(), &address, "get --raw /debug/pprof/cmdline");
+        assert!(refused.contains("could not find the requested resource"), "{refused}");
+    }
+    let (_server, address) = server(folder.path(), &[&data, "--profiling"]);
+    let words = kubectl(folder.path(), &address, "get --raw /debug/pprof/cmdline");
+    assert!(words.contains("--profiling"), "{words}");
+    let refused = kubectl(folder.path(), &address, "get --raw /debug/pprof/cmdline --as=somebody");
+    assert!(refused.contains("cannot get path \"/debug/pprof/cmdline\""), "{refused}");
+    let profile = folder.path().join("profile");
+    let certs = folder.path().join("certs");
+    let taken = Command::new(testkit::tools::program("curl", "curl"))
+        .args(["--silent", "--fail", "--output"])
+        .arg(&profile)
+        .arg("--cacert")
+        .arg(certs.join("ca.crt"))
+        .arg("--cert")
+        .arg(certs.join("admin.crt"))
+        .arg("--key")
+        .arg(certs.join("admin.key"))
+        .arg(format!("{address}/debug/pprof/profile?seconds=1"))
+        .status()
+        .expect("curl runs");
+    assert!(taken.success());
+    let bytes = std::fs::read(&profile).expect("a profile");
+    assert!(bytes.starts_with(&[0x1f, 0x8b]), "it is compressed");
 }

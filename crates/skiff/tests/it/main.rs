@@ -2,8 +2,13 @@
 mod access;
 mod admission;
 mod apiserver;
+mod audit;
 mod cluster;
+mod encryption;
+mod fairness;
+mod identity;
 mod kubectl;
 mod python;
 mod streams;
+mod subresources;
 mod workflow;

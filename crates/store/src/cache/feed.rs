@@ -15,6 +15,9 @@ use crate::store::{Store, Watch};
 /// Between attempts to reach an engine that is away.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The same, when what is wrong will hardly pass by itself.
+const LONGEST: Duration = Duration::from_secs(5);
+
 /// Objects read from the engine at a time.
 const PAGE: usize = 10_000;
 
@@ -34,6 +37,7 @@ pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, 
         state: RwLock::new(State::default()),
         reached: tokio::sync::watch::channel(0).0,
         progress: Mutex::new(None),
+        broken: Mutex::new(None),
     });
     // From the oldest revision there is, so that clients may resume what they watched before
     // this process began.
@@ -44,6 +48,7 @@ pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, 
     if shared.store.answers_progress() {
         let mut reached = shared.reached.subscribe();
         while *reached.borrow_and_update() < target {
+            shared.check()?;
             if let Some(progress) = &*shared.progress.lock() {
                 progress.request();
             }
@@ -70,12 +75,22 @@ async fn follow(shared: Arc<Shared>, mut watch: Watch) {
         if !matches!(error, Error::Compacted { .. }) {
             tokio::time::sleep(RETRY).await;
         }
+        let mut pause = RETRY;
         watch = loop {
             match begin(&shared, None).await {
                 Ok(watch) => break watch,
-                Err(_) => tokio::time::sleep(RETRY).await,
+                // It takes people to mend that; until then everything would be read in vain.
+                Err(error @ Error::Untransformable(_)) => {
+                    *shared.broken.lock() = Some(error);
+                    // Whoever waits for a revision waits in vain.
+                    shared.reached.send_modify(|_| {});
+                    pause = (pause * 2).min(LONGEST);
+                }
+                Err(_) => {}
             }
+            tokio::time::sleep(pause).await;
         };
+        *shared.broken.lock() = None;
     }
 }
 

@@ -109,6 +109,15 @@ pub(crate) struct Shared {
     reached: tokio::sync::watch::Sender<Revision>,
     /// Asks the engine how far the cache's watch is.
     progress: parking_lot::Mutex<Option<crate::store::Progress>>,
+    /// Why the cache cannot follow: an object that nobody can read.
+    broken: parking_lot::Mutex<Option<Error>>,
+}
+
+impl Shared {
+    /// A cache that cannot follow has nothing to say: the past would pass for the present.
+    fn check(&self) -> Result<()> {
+        self.broken.lock().clone().map_or(Ok(()), Err)
+    }
 }
 
 impl WatchCache {
@@ -133,6 +142,11 @@ impl WatchCache {
         self.shared.state.read().len()
     }
 
+    /// What their values weigh.
+    pub fn bytes(&self) -> u64 {
+        self.shared.state.read().object_bytes()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -146,6 +160,7 @@ impl WatchCache {
                 if now >= revision {
                     return Ok(now);
                 }
+                self.shared.check()?;
                 // The event may be in another resource: then only the engine can tell that
                 // nothing is missing here. It is asked again because an etcd member that is
                 // behind answers with what it knows.
@@ -178,6 +193,7 @@ impl WatchCache {
     /// Lists in key order, at most `limit` (zero: all). To continue, select from
     /// [`RangeResponse::continue_key`] at exactly the first page's revision.
     pub async fn list(&self, selection: &Selection, limit: usize, at: At) -> Result<RangeResponse> {
+        self.shared.check()?;
         match at {
             At::Any => {}
             At::Latest if self.shared.store.answers_progress() => {
@@ -228,6 +244,7 @@ impl WatchCache {
     /// Watches what changes after a revision the window still has. An event is delivered if the
     /// object had or has the selection's term: the caller sees it come and go.
     pub fn watch(&self, selection: Selection, after: Revision) -> Result<CacheWatch> {
+        self.shared.check()?;
         CacheWatch::resume(self.shared.clone(), selection, after)
     }
 

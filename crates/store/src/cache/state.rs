@@ -17,6 +17,7 @@ pub struct State {
     objects: BTreeMap<Key, Object>,
     window: VecDeque<Recent>,
     window_bytes: u64,
+    object_bytes: u64,
     /// The window has every event after this revision.
     window_start: Revision,
     revision: Revision,
@@ -114,6 +115,11 @@ impl State {
         self.objects.len()
     }
 
+    /// What the values of all objects weigh.
+    pub fn object_bytes(&self) -> u64 {
+        self.object_bytes
+    }
+
     pub fn window_start(&self) -> Revision {
         self.window_start
     }
@@ -127,10 +133,12 @@ impl State {
         self.objects.clear();
         self.window.clear();
         self.window_bytes = 0;
+        self.object_bytes = 0;
         (self.window_start, self.revision) = (revision, revision);
         self.epoch += 1;
         for (kv, terms) in objects {
             let terms = self.index(&kv.key, &terms);
+            self.object_bytes += kv.value.len() as u64;
             self.objects.insert(kv.key.clone(), Object { kv, terms });
         }
         let all = self.terms.entries.values().flat_map(|entry| &entry.watchers);
@@ -156,6 +164,7 @@ impl State {
             let before = self.objects.remove(&key);
             // The cache's own version, so that the bytes are shared whatever the engine sent.
             event.prev = before.as_ref().map(|object| object.kv.clone());
+            self.object_bytes -= event.prev.as_ref().map_or(0, |prev| prev.value.len() as u64);
             let before = before.map(|object| object.terms).unwrap_or_default();
             for id in &before {
                 self.terms.change(*id, |entry| {
@@ -166,6 +175,7 @@ impl State {
             if !event.is_delete() {
                 after = self.index(&key, &terms);
                 let object = Object { kv: event.kv.clone(), terms: after.clone() };
+                self.object_bytes += object.kv.value.len() as u64;
                 self.objects.insert(key, object);
             }
             let recent = Recent { event, before, after };

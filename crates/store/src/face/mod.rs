@@ -180,5 +180,7 @@ fn status_of(error: Error) -> tonic::Status {
         Error::LeaseExists(_) => Status::failed_precondition("etcdserver: lease already exists"),
         Error::Invalid(text) => Status::invalid_argument(format!("etcdserver: {text}")),
         Error::Unavailable(text) => Status::unavailable(format!("etcdserver: {text}")),
+        // The face serves what is kept, and transforms nothing.
+        Error::Untransformable(text) => Status::internal(text),
     }
 }

@@ -10,3 +10,4 @@ mod every_crash;
 mod face;
 mod linearizability;
 mod sim_disk;
+mod transform;

@@ -94,6 +94,9 @@ impl Connection {
         if let Some(authorization) = &self.endpoint.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
+        if let Some(user) = &self.endpoint.acting_as {
+            request = request.header("impersonate-user", user);
+        }
         let body = Full::new(body);
         let answer = match &mut self.sender {
             Sender::Http1(sender) => {

@@ -18,9 +18,22 @@ pub struct Endpoint {
     pub tls: Arc<ClientConfig>,
     /// The value of the `Authorization` header, for users with a token.
     pub authorization: Option<HeaderValue>,
+    /// Whom requests are made as, by one who may.
+    pub acting_as: Option<HeaderValue>,
 }
 
 impl Endpoint {
+    /// The same server, as somebody else sees it.
+    pub fn acting_as(&self, user: &'static str) -> Endpoint {
+        Endpoint {
+            name: format!("{} as {user}", self.name),
+            server: self.server.clone(),
+            tls: self.tls.clone(),
+            authorization: self.authorization.clone(),
+            acting_as: Some(HeaderValue::from_static(user)),
+        }
+    }
+
     pub fn read(path: &Path, http2: bool) -> Result<Endpoint> {
         let bytes = std::fs::read(path)
             .with_context(|| format!("failed to read kubeconfig {}", path.display()))?;
@@ -74,6 +87,7 @@ impl Endpoint {
             server: server.parse().with_context(|| format!("the server {server:?} is no URL"))?,
             tls: Arc::new(tls),
             authorization: token.map(bearer).transpose()?,
+            acting_as: None,
         })
     }
 }

@@ -57,7 +57,7 @@ impl<'de> Reader<'de> {
     }
 
     /// The next byte that is not white space.
-    fn peek(&mut self) -> Option<u8> {
+    pub fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
                 return Some(byte);
@@ -171,7 +171,7 @@ impl<'de> Reader<'de> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<Cow<'de, str>> {
+    pub fn string(&mut self) -> Result<Cow<'de, str>> {
         let (bytes, escaped) = self.quoted()?;
         if escaped {
             return Ok(Cow::Owned(repair(&unescape(bytes))));
@@ -212,8 +212,37 @@ impl<'de> Reader<'de> {
         Ok(true)
     }
 
+    /// Steps to the next key of an object, and behind its colon.
+    pub fn next_key(&mut self, mut first: bool) -> Result<Option<Cow<'de, str>>> {
+        if first && self.peek() == Some(b'{') {
+            self.at += 1;
+        }
+        if !self.more(&mut first, b'}', context(b'}'))? {
+            return Ok(None);
+        }
+        let key = self.key()?;
+        self.colon()?;
+        Ok(Some(key))
+    }
+
+    /// Steps to the next element of a list.
+    pub fn next_element(&mut self, mut first: bool) -> Result<bool> {
+        if first && self.peek() == Some(b'[') {
+            self.at += 1;
+        }
+        self.more(&mut first, b']', context(b']'))
+    }
+
+    /// The bytes of the next value.
+    pub fn raw(&mut self) -> Result<&'de [u8]> {
+        self.peek();
+        let start = self.at;
+        self.skip()?;
+        Ok(&self.bytes[start..self.at])
+    }
+
     /// Passes over a value of any depth, without recursion.
-    fn skip(&mut self) -> Result<()> {
+    pub fn skip(&mut self) -> Result<()> {
         let mut open: Vec<u8> = Vec::new();
         let mut first = true;
         loop {
@@ -253,14 +282,23 @@ impl<'de> Reader<'de> {
 }
 
 /// How many bytes of a string mean just themselves: no quote, no backslash, no control character.
-/// Most strings are looked at eight bytes at a time.
+/// Long strings are looked at in blocks that the compiler turns into vectors, their rest eight
+/// bytes at a time.
 fn plain(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
     // The high bit of every byte that is less than `n`, which is at most 0x80; a borrow can only
     // reach the bytes above one that is found already.
     let below = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & HIGH;
+    let special = |byte: &u8| (*byte == b'"') | (*byte == b'\\') | (*byte < 0x20);
     let mut at = 0;
+    while let Some(block) = bytes[at..].first_chunk::<32>() {
+        // Every byte is looked at, so that there is no branch among them.
+        if block.iter().fold(false, |found, byte| found | special(byte)) {
+            break;
+        }
+        at += 32;
+    }
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         let quote = below(word ^ (ONES * u64::from(b'"')), 1);
@@ -271,7 +309,6 @@ fn plain(bytes: &[u8]) -> usize {
         }
         at += 8;
     }
-    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
     bytes[at..].iter().position(special).map_or(bytes.len(), |found| at + found)
 }
 
@@ -385,7 +422,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-fn integer(text: &[u8]) -> Option<i64> {
+pub(in crate::codec) fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -432,7 +469,7 @@ impl<'de> MapAccess<'de> for Items<'_, 'de> {
 mod tests {
     #[test]
     fn the_first_byte_that_means_more_is_found_wherever_it_stands() {
-        for length in 0..20 {
+        for length in (0..20).chain(60..70) {
             for around in [b'a', 0x20, b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
                 let mut bytes = vec![around; length];
                 assert_eq!(super::plain(&bytes), length, "{around:#x}");

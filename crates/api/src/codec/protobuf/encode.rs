@@ -35,33 +35,6 @@ pub(super) fn message(object: Option<&Map<String, Value>>, ty: TypeRef<'_>, writ
     }
 }
 
-/// The message of a list whose items come one after the other, the last one first: each is gone
-/// before the next one is there, so a long list is never a tree.
-pub(super) fn list<E>(
-    head: &Value,
-    mut items: impl Iterator<Item = Result<Value, E>>,
-    ty: TypeRef<'_>,
-    writer: &mut Writer,
-) -> Result<(), E> {
-    let Some(structure) = ty.as_struct() else { return Ok(()) };
-    for (_, part) in structure.wire().iter().rev() {
-        let Part::Field(index) = part else { continue };
-        let field = &structure.fields[*index as usize];
-        match ty.at(field.ty).get() {
-            Type::List(list) if *field.name == *"items" => {
-                for item in items.by_ref() {
-                    single(field.number, Some(&item?), ty.at(list.element), writer);
-                }
-            }
-            _ => {
-                let value = head.get(&*field.name).filter(|v| !v.is_null());
-                field_value(value, field, ty.at(field.ty), writer);
-            }
-        }
-    }
-    Ok(())
-}
-
 fn field_value(value: Option<&Value>, field: &Field, ty: TypeRef<'_>, writer: &mut Writer) {
     match ty.get() {
         Type::List(list) if list.name.is_none() => {
@@ -89,7 +62,7 @@ fn field_value(value: Option<&Value>, field: &Field, ty: TypeRef<'_>, writer: &m
 }
 
 /// One value as the field of this number; `None` is the type's zero.
-fn single(number: u32, value: Option<&Value>, ty: TypeRef<'_>, writer: &mut Writer) {
+pub(super) fn single(number: u32, value: Option<&Value>, ty: TypeRef<'_>, writer: &mut Writer) {
     match ty.get() {
         Type::Scalar(named) => scalar_value(number, value, named.scalar, writer),
         Type::Struct(_) => {

@@ -2,11 +2,10 @@
 use super::super::object::TypeMeta;
 use super::super::{DecodeError, MAX_DEPTH, json};
 use super::decode::message_at;
-use super::encode::{list, message};
+use super::encode::message;
 use super::wire::{Reader, Wire, Writer};
 use crate::schema::{TypeRef, builtin};
 use serde_json::Value;
-use std::convert::Infallible;
 
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
@@ -119,41 +118,19 @@ fn read_type_meta(bytes: &[u8], meta: &mut TypeMeta) -> Result<(), DecodeError> 
 
 /// Encodes a canonical tree in its envelope. `apiVersion` and `kind` are taken from the tree.
 pub fn encode(value: &Value, ty: TypeRef<'_>) -> Vec<u8> {
-    let written: Result<_, Infallible> = enveloped(&TypeMeta::of(value), 2048, |writer| {
-        message(value.as_object(), ty, writer);
-        Ok(())
-    });
-    written.unwrap_or_else(|never| match never {})
-}
-
-/// Encodes a list in its envelope: `head` is the list without its items, which come one after the
-/// other, **the last one first**, as trees that are gone when they are written.
-pub fn encode_list<E>(
-    head: &Value,
-    items: impl Iterator<Item = Result<Value, E>>,
-    ty: TypeRef<'_>,
-) -> Result<Vec<u8>, E> {
-    let capacity = items.size_hint().0 * 1024;
-    enveloped(&TypeMeta::of(head), capacity, |writer| list(head, items, ty, writer))
-}
-
-fn enveloped<E>(
-    meta: &TypeMeta,
-    capacity: usize,
-    write: impl FnOnce(&mut Writer) -> Result<(), E>,
-) -> Result<Vec<u8>, E> {
-    let mut writer = Writer::with_capacity(capacity);
+    let meta = TypeMeta::of(value);
+    let mut writer = Writer::with_capacity(2048);
     writer.bytes_field(4, b"");
     writer.bytes_field(3, b"");
     let mark = writer.mark();
-    write(&mut writer)?;
+    message(value.as_object(), ty, &mut writer);
     writer.message(2, mark);
     let mark = writer.mark();
     writer.bytes_field(2, meta.kind.as_bytes());
     writer.bytes_field(1, meta.api_version.as_bytes());
     writer.message(1, mark);
     writer.raw(MAGIC);
-    Ok(writer.finish())
+    writer.finish()
 }
 
 /// A `WatchEvent` around an object that is in its envelope; the event itself is in none.
@@ -164,27 +141,4 @@ pub fn encode_watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     writer.message(2, raw);
     writer.bytes_field(1, event.as_bytes());
     writer.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_list_is_the_same_in_one_piece_and_item_by_item() {
-        let ty = builtin().kind("", "v1", "ConfigMapList").unwrap();
-        let mut head = json!({ "kind": "ConfigMapList", "apiVersion": "v1",
-            "metadata": { "resourceVersion": "7", "remainingItemCount": 3 } });
-        for count in [0, 1, 3] {
-            let item = |i| json!({ "metadata": { "name": format!("c{i}") }, "data": { "k": "v" } });
-            let items: Vec<Value> = (0..count).map(item).collect();
-            let last_first = items.iter().rev().cloned().map(Ok::<_, Infallible>);
-            let piecewise = encode_list(&head, last_first, ty).unwrap();
-            head["items"] = items.into();
-            assert_eq!(piecewise, encode(&head, ty), "{count} items");
-        }
-        let broken = [Ok(json!({})), Err("broken")].into_iter();
-        assert_eq!(encode_list(&head, broken, ty), Err("broken"));
-    }
 }

@@ -6,10 +6,10 @@
 mod decode;
 mod encode;
 mod envelope;
+mod transcode;
 pub(crate) mod wire;
 
 pub use decode::decode_message;
 pub use encode::encode_message;
-pub use envelope::{
-    MAGIC, decode, encode, encode_list, encode_watch_event, is_protobuf, type_meta,
-};
+pub use envelope::{MAGIC, decode, encode, encode_watch_event, is_protobuf, type_meta};
+pub use transcode::{ListEncoder, transcode};

@@ -50,7 +50,7 @@ pub async fn check(attributes: &Attributes<'_>, node: &str) -> Result<(), Status
         return Err(attributes.forbidden(format!("pod {pod_name:?} is a mirror pod")));
     }
     check_account(attributes, spec, &pod, &pod_name).await?;
-    check_signer(attributes, spec, &pod, &pod_name)
+    check_signer(attributes, spec, &pod, &pod_name).await
 }
 
 /// An object that the request names.
@@ -98,7 +98,7 @@ async fn check_account(
     Ok(())
 }
 
-fn check_signer(
+async fn check_signer(
     attributes: &Attributes<'_>,
     spec: &Value,
     pod: &Value,
@@ -118,7 +118,7 @@ fn check_signer(
         &attributes.call.namespace,
         account,
     );
-    if authz::decide(attributes.api, attributes.user, &right).allowed {
+    if authz::decide(attributes.api, attributes.user, &right).await.allowed {
         return Ok(());
     }
     Err(attributes.forbidden(format!(

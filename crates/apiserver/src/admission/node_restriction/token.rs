@@ -59,7 +59,7 @@ async fn check_audience(attributes: &Attributes<'_>, pod: &Value) -> Result<(), 
     let call = attributes.call;
     let verb = "request-serviceaccounts-token-audience";
     let right = authz::Attributes::right(verb, "", audience, &call.namespace, &call.name);
-    if authz::decide(attributes.api, attributes.user, &right).allowed {
+    if authz::decide(attributes.api, attributes.user, &right).await.allowed {
         return Ok(());
     }
     let user = &attributes.user.name;

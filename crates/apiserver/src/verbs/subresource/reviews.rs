@@ -1,16 +1,14 @@
 //! Questions about identity and rights: answered, never stored.
 use crate::admission;
 use crate::answer::{self, View};
-use crate::authn::User;
+use crate::authn::{User, token};
 use crate::authz::{self, Attributes, What};
-use crate::service_account;
 use crate::verbs::object;
 use crate::verbs::{Context, Outgoing};
 use api::codec::object::Encoding;
 use api::field::{Error, Path};
 use api::status::Status;
 use http::{StatusCode, header};
-use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
@@ -27,7 +25,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         "SelfSubjectReview" => json!({ "userInfo": received.user.info() }),
         "TokenReview" => token_review(context, &review).await?,
         "SelfSubjectRulesReview" => rules_review(context, &review)?,
-        kind => access_review(context, kind, &review)?,
+        kind => access_review(context, kind, &review).await?,
     };
     review["status"] = status;
     Ok((answer::of_type(StatusCode::CREATED, review, call.resource.ty(), &view), warnings))
@@ -41,8 +39,7 @@ async fn token_review(context: Context<'_>, review: &Value) -> Result<Value, Sta
     let issuer = context.api.issuer();
     let asked: Vec<String> = strings(&review["spec"]["audiences"]);
     let audiences = if asked.is_empty() { &issuer.audiences } else { &asked };
-    let now = Timestamp::now();
-    match service_account::user_of(context.api, issuer, &token, audiences, now).await {
+    match token::user_of(context.api, &token, audiences).await {
         None => Ok(json!({ "user": {}, "error": "invalid bearer token" })),
         Some((user, meant)) => {
             let audiences = if asked.is_empty() { issuer.audiences.clone() } else { meant };
@@ -51,7 +48,7 @@ async fn token_review(context: Context<'_>, review: &Value) -> Result<Value, Sta
     }
 }
 
-fn access_review(context: Context<'_>, kind: &str, review: &Value) -> Result<Value, Status> {
+async fn access_review(context: Context<'_>, kind: &str, review: &Value) -> Result<Value, Status> {
     let spec = &review["spec"];
     let (call, own) = (context.call, kind == "SelfSubjectAccessReview");
     let refused = |path: &Path<'_>, text: &'static str| {
@@ -115,14 +112,22 @@ fn access_review(context: Context<'_>, kind: &str, review: &Value) -> Result<Val
                 namespace: text(&resource["namespace"]),
                 name: text(&resource["name"]),
             },
+            fields: requirements(&resource["fieldSelector"]),
         },
         (None, plain) => {
             let plain = plain.unwrap_or(&Value::Null);
-            Attributes { verb: text(&plain["verb"]), what: What::Path(text(&plain["path"])) }
+            Attributes {
+                verb: text(&plain["verb"]),
+                what: What::Path(text(&plain["path"])),
+                fields: Vec::new(),
+            }
         }
     };
-    let decision = authz::decide(context.api, &user, &attributes);
+    let decision = authz::decide(context.api, &user, &attributes).await;
     let mut status = json!({ "allowed": decision.allowed });
+    if decision.denied {
+        status["denied"] = true.into();
+    }
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.into();
     }
@@ -152,7 +157,28 @@ fn rules_review(context: Context<'_>, review: &Value) -> Result<Value, Status> {
     }
     let (plain, resource): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule.non_resource_urls.is_some());
-    Ok(json!({ "resourceRules": resource, "nonResourceRules": plain, "incomplete": false }))
+    let mut status =
+        json!({ "resourceRules": resource, "nonResourceRules": plain, "incomplete": false });
+    if let Some(error) = authz::untold(context.api, user) {
+        status["incomplete"] = true.into();
+        status["evaluationError"] = error.into();
+    }
+    Ok(status)
+}
+
+/// What a selector asks to be equal: given as requirements, or as a query has it.
+fn requirements(selector: &Value) -> Vec<(String, String)> {
+    let equal = |requirement: &Value| match (
+        &requirement["operator"],
+        &strings(&requirement["values"])[..],
+    ) {
+        (operator, [value]) if operator == "In" => Some((text(&requirement["key"]), value.clone())),
+        _ => None,
+    };
+    if let Some(raw) = selector["rawSelector"].as_str() {
+        return authz::equal_fields(raw);
+    }
+    selector["requirements"].as_array().into_iter().flatten().filter_map(equal).collect()
 }
 
 fn text(value: &Value) -> String {

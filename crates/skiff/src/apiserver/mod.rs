@@ -1,12 +1,18 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
+mod authentication;
+mod authorization;
+
+use crate::logging::Verbosity;
 use ::apiserver::admission::{Chain, TolerationSeconds};
+use ::apiserver::encryption::Encryption;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
-use ::apiserver::{ApiServer, listen};
+use ::apiserver::{ApiServer, Debug, listen};
 use anyhow::{Context, bail};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use store::embedded::Embedded;
@@ -45,6 +51,13 @@ pub struct Options {
     /// What every key in etcd begins with.
     #[arg(long, default_value = "/registry")]
     etcd_prefix: String,
+    /// The file that says which resources are encrypted at rest, and with which keys.
+    #[arg(long)]
+    encryption_provider_config: Option<PathBuf>,
+    /// Whether that file is read again when it changes.
+    #[arg(long, requires = "encryption_provider_config", default_missing_value = "true",
+        num_args = 0..=1, require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
+    encryption_provider_config_automatic_reload: bool,
     /// Where the state is kept when there is no etcd.
     #[arg(long, default_value = "/var/lib/skiff")]
     data_dir: PathBuf,
@@ -84,6 +97,8 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
 
+    #[command(flatten)]
+    audit: crate::audit::Options,
     /// Admission plugins to run beside those that run by default; their order does not matter.
     #[arg(long, value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
@@ -109,18 +124,36 @@ pub struct Options {
     /// How many requests that write may be under way at once.
     #[arg(long, default_value_t = 200)]
     max_mutating_requests_inflight: usize,
+    /// Whether those limits are shared by priority (FlowSchemas and PriorityLevelConfigurations).
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        default_value_t = true, action = clap::ArgAction::Set)]
+    enable_priority_and_fairness: bool,
     /// How long a request may take; watches and streams may take longer.
     #[arg(long, default_value = "1m0s", value_parser = duration)]
     request_timeout: Duration,
+    /// Serve profiles and the like below /debug, to those who are allowed there.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(default_value_t = false, action = clap::ArgAction::Set)]
+    profiling: bool,
+    #[command(flatten)]
+    authentication: authentication::Flags,
+    #[command(flatten)]
+    authorization: authorization::Flags,
 }
 
 /// A duration as Go writes it: `1h0m0s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(duration.as_secs()).map(Duration::from_secs).map_err(|_| "it is negative".into())
+    u64::try_from(duration.nanos).map(Duration::from_nanos).map_err(|_| "it is negative".into())
 }
 
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
+    let (reads, writes) = (options.max_requests_inflight, options.max_mutating_requests_inflight);
+    if options.enable_priority_and_fairness && reads + writes == 0 {
+        bail!(
+            "invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something positive"
+        );
+    }
     let mut admission = Chain::new(
         &options.enable_admission_plugins,
         &options.disable_admission_plugins,
@@ -149,15 +182,35 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .with_context(|| format!("failed to read {}", path.display()))?,
         None => String::new(),
     };
+    let authentication = options.authentication.read(client_ca.as_deref())?;
+    let trusts = [
+        authentication.clients.clone(),
+        authentication.front_proxy.as_ref().map(|proxy| proxy.trust.clone()),
+    ];
+    let encryption = match &options.encryption_provider_config {
+        Some(file) => {
+            let reload = options.encryption_provider_config_automatic_reload;
+            Encryption::open(file, reload).await?
+        }
+        None => Arc::default(),
+    };
     let api = ApiServer::new(::apiserver::Options {
+        encryption,
+        audit: options.audit.audit()?,
         client_ca: client_ca_text,
+        authentication,
+        authorizers: options.authorization.read()?,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
         admission,
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,
         max_writes: options.max_mutating_requests_inflight,
+        priority_and_fairness: options.enable_priority_and_fairness,
         request_timeout: options.request_timeout,
+        debug: options
+            .profiling
+            .then(|| Debug { set_verbosity: Arc::new(move |level| verbosity.set(level)) }),
         ..::apiserver::Options::new(store, issuer)?
     });
     ::apiserver::bootstrap(&api).await?;
@@ -173,7 +226,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         ::apiserver::advertise(&api, known_as, address.port()).await?;
     }
     let stop = crate::stop_signal()?;
-    let serving = tls::server(&serving, client_ca.as_deref())?;
+    let trusts: Vec<_> = trusts.iter().flatten().collect();
+    let serving = tls::server(&serving, &trusts)?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
     println!("the API server is ready at https://{address}");
     stop.await;

@@ -1,0 +1,134 @@
+//! The cluster's own signers: certificate signing requests are approved and signed, as upstream's
+//! controller manager does.
+//!
+//! ```text
+//!  CertificateSigningRequest ─► approver: may its maker have it? ─► Approved
+//!                  Approved  ─► signer: is it what the signer is for? ─► certificate, or Failed
+//! ```
+//! It follows the requests in the store and writes their status. It is here, and not among the
+//! controllers, until there is a crate of them: it needs nothing of the server but objects and
+//! decisions.
+mod approver;
+mod signer;
+
+use crate::authz::following::Following;
+use crate::objects;
+use crate::resources::ApiServer;
+use crate::tls::Pair;
+use api::kinds::{Resource, find_kind};
+use api::status::Status;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use rcgen::CertificateSigningRequestParams;
+use serde_json::{Value, json};
+use store::KeyValue;
+use store::cache::Item;
+
+/// Approves and signs with this CA, as long as the server runs.
+pub async fn start(api: &ApiServer, authority: Pair) -> Result<(), Status> {
+    let resource = find_kind("certificates.k8s.io/v1", "CertificateSigningRequest")
+        .expect("requests are in the registry");
+    let mut following = Following::start(api, &[resource]).await?;
+    let api = api.clone();
+    tokio::spawn(async move {
+        loop {
+            let next = tokio::select! {
+                () = api.stopping() => return,
+                next = following.next() => next,
+            };
+            let changed: Vec<_> = match next {
+                Ok((_, Item::Initial(objects))) => objects,
+                Ok((_, Item::InitialEnd(_))) => continue,
+                Ok((_, Item::Events(batch))) => {
+                    batch.events.iter().filter(|e| !e.is_delete()).map(|e| e.kv.clone()).collect()
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the watch of certificate signing requests was cut");
+                    if let Err(error) = following.restart(&api).await {
+                        return tracing::error!(%error, "certificates are not signed any more");
+                    }
+                    continue;
+                }
+            };
+            for stored in changed {
+                if let Err(error) = handle(&api, resource, &stored, &authority).await {
+                    tracing::warn!(%error, key = ?stored.key, "a request for a certificate failed");
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn handle(
+    api: &ApiServer,
+    resource: &Resource,
+    stored: &KeyValue,
+    authority: &Pair,
+) -> Result<(), Status> {
+    let Ok(object) = serde_json::from_slice::<Value>(&stored.value) else { return Ok(()) };
+    if object["status"]["certificate"].is_string()
+        || has(&object, "Denied")
+        || has(&object, "Failed")
+    {
+        return Ok(());
+    }
+    let Some(request) = parse(&object) else { return Ok(()) };
+    let now = Timestamp::now();
+    let change = if has(&object, "Approved") {
+        match signer::sign(&object["spec"], request, authority, now) {
+            None => return Ok(()),
+            Some(Ok(pem)) => Change::Certificate(STANDARD.encode(pem)),
+            Some(Err(cause)) => Change::Condition(condition("Failed", cause, now)),
+        }
+    } else {
+        match approver::approve(api, &object["spec"], &request).await {
+            None => return Ok(()),
+            Some(message) => Change::Condition(condition("Approved", message, now)),
+        }
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let written = objects::modify(api, resource, ("", name), false, |object| {
+        change.apply(&mut object["status"]);
+        Ok(())
+    });
+    written.await.map(drop)
+}
+
+/// What is written into a request's status.
+enum Change {
+    Certificate(String),
+    Condition(Value),
+}
+
+impl Change {
+    fn apply(&self, status: &mut Value) {
+        match self {
+            Change::Certificate(certificate) => status["certificate"] = certificate.clone().into(),
+            Change::Condition(condition) => match &mut status["conditions"] {
+                Value::Array(all) if all.iter().any(|old| old["type"] == condition["type"]) => {}
+                Value::Array(all) => all.push(condition.clone()),
+                none => *none = json!([condition]),
+            },
+        }
+    }
+}
+
+fn condition(kind: &str, message: String, now: Timestamp) -> Value {
+    let reason = if kind == "Approved" { "AutoApproved" } else { "SignerValidationFailure" };
+    let now = api::time::format(now.as_second());
+    json!({ "type": kind, "status": "True", "reason": reason, "message": message,
+        "lastUpdateTime": now, "lastTransitionTime": now })
+}
+
+fn has(request: &Value, kind: &str) -> bool {
+    let conditions = request["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True")
+}
+
+/// The request inside, its signature checked.
+fn parse(object: &Value) -> Option<CertificateSigningRequestParams> {
+    let pem = STANDARD.decode(object["spec"]["request"].as_str()?).ok()?;
+    CertificateSigningRequestParams::from_pem(&String::from_utf8(pem).ok()?).ok()
+}

@@ -1,0 +1,267 @@
+//! What each signer signs, and how.
+use crate::pki::set_validity;
+use crate::tls::Pair;
+use jiff::Timestamp;
+use rcgen::{
+    CertificateSigningRequestParams, DnType, DnValue, ExtendedKeyUsagePurpose as Extended, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use serde_json::Value;
+
+pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+
+/// How long certificates live unless they are asked for less, in seconds; and the least.
+const LIFETIME: i64 = 365 * 24 * 60 * 60;
+const SHORTEST: i64 = 10 * 60;
+/// Certificates are valid a little before they are made, for clocks that are behind.
+const BACKDATE: i64 = 5 * 60;
+
+/// The certificate as PEM, or why the signer does not sign this; none if it is no signer of ours.
+pub fn sign(
+    spec: &Value,
+    mut request: CertificateSigningRequestParams,
+    authority: &Pair,
+    now: Timestamp,
+) -> Option<Result<String, String>> {
+    let usages: Vec<&str> =
+        spec["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let checked = match spec["signerName"].as_str()? {
+        CLIENT => client_usages(&usages),
+        KUBELET_CLIENT => kubelet_client(&request, &usages),
+        KUBELET_SERVING => kubelet_serving(&request, &usages),
+        _ => return None,
+    };
+    if let Err(cause) = checked {
+        return Some(Err(cause));
+    }
+    let asked = spec["expirationSeconds"].as_i64().unwrap_or(LIFETIME).clamp(SHORTEST, LIFETIME);
+    let params = &mut request.params;
+    let now = now.as_second();
+    set_validity(params, now - BACKDATE, now - BACKDATE + asked);
+    // Whatever the request says of itself: it is no CA, and is for what it was approved for.
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
+    params.extended_key_usages = usages.iter().filter_map(|usage| extended_usage(usage)).collect();
+    params.use_authority_key_identifier_extension = true;
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).map_err(|e| e.to_string());
+    let signed = read(&authority.key).and_then(|key| {
+        let key = KeyPair::from_pem(&key).map_err(|error| error.to_string())?;
+        let ca = read(&authority.certificate)?;
+        let issuer = Issuer::from_ca_cert_pem(&ca, key).map_err(|error| error.to_string())?;
+        request.signed_by(&issuer).map(|made| made.pem()).map_err(|error| error.to_string())
+    });
+    match signed {
+        Ok(pem) => Some(Ok(pem)),
+        // The CA's trouble is not the request's: it waits.
+        Err(error) => {
+            tracing::error!(error, "the cluster's CA cannot sign");
+            None
+        }
+    }
+}
+
+fn key_usage(usage: &str) -> Option<KeyUsagePurpose> {
+    Some(match usage {
+        "digital signature" | "signing" => KeyUsagePurpose::DigitalSignature,
+        "content commitment" => KeyUsagePurpose::ContentCommitment,
+        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+        "data encipherment" => KeyUsagePurpose::DataEncipherment,
+        "key agreement" => KeyUsagePurpose::KeyAgreement,
+        _ => return None,
+    })
+}
+
+fn extended_usage(usage: &str) -> Option<Extended> {
+    Some(match usage {
+        "server auth" => Extended::ServerAuth,
+        "client auth" => Extended::ClientAuth,
+        _ => return None,
+    })
+}
+
+fn client_usages(usages: &[&str]) -> Result<(), String> {
+    let known = ["digital signature", "key encipherment", "client auth"];
+    if let Some(other) = usages.iter().find(|usage| !known.contains(usage)) {
+        return Err(format!("invalid usage for client certificate: {other}"));
+    }
+    match usages.contains(&"client auth") {
+        true => Ok(()),
+        false => Err("missing required usage for client certificate: client auth".into()),
+    }
+}
+
+/// Exactly these, of which "key encipherment" is for RSA keys.
+fn usages_are(usages: &[&str], purpose: &str) -> Result<(), String> {
+    let known = [purpose, "digital signature", "key encipherment"];
+    let fits = usages.iter().all(|usage| known.contains(usage))
+        && known[..2].iter().all(|usage| usages.contains(usage));
+    let mut sorted = known;
+    sorted.sort_unstable();
+    if fits { Ok(()) } else { Err(format!("usages did not match [{}]", sorted.join(" "))) }
+}
+
+/// One of the names in a request's subject.
+pub fn subject(request: &CertificateSigningRequestParams, kind: &DnType) -> Vec<String> {
+    let all = request.params.distinguished_name.iter().filter(|(name, _)| *name == kind);
+    all.map(|(_, value)| match value {
+        DnValue::Utf8String(text) => text.clone(),
+        DnValue::PrintableString(text) => text.to_string(),
+        DnValue::Ia5String(text) => text.to_string(),
+        DnValue::TeletexString(text) => text.to_string(),
+        _ => String::new(),
+    })
+    .collect()
+}
+
+fn is_of_nodes(request: &CertificateSigningRequestParams) -> Result<(), String> {
+    match subject(request, &DnType::OrganizationName) == ["system:nodes"] {
+        true => Ok(()),
+        false => Err("subject organization is not system:nodes".into()),
+    }
+}
+
+fn names_a_node(request: &CertificateSigningRequestParams) -> Result<(), String> {
+    let name = subject(request, &DnType::CommonName).pop().unwrap_or_default();
+    match name.starts_with("system:node:") {
+        true => Ok(()),
+        false => Err("subject common name does not begin with system:node:".into()),
+    }
+}
+
+/// Refuses other names of these sorts.
+fn no_other_names(request: &CertificateSigningRequestParams, sorts: &[&str]) -> Result<(), String> {
+    let names = &request.params.subject_alt_names;
+    match sorts.iter().find(|sort| names.iter().any(|name| sort_of(name) == **sort)) {
+        Some(sort) => Err(format!("{sort} subjectAltNames are not allowed")),
+        None => Ok(()),
+    }
+}
+
+fn sort_of(name: &SanType) -> &'static str {
+    match name {
+        SanType::DnsName(_) => "DNS",
+        SanType::Rfc822Name(_) => "Email",
+        SanType::IpAddress(_) => "IP",
+        SanType::URI(_) => "URI",
+        _ => "other",
+    }
+}
+
+pub fn kubelet_client(
+    request: &CertificateSigningRequestParams,
+    usages: &[&str],
+) -> Result<(), String> {
+    is_of_nodes(request)?;
+    no_other_names(request, &["DNS", "Email", "IP", "URI"])?;
+    names_a_node(request)?;
+    usages_are(usages, "client auth")
+}
+
+fn kubelet_serving(
+    request: &CertificateSigningRequestParams,
+    usages: &[&str],
+) -> Result<(), String> {
+    is_of_nodes(request)?;
+    let names = &request.params.subject_alt_names;
+    if !names.iter().any(|name| matches!(sort_of(name), "DNS" | "IP")) {
+        return Err("DNS or IP subjectAltName is required".into());
+    }
+    no_other_names(request, &["Email", "URI"])?;
+    usages_are(usages, "server auth")?;
+    names_a_node(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::Pki;
+    use crate::tls::Trust;
+    use rcgen::CertificateParams;
+    use serde_json::json;
+
+    /// `signer organization name [alternative name]; usage, usage`
+    fn check(asked: &str) -> Result<String, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pki = Pki::open(folder.path()).expect("a PKI");
+        let (words, usages) = asked.split_once("; ").expect("usages");
+        let words: Vec<&str> = words.split(' ').collect();
+        let names: Vec<String> = words[3..].iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, words[1]);
+        params.distinguished_name.push(DnType::CommonName, words[2]);
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let request = CertificateSigningRequestParams::from_pem(&pem).expect("a request");
+        let usages: Vec<&str> = usages.split(", ").collect();
+        let spec = json!({ "signerName": format!("kubernetes.io/{}", words[0]), "usages": usages,
+            "expirationSeconds": 3600 });
+        let pem = sign(&spec, request, &pki.authority(), Timestamp::now()).expect("a signer")?;
+        let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+        let certificate = block.parse_x509().expect("a certificate");
+        assert!(!certificate.is_ca(), "a request cannot make itself a CA");
+        let validity = certificate.validity();
+        assert_eq!(validity.not_after.timestamp() - validity.not_before.timestamp(), 3600);
+        if asked.contains("client auth") {
+            let trust = Trust::read(&pki.ca()).expect("a CA");
+            trust.verify(&block.contents.clone().into(), &[]).expect("it is believed");
+        }
+        Ok(certificate.subject().to_string())
+    }
+
+    #[test]
+    fn a_signer_signs_what_it_is_for() {
+        for (asked, subject) in [
+            ("kube-apiserver-client dev jane; client auth", "O=dev, CN=jane"),
+            (
+                "kube-apiserver-client-kubelet system:nodes system:node:n1; digital signature, client auth",
+                "O=system:nodes, CN=system:node:n1",
+            ),
+            (
+                "kubelet-serving system:nodes system:node:n1 n1.example; digital signature, key encipherment, server auth",
+                "O=system:nodes, CN=system:node:n1",
+            ),
+        ] {
+            assert_eq!(check(asked).as_deref(), Ok(subject), "{asked}");
+        }
+    }
+
+    #[test]
+    fn and_nothing_else() {
+        for (asked, cause) in [
+            (
+                "kube-apiserver-client dev jane; digital signature",
+                "missing required usage for client certificate: client auth",
+            ),
+            (
+                "kube-apiserver-client dev jane; client auth, server auth",
+                "invalid usage for client certificate: server auth",
+            ),
+            (
+                "kube-apiserver-client-kubelet dev system:node:n1; digital signature, client auth",
+                "subject organization is not system:nodes",
+            ),
+            (
+                "kube-apiserver-client-kubelet system:nodes jane; digital signature, client auth",
+                "subject common name does not begin with system:node:",
+            ),
+            (
+                "kube-apiserver-client-kubelet system:nodes system:node:n1 n1; digital signature, client auth",
+                "DNS subjectAltNames are not allowed",
+            ),
+            (
+                "kube-apiserver-client-kubelet system:nodes system:node:n1; client auth",
+                "usages did not match [client auth digital signature key encipherment]",
+            ),
+            (
+                "kubelet-serving system:nodes system:node:n1; digital signature, server auth",
+                "DNS or IP subjectAltName is required",
+            ),
+        ] {
+            assert_eq!(check(asked), Err(cause.to_owned()), "{asked}");
+        }
+    }
+}
