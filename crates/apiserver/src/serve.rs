@@ -1,5 +1,4 @@
 //! One request, start to finish.
-use crate::admission::Annotations;
 use crate::answer::{self, Answer};
 use crate::audit::{Record, Trail};
 use crate::authn::{self, Peer, User};
@@ -39,8 +38,6 @@ pub struct Received {
     pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// What admission leaves for the audit log.
-    pub annotations: Annotations,
     /// What was remarked on a request that is refused after all.
     pub remarks: Mutex<Vec<String>>,
     /// The connection itself, for whoever goes on with it in another protocol.
@@ -70,10 +67,14 @@ pub async fn serve(api: ApiServer, connection: &Peer, request: Request<Incoming>
     let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
     let mut trail = Trail::new(api.audit().clone(), headers);
     let mut class = None;
-    let serving = serve_request(&api, connection, request, &mut trail, &mut class);
+    let mut remarks = Vec::new();
+    let serving = serve_request(&api, connection, request, &mut trail, &mut class, &mut remarks);
     let mut answer = match AssertUnwindSafe(serving).catch_unwind().await {
         Ok(Ok(answer)) => trail.answered(answer, None).await,
-        Ok(Err(status)) => trail.answered(answer::failure(&status, fallback), Some(&status)).await,
+        Ok(Err(status)) => {
+            let answer = with_warnings(answer::failure(&status, fallback), &remarks);
+            trail.answered(answer, Some(&status)).await
+        }
         // The connection, and whatever else is on it, lives on.
         Err(cause) => {
             trail.panicked(cause.downcast_ref::<&str>().unwrap_or(&"")).await;
@@ -94,6 +95,7 @@ async fn serve_request(
     request: Request<Incoming>,
     trail: &mut Trail,
     class: &mut Option<Class>,
+    remarks: &mut Vec<String>,
 ) -> Result<Answer, Status> {
     let headers = request.headers();
     let uri = request.uri();
@@ -126,7 +128,7 @@ async fn serve_request(
         media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
     });
     let begun = Instant::now();
-    let outcome = answer_call(api, &call, user, request, trail).await;
+    let outcome = answer_call(api, &call, user, request, trail, remarks).await;
     let code = match &outcome {
         Ok(answer) => answer.status().as_u16(),
         Err(status) => u16::try_from(status.code).unwrap_or(500),
@@ -196,25 +198,23 @@ async fn answer_call(
     user: Arc<User>,
     request: Request<Incoming>,
     trail: &Trail,
+    remarks: &mut Vec<String>,
 ) -> Result<Answer, Status> {
     if proxy::handles(call) {
         return proxy::run(api, call, &user, request).await;
     }
     let run = async {
         let received = receive(user, request, trail).await?;
-        let fallback = content::negotiate(received.header(header::ACCEPT), &content::PLAIN)
-            .map_or(Encoding::Json, |accepted| accepted.encoding);
         let context = Context { api, call, received: &received };
-        match verbs::run(context).await {
-            Ok((answer, warnings)) => Ok(with_warnings(answer, &warnings)),
+        let outcome = verbs::run(context).await;
+        let (answer, warnings) = match outcome {
+            Ok(done) => done,
             Err(status) => {
-                let remarks = received.remarks.into_inner().unwrap_or_default();
-                if remarks.is_empty() {
-                    return Err(status);
-                }
-                Ok(with_warnings(answer::failure(&status, fallback), &remarks))
+                *remarks = received.remarks.into_inner().unwrap_or_default();
+                return Err(status);
             }
-        }
+        };
+        Ok(with_warnings(answer, &warnings))
     };
     if metrics::is_long(call) {
         return run.await;
@@ -252,7 +252,6 @@ async fn receive(
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers,
         body: body.to_bytes(),
-        annotations: Annotations::default(),
         remarks: Mutex::default(),
         upgrade,
     })

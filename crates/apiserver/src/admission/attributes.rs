@@ -126,8 +126,8 @@ impl<'a> Attributes<'a> {
 
     /// Leaves a word for the audit log.
     pub fn annotate(&self, key: &str, value: impl Into<String>) {
-        if let Some(received) = self.received {
-            received.annotations.add(key, value.into());
+        if let Some(record) = self.received.and_then(|received| received.audit.as_ref()) {
+            record.annotate(key, value);
         }
     }
 

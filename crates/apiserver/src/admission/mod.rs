@@ -13,7 +13,6 @@
 //! namespaces). What has to be written with the object, a quota's usage, it leaves in the notes for
 //! the object's own transaction.
 mod always_pull_images;
-mod annotations;
 mod anti_affinity;
 mod attributes;
 mod certificates;
@@ -48,7 +47,6 @@ mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 
-pub use annotations::Annotations;
 pub use attributes::{Attributes, Notes, Operation};
 pub use chain::Chain;
 pub use configuration::Error;
