@@ -2,13 +2,12 @@
 //!
 //! Its answers are kept for a while. When it cannot be asked, the configuration says whether pods
 //! are let in; nobody is told less than that in the audit log.
-mod client;
-
 use super::chain::Settings;
 use super::configuration::Fault;
 use super::{Attributes, Operation, items};
+use crate::kubeconfig::{Client, Kubeconfig};
 use api::status::Status;
-use client::Client;
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -57,8 +56,9 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fau
     )?;
     let allow_ttl = time(told.allow_ttl, second, second..=minutes(30), minutes(5))?;
     let deny_ttl = time(told.deny_ttl, second, second..=minutes(30), 30 * second)?;
+    let client = Kubeconfig::read(Path::new(&told.kube_config_file)).and_then(|c| c.client());
     settings.image_policy = Some(Webhook {
-        client: Client::read(Path::new(&told.kube_config_file))?,
+        client: client.map_err(|error| error.to_string())?,
         default_allow: told.default_allow,
         allow_ttl,
         deny_ttl,
@@ -143,18 +143,29 @@ impl Webhook {
         let review = json!({
             "apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec,
         });
+        let body = Bytes::from(review.to_string());
         let mut pause = self.backoff;
-        let mut tries = 1;
+        let mut left = TRIES;
         let status = loop {
-            match self.client.post(&review).await {
-                Ok(answer) => break answer["status"].clone(),
-                Err(failure) if failure.passes && tries < TRIES => {
-                    tries += 1;
-                    tokio::time::sleep(pause).await;
-                    pause = pause.mul_f64(1.5);
+            left -= 1;
+            let (cause, passes) = match self.client.post(body.clone()).await {
+                Ok(answer) if answer.status().is_success() => {
+                    match serde_json::from_slice::<Value>(answer.body()) {
+                        Ok(review) => break review["status"].clone(),
+                        Err(error) => (error.to_string(), false),
+                    }
                 }
-                Err(failure) => return Err(failure.cause),
+                Ok(answer) => {
+                    let code = answer.status().as_u16();
+                    (format!("Error contacting webhook: {code}"), matches!(code, 429 | 500))
+                }
+                Err(error) => (error.to_string(), true),
+            };
+            if !passes || left == 0 {
+                return Err(cause);
             }
+            tokio::time::sleep(pause).await;
+            pause = pause.mul_f64(1.5);
         };
         let ttl = if status["allowed"] == true { self.allow_ttl } else { self.deny_ttl };
         let mut answers = lock();
