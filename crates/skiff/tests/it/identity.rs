@@ -474,3 +474,60 @@ fn no_spelling_of_a_path_leads_around_authorization() {
     assert!(matches!(code, 0 | 400 | 431), "{code}");
     assert_eq!(server.ask("/healthz", &["--header", &bearer("nobody-token")]).0, 200);
 }
+
+#[test]
+fn a_serving_certificate_is_replaced_while_the_server_runs() {
+    let server = Server::start(|_| Vec::new());
+    let certs = server.folder.path().join("certs");
+    let served = || {
+        let output = Command::new(testkit::tools::program("curl", "curl"))
+            .args(["--silent", "--output", "/dev/null", "--write-out", "%{certs}", "--cacert"])
+            .arg(certs.join("ca.crt"))
+            .arg(format!("{}/healthz", server.address))
+            .output()
+            .expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let before = served();
+    assert!(before.contains("kube-apiserver"), "{before}");
+    std::fs::remove_file(certs.join("apiserver.crt")).expect("removed");
+    apiserver::pki::Pki::open(&certs).expect("renewed");
+    wait_until(|| {
+        let now = served();
+        now.contains("kube-apiserver") && now != before
+    });
+}
+
+#[test]
+fn a_token_of_old_is_good_as_long_as_its_secret_holds_it() {
+    let cluster = Cluster::start();
+    cluster.kubectl("create serviceaccount robot -n default");
+    let uid = cluster.kubectl("get serviceaccount robot -n default -o jsonpath={.metadata.uid}");
+    let key = cluster.folder.path().join("pki/sa.key");
+    let keys = apiserver::service_account::Keys::read(&key, &[]).expect("keys");
+    let token = keys
+        .sign(&json!({ "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:default:robot",
+            "kubernetes.io/serviceaccount/namespace": "default",
+            "kubernetes.io/serviceaccount/secret.name": "robot-token",
+            "kubernetes.io/serviceaccount/service-account.name": "robot",
+            "kubernetes.io/serviceaccount/service-account.uid": uid }))
+        .expect("a token");
+    let address = cluster.kubectl("config view --minify -o jsonpath={.clusters[0].cluster.server}");
+    let certs = cluster.folder.path().join("pki");
+    let name = || who(&address, &certs, &["--header", &bearer(&token)]);
+    assert_eq!(name(), None);
+    cluster.kubectl(&format!(
+        "create secret generic robot-token -n default --from-literal=token={token}"
+    ));
+    assert_eq!(
+        name().as_deref(),
+        Some(
+            "system:serviceaccount:default:robot system:serviceaccounts,system:serviceaccounts:default,system:authenticated"
+        )
+    );
+    let labels =
+        cluster.kubectl("get secret robot-token -n default -o jsonpath={.metadata.labels}");
+    assert!(labels.contains("kubernetes.io/legacy-token-last-used"), "{labels}");
+    cluster.kubectl("delete secret robot-token -n default");
+    assert_eq!(name(), None);
+}
