@@ -84,6 +84,7 @@ fn attributes(spec: &Field<'_, '_>) {
 }
 
 impl Kind for StorageVersionMigration {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const COLUMNS: &[Column] = &[
         text("Name", "metadata.name"),

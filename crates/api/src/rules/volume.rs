@@ -57,6 +57,7 @@ const SOURCES: &[Source] = &[
 ];
 
 impl Kind for PersistentVolume {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,

@@ -50,6 +50,7 @@ pub async fn create(
             "resourceVersion should not be set on objects to be created",
         ));
     }
+    object::wipe(&mut object);
     defaults::set(&mut object, resource.ty());
     object::name(&mut object);
     if owner == Owner::Client {
@@ -79,6 +80,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     let operation = Operation::Create;
     admission::validate(Attributes { context, operation, object: Some(&mut object), old: None })
         .await?;
+    json::forget_empty(&mut object, resource.ty());
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
@@ -182,6 +184,7 @@ async fn next_state(
     let warnings = judged(verdict, resource, &new)?;
     admission::validate(Attributes { context, operation, object: Some(&mut new), old: Some(old) })
         .await?;
+    json::forget_empty(&mut new, resource.ty());
     Ok((new, claims, warnings))
 }
 
@@ -212,7 +215,9 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
             let path = api::field::Path::new("metadata");
             let path = path.child("resourceVersion");
             let error = api::field::Error::invalid(&path, 0, "must be specified for an update");
-            Err(Status::invalid(resource.group_kind(), &call.name, &[error]))
+            // Upstream names the resource here, not the kind.
+            let resource = api::group::GroupKind::new(resource.group, resource.plural);
+            Err(Status::invalid(resource, &call.name, &[error]))
         }
         version if version == text(old, "resourceVersion") => Ok(()),
         _ => Err(conflict(OPTIMISTIC_LOCK.into())),
@@ -236,5 +241,5 @@ fn judged(
     if verdict.errors.is_empty() {
         return Ok(verdict.warnings);
     }
-    Err(Status::invalid(resource.group_kind(), text(object, "name"), &verdict.errors))
+    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &verdict.errors))
 }

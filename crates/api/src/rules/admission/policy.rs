@@ -1,6 +1,6 @@
 //! Admission policies and what binds them.
 use super::super::table::{AGE, Column, NAME, count, text, with};
-use super::super::{Field, Kind, Part, Strategy};
+use super::super::{Field, Kind, Metadata, Part, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::field::Error;
 use crate::names;
@@ -56,6 +56,8 @@ const BINDING_COLUMNS: &[Column] = &[
 ];
 
 impl Kind for ValidatingAdmissionPolicy {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = Strategy::USUAL.conditional().status_only();
     const COLUMNS: &[Column] = &[NAME, count("Validations", "spec.validations"), PARAM_KIND, AGE];
 
@@ -221,6 +223,8 @@ fn validation(validation: &Field<'_, '_>) {
 }
 
 impl Kind for MutatingAdmissionPolicy {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, count("Mutations", "spec.mutations"), PARAM_KIND, AGE];
 
@@ -267,6 +271,8 @@ fn mutation(mutation: &Field<'_, '_>) {
 }
 
 impl Kind for ValidatingAdmissionPolicyBinding {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
@@ -282,11 +288,13 @@ impl Kind for ValidatingAdmissionPolicyBinding {
         if has("Deny") && has("Warn") {
             actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
         }
-        actions.require();
+        actions.declared().require();
     }
 }
 
 impl Kind for MutatingAdmissionPolicyBinding {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
@@ -297,7 +305,7 @@ impl Kind for MutatingAdmissionPolicyBinding {
 
 fn bound(spec: &Field<'_, '_>) {
     let policy = spec.at("policyName");
-    if policy.require() {
+    if policy.declared().require() {
         policy.faults(names::name_is_dns_subdomain(policy.text(), false));
     }
     if spec.at("paramRef").exists() {

@@ -13,7 +13,7 @@ const MANY_COMPLETIONS: i64 = 100_000;
 const LIMIT_FOR_MANY: i64 = 10_000;
 
 impl Kind for Job {
-    const STRATEGY: Strategy = Strategy::USUAL.conditional().creates_on_update();
+    const STRATEGY: Strategy = Strategy::USUAL.creates_on_update();
     const COLUMNS: &[Column] = &[
         NAME,
         with("Status", |job, _| job_status::word(job).into()),

@@ -7,6 +7,7 @@ use crate::names;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 
 impl Kind for ResourceClaim {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().status_only();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -56,6 +57,7 @@ impl Kind for ResourceClaim {
 }
 
 impl Kind for ResourceClaimTemplate {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN.without_generation();
     const COLUMNS: &[Column] = &[NAME, AGE];
 

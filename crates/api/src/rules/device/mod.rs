@@ -6,7 +6,7 @@ mod slice;
 
 use super::table::{AGE, Column, NAME, since, text};
 use super::volume_source::{csi_driver_name, driver_name};
-use super::{Field, Kind, Part, Strategy, prepare};
+use super::{Field, Kind, Metadata, Part, Strategy, prepare};
 use crate::names;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule};
 use serde_json::Value;
@@ -17,6 +17,7 @@ const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 const PLAIN: Strategy = Strategy::USUAL.without_status();
 
 impl Kind for DeviceClass {
+    const METADATA: Metadata = Metadata::AnyPrefix;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, AGE];
 
@@ -98,7 +99,7 @@ fn taint(taint: &Field<'_, '_>) {
 }
 
 impl Kind for DeviceTaintRule {
-    const STRATEGY: Strategy = Strategy::USUAL.status_only();
+    const STRATEGY: Strategy = Strategy::USUAL.conditional().status_only();
     const COLUMNS: &[Column] = &[
         NAME,
         text("Key", "spec.taint.key"),
