@@ -266,10 +266,70 @@ fn annotate(hpa: &mut Object, name: &str, elements: Vec<Value>) {
     }
 }
 
+/// JSON with the fields of structs in the order that Go declares them.
+fn in_go_order(value: &Value) -> String {
+    const ORDER: &[&str] = &[
+        "ScaleUp",
+        "ScaleDown",
+        "StabilizationWindowSeconds",
+        "SelectPolicy",
+        "Policies",
+        "Type",
+        "Value",
+        "PeriodSeconds",
+        "Tolerance",
+        "type",
+        "status",
+        "lastTransitionTime",
+        "reason",
+        "message",
+        "object",
+        "pods",
+        "resource",
+        "containerResource",
+        "external",
+        "target",
+        "kind",
+        "name",
+        "metricName",
+        "metricSelector",
+        "targetValue",
+        "currentValue",
+        "targetAverageUtilization",
+        "currentAverageUtilization",
+        "targetAverageValue",
+        "currentAverageValue",
+        "selector",
+        "averageValue",
+        "container",
+        "apiVersion",
+        "matchLabels",
+        "matchExpressions",
+        "key",
+        "operator",
+        "values",
+    ];
+    match value {
+        Value::Object(fields) => {
+            let rank = |name: &str| ORDER.iter().position(|known| *known == name);
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| rank(name).unwrap_or(ORDER.len()));
+            let field = |(name, value): (&String, &Value)| {
+                format!("{}:{}", Value::from(name.as_str()), in_go_order(value))
+            };
+            format!("{{{}}}", fields.into_iter().map(field).collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(in_go_order).collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
 fn put_annotation(hpa: &mut Object, name: &str, value: Value) {
     let annotations = take(hpa, "metadata.annotations");
     let mut annotations = if let Some(Value::Object(all)) = annotations { all } else { Map::new() };
-    annotations.insert(name.to_owned(), value.to_string().into());
+    annotations.insert(name.to_owned(), in_go_order(&value).into());
     put(hpa, "metadata.annotations", annotations.into());
 }
 
@@ -388,7 +448,7 @@ mod tests {
         assert_eq!(older["status"]["currentCPUUtilizationPercentage"], 7);
         assert_eq!(
             older["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"],
-            r#"{"ScaleDown":null,"ScaleUp":{"Policies":[{"PeriodSeconds":60,"Type":"Pods","Value":4}],"SelectPolicy":"Max","StabilizationWindowSeconds":null,"Tolerance":"10m"}}"#
+            r#"{"ScaleUp":{"StabilizationWindowSeconds":null,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":60}],"Tolerance":"10m"},"ScaleDown":null}"#
         );
     }
 

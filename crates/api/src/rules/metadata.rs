@@ -3,6 +3,7 @@ use crate::field::{BadValue, Error, ErrorList, Path};
 use crate::{names, owner};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const IMMUTABLE: &str = "field is immutable";
@@ -25,6 +26,47 @@ pub enum Metadata {
     AnyPrefix,
     /// None, and those that all have are asked only of what is fine otherwise.
     Last,
+    /// None at all: a question is not an object.
+    Unasked,
+}
+
+/// Metadata as messages show it: in the order of Go's struct.
+pub fn shown(metadata: &Value) -> BadValue {
+    const FIELDS: &[&str] = &[
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    const ENTRY: &[&str] =
+        &["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+    fn ordered(value: &Value, names: &[&str]) -> String {
+        let part = |name: &&str| {
+            let value = value.get(name)?;
+            let text = match (*name, value) {
+                ("managedFields", Value::Array(entries)) => {
+                    let entries = entries.iter().map(|entry| ordered(entry, ENTRY));
+                    format!("[{}]", entries.collect::<Vec<_>>().join(","))
+                }
+                _ => crate::quote::go_json(value).unwrap_or_default(),
+            };
+            Some(format!("\"{name}\":{text}"))
+        };
+        let parts: Vec<String> = names.iter().filter_map(part).collect();
+        format!("{{{}}}", parts.join(","))
+    }
+    BadValue::verbatim(ordered(metadata, FIELDS))
 }
 
 /// The least that every name must be: one segment of a path.

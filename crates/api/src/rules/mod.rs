@@ -47,6 +47,7 @@ mod review;
 mod runtime_class;
 mod scheduling;
 mod service;
+mod shown;
 mod storage;
 mod table;
 #[cfg(test)]
@@ -180,7 +181,8 @@ impl Strategy {
 
     /// Writes to the status leave the metadata alone.
     pub const fn status_only(self) -> Strategy {
-        let status_resets = &["labels", "annotations", "finalizers", "ownerReferences"];
+        let status_resets =
+            &["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
         Strategy { status_resets, ..self }
     }
 }
@@ -235,11 +237,13 @@ fn row<T: Kind>(object: &Value, now: Timestamp) -> Result<Row, serde_json::Error
 }
 
 fn prepare_create<T: Kind>(object: &mut Value) {
+    defaults::forget_disabled(object, type_of::<T>());
     T::prepare_create(object);
     settle_status(object, type_of::<T>());
 }
 
 fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
+    defaults::forget_disabled(new, type_of::<T>());
     T::prepare_update(new, old, part);
     settle_status(new, type_of::<T>());
 }
@@ -268,7 +272,7 @@ fn validate_create<T: Kind>(
     if T::METADATA == Metadata::AnyPrefix {
         meta.generate_name = None;
     }
-    if T::METADATA != Metadata::Last {
+    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked) {
         errors.extend(metadata::validate(&meta, resource.is_namespaced(), T::NAME, &path));
     }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {

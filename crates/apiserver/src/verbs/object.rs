@@ -126,28 +126,20 @@ pub fn place(object: &mut Value, call: &Call) -> Result<(), Status> {
 
 /// A write names its object as the path does.
 pub fn check_name(object: &Value, call: &Call) -> Result<(), Status> {
-    let (name, namespace) = (text(object, "name"), text(object, "namespace"));
-    let refused = |text: String| Err(Status::bad_request(text));
-    match name {
-        "" => refused(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            call.name
-        )),
-        name if name != call.name => refused(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.name
-        )),
-        _ if !call.namespace.is_empty()
-            && !matches!(namespace, "")
-            && namespace != call.namespace =>
-        {
-            refused(format!(
-                "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
-                call.namespace
-            ))
-        }
-        _ => Ok(()),
+    let (name, expected) = (text(object, "name"), &call.name);
+    if name == expected {
+        return Ok(());
     }
+    Err(Status::bad_request(match name {
+        "" => format!(
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        ),
+        name => {
+            format!(
+                "the name of the object ({name}) does not match the name on the URL ({expected})"
+            )
+        }
+    }))
 }
 
 /// What a client may not say of a new object is forgotten before anyone comes to own it.

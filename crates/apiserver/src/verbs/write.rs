@@ -3,7 +3,7 @@
 //! The wanted state is made from the old one, by whatever verb is running; this does what every
 //! write goes through, and begins anew when somebody else was faster.
 use super::object::{self, metadata, text};
-use super::{Context, managed};
+use super::{Context, managed, moments};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
@@ -54,7 +54,7 @@ pub async fn create(
     defaults::set(&mut object, resource.ty());
     object::name(&mut object);
     if owner == Owner::Client {
-        object = managed::updated(context, &Value::Null, object, now);
+        object = managed::updated(context, &managed::empty(resource), object, now);
     }
     let operation = Operation::Create;
     admission::admit(Attributes { context, operation, object: Some(&mut object), old: None })
@@ -168,6 +168,7 @@ async fn next_state(
         Part::Sub(_) => Claims::default(),
     };
     (resource.rules.prepare_update)(&mut new, old, context.part());
+    moments::note(&mut new, old, resource, context.part());
     for field in ["creationTimestamp", "deletionTimestamp"] {
         if old["metadata"].get(field).is_some() {
             keep(&mut new, old, field);

@@ -1,6 +1,6 @@
 //! Claims of devices, and templates of them.
 use super::super::table::{AGE, Column, NAME, with};
-use super::super::{Field, Kind, Part, Strategy};
+use super::super::{Field, Kind, Part, Strategy, metadata, shown};
 use super::{EFFECTS, MAX, PLAIN, configuration, selectors};
 use crate::field::{BadValue, Error};
 use crate::names;
@@ -39,20 +39,7 @@ impl Kind for ResourceClaim {
             new.at("spec").declared_immutable(&old.at("spec"));
             return;
         }
-        let (status, before) = (new.at("status"), old.at("status"));
-        let reserved = status.at("reservedFor");
-        reserved.at_most(256);
-        for consumer in reserved.items() {
-            for field in ["resource", "name", "uid"] {
-                consumer.at(field).require();
-            }
-        }
-        if !reserved.is_empty() && !status.at("allocation").exists() {
-            reserved.forbidden("may not be specified when `allocated` is not set");
-        }
-        if before.at("allocation").exists() && status.at("allocation").exists() {
-            status.at("allocation").immutable(&before.at("allocation"));
-        }
+        super::status::validate(new, old);
     }
 }
 
@@ -73,31 +60,35 @@ impl Kind for ResourceClaimTemplate {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
-        new.at("spec").immutable(&old.at("spec"));
+        let (now, then) = (new.at("spec"), old.at("spec"));
+        if now.value() != then.value() {
+            let shown = shown::structure(now.value(), shown::CLAIM_TEMPLATE_SPEC);
+            now.invalid_as(shown, metadata::IMMUTABLE);
+        }
     }
 }
 
 fn devices(devices: &Field<'_, '_>) {
     let (requests, constraints, configs) =
         (devices.at("requests"), devices.at("constraints"), devices.at("config"));
-    requests.at_most(MAX);
+    requests.declared().at_most(MAX);
     requests.items().for_each(|each| request(&each));
     duplicates(&requests);
-    constraints.at_most(MAX);
+    constraints.declared().at_most(MAX);
     for constraint in constraints.items() {
         request_names(&constraint.at("requests"), &requests);
         let (matched, distinct) =
             (constraint.at("matchAttribute"), constraint.at("distinctAttribute"));
-        match (matched.exists(), distinct.exists()) {
-            (false, false) => constraint.required(
-                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
-            ),
-            (true, _) => attribute_name(&matched),
-            (false, true) => attribute_name(&distinct),
+        if !matched.exists() && !distinct.exists() {
+            constraint.required("exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set");
+        }
+        for attribute in [matched, distinct] {
+            if attribute.exists() {
+                attribute_name(&attribute.declared());
+            }
         }
     }
-    configs.at_most(MAX);
+    configs.declared().at_most(MAX);
     for config in configs.items() {
         request_names(&config.at("requests"), &requests);
         configuration(&config);
@@ -111,7 +102,7 @@ fn duplicates(list: &Field<'_, '_>) {
         let name = item.value()["name"].as_str().unwrap_or_default();
         if seen.contains(&name) {
             let shown = BadValue::json(&serde_json::json!({ "name": name }));
-            item.push(Error::duplicate(item.path(), shown));
+            item.declared().push(Error::duplicate(item.path(), shown));
         }
         seen.push(name);
     }
@@ -144,30 +135,39 @@ fn identifier(name: &Field<'_, '_>, id: &str) {
     }
 }
 
-fn request_names(list: &Field<'_, '_>, requests: &Field<'_, '_>) {
-    const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-    list.at_most(MAX);
-    for name in list.items() {
-        let parts: Vec<&str> = name.text().split('/').collect();
-        if parts.len() > 2 {
-            name.invalid(DETAIL);
-            continue;
-        }
-        for part in &parts {
-            names::dns1123_label(part).into_iter().for_each(|fault| name.invalid_as(*part, fault));
-        }
-        let found = requests.items().find(|request| request.at("name").text() == parts[0]);
-        let known = found.is_some_and(|request| match parts.get(1) {
-            None => true,
-            Some(part) => {
-                request.at("firstAvailable").items().any(|each| each.at("name").text() == *part)
-            }
-        });
-        if !known {
-            name.invalid(DETAIL);
+pub fn request_names(list: &Field<'_, '_>, requests: &Field<'_, '_>) {
+    if !list.declared().at_most(MAX) {
+        return;
+    }
+    list.items().for_each(|name| request_name(&name, requests));
+    let values = list.list();
+    for (i, name) in list.items().enumerate() {
+        if values[..i].contains(&values[i]) {
+            name.declared().duplicate();
         }
     }
-    list.unique();
+}
+
+/// A request of the claim, or one of its alternatives.
+pub fn request_name(name: &Field<'_, '_>, requests: &Field<'_, '_>) {
+    const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    let parts: Vec<&str> = name.text().split('/').collect();
+    if parts.len() > 2 {
+        return name.invalid(DETAIL);
+    }
+    for part in &parts {
+        names::dns1123_label(part).into_iter().for_each(|fault| name.invalid_as(*part, fault));
+    }
+    let found = requests.items().find(|request| request.at("name").text() == parts[0]);
+    let known = found.is_some_and(|request| match parts.get(1) {
+        None => true,
+        Some(part) => {
+            request.at("firstAvailable").items().any(|each| each.at("name").text() == *part)
+        }
+    });
+    if !known {
+        name.invalid(DETAIL);
+    }
 }
 
 fn request(request: &Field<'_, '_>) {
@@ -183,7 +183,7 @@ fn request(request: &Field<'_, '_>) {
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
         ),
         (true, false) => {
-            first.at_most(8);
+            first.declared().at_most(8);
             for each in first.items() {
                 each.at("name").faults(names::dns1123_label(each.at("name").text()));
                 exact(&each);
@@ -191,6 +191,25 @@ fn request(request: &Field<'_, '_>) {
             duplicates(&first);
         }
         (false, true) => exact(&exactly),
+    }
+}
+
+pub fn toleration(toleration: &Field<'_, '_>) {
+    let (key, operator, value) =
+        (toleration.at("key"), toleration.at("operator"), toleration.at("value"));
+    key.declared().named_if_given(names::qualified_name);
+    match operator.text() {
+        "Exists" if !value.is_empty() => value.invalid("must be empty for operator `Exists`"),
+        "Exists" => {}
+        "Equal" => {
+            value.faults(names::label_value(value.text()));
+        }
+        "" => operator.declared().required(""),
+        _ => operator.declared().not_supported(&["Equal", "Exists"]),
+    }
+    let effect = toleration.at("effect");
+    if !effect.is_empty() {
+        effect.declared().one_of(EFFECTS);
     }
 }
 
@@ -206,27 +225,7 @@ fn exact(request: &Field<'_, '_>) {
         "ExactCount" => {
             count.positive();
         }
-        _ => mode.not_supported(&["All", "ExactCount"]),
+        _ => mode.declared().not_supported(&["All", "ExactCount"]),
     }
-    for toleration in request.at("tolerations").items() {
-        let (key, operator, value) =
-            (toleration.at("key"), toleration.at("operator"), toleration.at("value"));
-        key.named_if_given(names::qualified_name);
-        match operator.text() {
-            "Exists" if !value.is_empty() => value.invalid("must be empty for operator `Exists`"),
-            "Exists" => {}
-            "Equal" => {
-                value.faults(names::label_value(value.text()));
-            }
-            "" => operator.required(""),
-            _ => operator.not_supported(&["Equal", "Exists"]),
-        }
-        let effect = toleration.at("effect");
-        if !effect.is_empty() {
-            effect.one_of(EFFECTS);
-        }
-        if toleration.at("tolerationSeconds").exists() && effect.text() != "NoExecute" {
-            effect.invalid("must be `NoExecute` when `tolerationSeconds` is set");
-        }
-    }
+    request.at("tolerations").items().for_each(|each| toleration(&each));
 }

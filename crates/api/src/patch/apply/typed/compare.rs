@@ -4,7 +4,6 @@ use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
 use super::same;
 use super::zero::{empty_object, zero};
 use crate::codec::is_written;
-use crate::schema::Omit;
 use serde_json::{Map, Value};
 
 /// No field is in more than one of the sets.
@@ -180,11 +179,6 @@ impl Walker {
                     new = new.or_else(|| zero(field, ty).filter(|_| right.is_some()));
                 }
                 old = old.or_else(|| zero(field, ty).filter(|_| left.is_some()));
-                // A time that is not there is written as null and yet left out: nobody owns it.
-                if self.view == View::Typed && field.omit != Omit::Never {
-                    old = old.filter(|value| !value.is_null());
-                    new = new.filter(|value| !value.is_null());
-                }
             }
             if old.is_none() && new.is_none() {
                 continue;
