@@ -5,6 +5,7 @@
 //! upstream has always written it). Going back, the annotations are spent.
 use super::moves::{Object, backward, forward, put, take};
 use crate::quantity::Quantity;
+use crate::quote::in_order;
 use serde_json::{Map, Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -266,70 +267,53 @@ fn annotate(hpa: &mut Object, name: &str, elements: Vec<Value>) {
     }
 }
 
-/// JSON with the fields of structs in the order that Go declares them.
-fn in_go_order(value: &Value) -> String {
-    const ORDER: &[&str] = &[
-        "ScaleUp",
-        "ScaleDown",
-        "StabilizationWindowSeconds",
-        "SelectPolicy",
-        "Policies",
-        "Type",
-        "Value",
-        "PeriodSeconds",
-        "Tolerance",
-        "type",
-        "status",
-        "lastTransitionTime",
-        "reason",
-        "message",
-        "object",
-        "pods",
-        "resource",
-        "containerResource",
-        "external",
-        "target",
-        "kind",
-        "name",
-        "metricName",
-        "metricSelector",
-        "targetValue",
-        "currentValue",
-        "targetAverageUtilization",
-        "currentAverageUtilization",
-        "targetAverageValue",
-        "currentAverageValue",
-        "selector",
-        "averageValue",
-        "container",
-        "apiVersion",
-        "matchLabels",
-        "matchExpressions",
-        "key",
-        "operator",
-        "values",
-    ];
-    match value {
-        Value::Object(fields) => {
-            let rank = |name: &str| ORDER.iter().position(|known| *known == name);
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_by_key(|(name, _)| rank(name).unwrap_or(ORDER.len()));
-            let field = |(name, value): (&String, &Value)| {
-                format!("{}:{}", Value::from(name.as_str()), in_go_order(value))
-            };
-            format!("{{{}}}", fields.into_iter().map(field).collect::<Vec<_>>().join(","))
-        }
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(in_go_order).collect::<Vec<_>>().join(","))
-        }
-        other => other.to_string(),
-    }
-}
+/// The order in which Go declares the fields of what annotations carry.
+const ORDER: &[&str] = &[
+    "ScaleUp",
+    "ScaleDown",
+    "StabilizationWindowSeconds",
+    "SelectPolicy",
+    "Policies",
+    "Type",
+    "Value",
+    "PeriodSeconds",
+    "Tolerance",
+    "type",
+    "status",
+    "lastTransitionTime",
+    "reason",
+    "message",
+    "object",
+    "pods",
+    "resource",
+    "containerResource",
+    "external",
+    "target",
+    "kind",
+    "name",
+    "metricName",
+    "metricSelector",
+    "targetValue",
+    "currentValue",
+    "targetAverageUtilization",
+    "currentAverageUtilization",
+    "targetAverageValue",
+    "currentAverageValue",
+    "selector",
+    "averageValue",
+    "container",
+    "apiVersion",
+    "matchLabels",
+    "matchExpressions",
+    "key",
+    "operator",
+    "values",
+];
 
 fn put_annotation(hpa: &mut Object, name: &str, value: Value) {
     let annotations = take(hpa, "metadata.annotations");
     let mut annotations = if let Some(Value::Object(all)) = annotations { all } else { Map::new() };
-    annotations.insert(name.to_owned(), in_go_order(&value).into());
+    annotations.insert(name.to_owned(), in_order(&value, ORDER).into());
     put(hpa, "metadata.annotations", annotations.into());
 }
 

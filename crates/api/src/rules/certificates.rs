@@ -348,19 +348,13 @@ impl Kind for PodCertificateRequest {
         if !(3600..=most).contains(&seconds.int()) {
             seconds.invalid(format!("must be in the range [3600, {most}]"));
         }
-        let given = ["stubPKCS10Request", "pkixPublicKey", "proofOfPossession"]
-            .map(|field| !spec.at(field).is_empty());
-        if !matches!(given, [true, false, false] | [false, true, true]) {
-            let detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
-            return spec.invalid_as(BadValue::OMITTED, detail);
-        }
         let stub = spec.at("stubPKCS10Request");
-        if given[0] && !is_der_sequence(stub.text()) {
+        if stub.is_empty() {
+            // The other two are of older versions.
+            let detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
+            spec.invalid_as(BadValue::OMITTED, detail);
+        } else if !is_der_sequence(stub.text()) {
             stub.invalid_as(BadValue::OMITTED, "must be a valid PKCS#10 CSR");
-        }
-        let key = spec.at("pkixPublicKey");
-        if given[1] && !is_der_sequence(key.text()) {
-            key.invalid("must be a valid PKIX-serialized public key");
         }
     }
 

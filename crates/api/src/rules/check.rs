@@ -404,6 +404,9 @@ impl Field<'_, '_> {
             let shown = match (self.value, old.value) {
                 (Value::Null, Value::String(_)) => "".into(),
                 (Value::Null, _) => BadValue::null(),
+                (Value::Object(fields), _) if fields.contains_key("matchExpressions") => {
+                    super::workload::selector_shown(self)
+                }
                 (value, _) => value.into(),
             };
             self.invalid_as(shown, IMMUTABLE);

@@ -1,6 +1,6 @@
 //! Events, in both of their groups.
 use super::table::{Column, age, text, timestamp, with};
-use super::{Field, Kind, NameRule, Part, Strategy, metadata, shown};
+use super::{Field, Kind, Metadata, NameRule, Part, Strategy, metadata, shown};
 use crate::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
@@ -13,6 +13,7 @@ impl Kind for CoreEvent {
     const STRATEGY: Strategy = PLAIN;
     // Old clients name events after whatever they are about.
     const NAME: NameRule = metadata::path_segment;
+    const METADATA: Metadata = Metadata::Last;
     const COLUMNS: &[Column] = &[
         with("Last Seen", |event, now| {
             last_seen(event, now, "lastTimestamp", "firstTimestamp").into()

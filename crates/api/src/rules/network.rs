@@ -223,8 +223,7 @@ impl Kind for ServiceCIDR {
         }
         let (now, then) = (new.at("spec.cidrs"), old.at("spec.cidrs"));
         if now.len() != then.len() && (then.len(), now.len()) != (1, 2) {
-            let shown =
-                if now.exists() { BadValue::json(now.value()) } else { BadValue::json(&[0; 0]) };
+            let shown = if now.exists() { BadValue::json(now.value()) } else { BadValue::null() };
             return now.invalid_as(shown, super::metadata::IMMUTABLE);
         }
         for (block, before) in now.items().zip(then.texts()) {

@@ -30,16 +30,19 @@ questions! {
     SelfSubjectRulesReview: |_| ();
     TokenReview: |_| ();
     SelfSubjectAccessReview: |review| {
+        either(&review.at("spec"));
         attributes(&review.at("spec"));
         nothing_but(&review.at("metadata"), &[], "must be empty");
     };
     SubjectAccessReview: |review| {
+        either(&review.at("spec"));
         somebody(&review.at("spec"));
         attributes(&review.at("spec"));
         nothing_but(&review.at("metadata"), &[], "must be empty");
     };
     LocalSubjectAccessReview: |review| {
         let spec = review.at("spec");
+        either(&spec);
         somebody(&spec);
         attributes(&spec);
         nothing_but(&review.at("metadata"), &["namespace"], "must be empty except for namespace");
@@ -70,7 +73,7 @@ fn nothing_but(metadata: &Field<'_, '_>, allowed: &[&str], detail: &'static str)
     }
 }
 
-fn attributes(spec: &Field<'_, '_>) {
+fn either(spec: &Field<'_, '_>) {
     let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
     if resource.exists() == other.exists() {
         let shown = if other.exists() { other.internal(PATH_AND_VERB) } else { BadValue::null() };
@@ -79,6 +82,10 @@ fn attributes(spec: &Field<'_, '_>) {
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         );
     }
+}
+
+fn attributes(spec: &Field<'_, '_>) {
+    let resource = spec.at("resourceAttributes");
     for field in ["fieldSelector", "labelSelector"] {
         let selector = resource.at(field);
         if !selector.exists() {

@@ -108,6 +108,19 @@ const CONFIGURATION: Rows =
 const OPAQUE: Rows =
     &[("Driver", "driver", "\"\"", Plain), ("Parameters", "parameters", "null", Plain)];
 
+pub const DEPLOYMENT_STRATEGY: Rows = &[
+    ("Type", "type", "\"\"", Plain),
+    ("RollingUpdate", "rollingUpdate", "null", Struct(ROLLING_UPDATE)),
+];
+const ROLLING_UPDATE: Rows =
+    &[("MaxUnavailable", "maxUnavailable", "0", Plain), ("MaxSurge", "maxSurge", "0", Plain)];
+pub const SET_STRATEGY: Rows = &[
+    ("Type", "type", "\"\"", Plain),
+    ("RollingUpdate", "rollingUpdate", "null", Struct(SET_UPDATE)),
+];
+const SET_UPDATE: Rows =
+    &[("Partition", "partition", "0", Plain), ("MaxUnavailable", "maxUnavailable", "null", Plain)];
+
 /// A struct, or Go's nil where a pointer to one leads nowhere.
 pub fn pointer(value: &Value, rows: Rows) -> BadValue {
     match value {

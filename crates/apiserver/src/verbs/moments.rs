@@ -12,9 +12,21 @@ pub fn note(new: &mut Value, old: &Value, resource: &Resource, part: Part<'_>) {
             let (status, before) = (&new["status"], &old["status"]);
             let given = status.get("lastPhaseTransitionTime");
             let moved = status["phase"] != before["phase"];
-            if moved && (given.is_none() || given == before.get("lastPhaseTransitionTime")) {
+            if !moved && given.is_none() {
+                let kept = before.get("lastPhaseTransitionTime").cloned();
+                api::rules::prepare::put(
+                    &mut new["status"],
+                    "lastPhaseTransitionTime",
+                    kept.as_ref(),
+                );
+            } else if moved && (given.is_none() || given == before.get("lastPhaseTransitionTime")) {
                 new["status"]["lastPhaseTransitionTime"] = now();
             }
+        }
+        ("CertificateSigningRequest", Part::Sub(_)) => {
+            let before = old["status"]["conditions"].clone();
+            let conditions = new["status"].get_mut("conditions").and_then(Value::as_array_mut);
+            conditions.into_iter().flatten().for_each(|each| condition(each, &before, now));
         }
         ("DeviceTaintRule", Part::Main) => {
             let before = old["spec"]["taint"].clone();
@@ -28,6 +40,23 @@ pub fn note(new: &mut Value, old: &Value, resource: &Resource, part: Part<'_>) {
             }
         }
         _ => {}
+    }
+}
+
+/// A condition was last said now, and holds since it was first said.
+fn condition(condition: &mut Value, before: &Value, now: impl Fn() -> Value) {
+    if !condition.is_object() {
+        return;
+    }
+    if condition["lastUpdateTime"].is_null() {
+        condition["lastUpdateTime"] = now();
+    }
+    if condition["lastTransitionTime"].is_null() {
+        let same =
+            |old: &&Value| old["type"] == condition["type"] && old["status"] == condition["status"];
+        let since = before.as_array().into_iter().flatten().find(same);
+        let since = since.map(|old| old["lastTransitionTime"].clone());
+        condition["lastTransitionTime"] = since.filter(|time| !time.is_null()).unwrap_or_else(now);
     }
 }
 

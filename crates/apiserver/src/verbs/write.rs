@@ -221,7 +221,16 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
             Err(Status::invalid(resource, &call.name, &[error]))
         }
         version if version == text(old, "resourceVersion") => Ok(()),
-        _ => Err(conflict(OPTIMISTIC_LOCK.into())),
+        version => match version.parse::<u64>() {
+            Ok(_) => Err(conflict(OPTIMISTIC_LOCK.into())),
+            // What is no version at all is a fault of the server to upstream.
+            Err(error) => {
+                let range = matches!(error.kind(), std::num::IntErrorKind::PosOverflow);
+                let fault = if range { "value out of range" } else { "invalid syntax" };
+                let message = format!("strconv.ParseUint: parsing {version:?}: {fault}");
+                Err(Status { code: 500, message, ..Status::default() })
+            }
+        },
     }
 }
 

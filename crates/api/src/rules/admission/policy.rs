@@ -78,8 +78,12 @@ impl Kind for ValidatingAdmissionPolicy {
         for annotation in annotations.items() {
             let (key, value) = (annotation.at("key"), annotation.at("valueExpression"));
             let full = format!("{name}/{}", key.text());
-            for fault in names::qualified_name(&full) {
-                key.invalid_as(full.as_str(), fault);
+            if name.is_empty() {
+                key.invalid("requires metadata.name be non-empty");
+            } else {
+                for fault in names::qualified_name(&full) {
+                    key.invalid_as(full.as_str(), fault);
+                }
             }
             match value.text().trim().len() {
                 0 => value.required("valueExpression is not specified"),
@@ -93,7 +97,13 @@ impl Kind for ValidatingAdmissionPolicy {
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => Self::validate(new),
-            Part::Sub(_) => super::super::conditions(&new.at("status.conditions")),
+            Part::Sub(_) => {
+                for warning in new.at("status.typeChecking.expressionWarnings").items() {
+                    warning.at("fieldRef").require();
+                    warning.at("warning").require();
+                }
+                super::super::conditions(&new.at("status.conditions"));
+            }
         }
     }
 }

@@ -45,8 +45,10 @@ pub fn validate(job: &Field<'_, '_>, old: &Field<'_, '_>) {
     let indexed = spec.at("completionMode").text() == "Indexed";
     let (done, failed) = (status.at("completedIndexes"), status.at("failedIndexes"));
     for (field, name) in [(&done, "completedIndexes"), (&failed, "failedIndexes")] {
+        let tracked = name == "completedIndexes" || spec.at("backoffLimitPerIndex").exists();
         if let Err(fault) = indexes::count(field.text(), spec.at("completions").int())
             && spec.at("completions").exists()
+            && tracked
         {
             field.invalid(format!("error parsing {name}: {fault}"));
         }

@@ -225,6 +225,13 @@ fn whole(spec: &Field<'_, '_>) {
     if kept != 1 {
         versions.invalid_as(shown(), "must have exactly one version marked as storage version");
     }
+    // The first version is the definition's own, too.
+    if let Some(first) = list.first() {
+        let faults = names::dns1035_label(first);
+        if !faults.is_empty() {
+            spec.spelled("version").invalid_as(*first, faults.join(","));
+        }
+    }
     for field in ["plural", "singular", "kind", "listKind"] {
         spec.at("names").at(field).require();
     }

@@ -51,13 +51,13 @@ struct Place {
 
 /// The whole schema of a version. `status`: the status is a part of its own.
 pub fn whole(schema: &Field<'_, '_>, status: bool) {
+    let before = schema.count();
     if status {
         root_with_status(schema);
     }
     if schema.at("nullable").flag() {
         schema.at("nullable").forbidden("nullable cannot be true at the root");
     }
-    let before = schema.count();
     let unreadable = structural::unreadable(schema.value());
     if unreadable.is_none() {
         schema.extend(structural::faults(schema));

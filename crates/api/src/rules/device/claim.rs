@@ -1,10 +1,12 @@
 //! Claims of devices, and templates of them.
 use super::super::table::{AGE, Column, NAME, with};
-use super::super::{Field, Kind, Part, Strategy, metadata, shown};
+use super::super::{Field, Kind, Part, Strategy, metadata, prepare, shown};
 use super::{EFFECTS, MAX, PLAIN, configuration, selectors};
 use crate::field::{BadValue, Error};
 use crate::names;
+use crate::quote::in_order;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use serde_json::Value;
 
 impl Kind for ResourceClaim {
     const NAMED_ANEW: bool = true;
@@ -30,6 +32,27 @@ impl Kind for ResourceClaim {
         AGE,
     ];
 
+    /// What was said of devices goes with their allocation.
+    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        prepare::update(new, old, part, &Self::STRATEGY);
+        let results = |claim: &Value| -> Vec<[String; 4]> {
+            let list = claim.pointer("/status/allocation/devices/results");
+            list.and_then(Value::as_array).into_iter().flatten().map(identity).collect()
+        };
+        let (before, now) = (results(old), results(new));
+        let gone = |device: &Value| {
+            let id = identity(device);
+            before.contains(&id) && !now.contains(&id)
+        };
+        let devices = new["status"].get_mut("devices").and_then(Value::as_array_mut);
+        if let Some(devices) = devices.filter(|_| part == Part::Sub("status")) {
+            devices.retain(|device| !gone(device));
+            if devices.is_empty() {
+                prepare::put(&mut new["status"], "devices", None);
+            }
+        }
+    }
+
     fn validate(claim: &Field<'_, '_>) {
         devices(&claim.at("spec.devices"));
     }
@@ -41,6 +64,12 @@ impl Kind for ResourceClaim {
         }
         super::status::validate(new, old);
     }
+}
+
+/// Which device it is, or which share of one.
+fn identity(device: &Value) -> [String; 4] {
+    ["driver", "pool", "device", "shareID"]
+        .map(|part| device[part].as_str().unwrap_or_default().to_owned())
 }
 
 impl Kind for ResourceClaimTemplate {
@@ -95,13 +124,35 @@ fn devices(devices: &Field<'_, '_>) {
     }
 }
 
+/// The order of a request's fields in messages.
+const ORDER: &[&str] = &[
+    "name",
+    "exactly",
+    "firstAvailable",
+    "deviceClassName",
+    "selectors",
+    "cel",
+    "expression",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "key",
+    "operator",
+    "value",
+    "effect",
+    "tolerationSeconds",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+];
+
 /// Names in a list are its keys.
 fn duplicates(list: &Field<'_, '_>) {
     let mut seen = Vec::new();
     for item in list.items() {
         let name = item.value()["name"].as_str().unwrap_or_default();
         if seen.contains(&name) {
-            let shown = BadValue::json(&serde_json::json!({ "name": name }));
+            let shown = BadValue::verbatim(in_order(item.value(), ORDER));
             item.declared().push(Error::duplicate(item.path(), shown));
         }
         seen.push(name);
@@ -111,8 +162,9 @@ fn duplicates(list: &Field<'_, '_>) {
 /// `domain/name`: whose attribute it is.
 fn attribute_name(name: &Field<'_, '_>) {
     let Some((domain, id)) = name.text().split_once('/') else {
-        name.invalid("a fully qualified name must be a domain and a name separated by a slash");
-        return identifier(name, name.text());
+        identifier(name, name.text());
+        return name
+            .invalid("a fully qualified name must be a domain and a name separated by a slash");
     };
     if domain.is_empty() {
         name.required("the domain must not be empty");

@@ -1,4 +1,5 @@
 //! Slices: the devices that drivers offer.
+use super::super::metadata::IMMUTABLE;
 use super::super::table::{AGE, Column, NAME, text};
 use super::super::volume_source::csi_driver_name;
 use super::super::{Field, Kind, Part, Strategy, prepare, scheduling};
@@ -51,7 +52,15 @@ fn whole(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     pool(&spec.at("pool"));
     for field in ["pool.name", "driver", "nodeName"] {
         if let Some(old) = old {
-            spec.at(field).immutable(&old.at(field));
+            let (now, then) = (spec.at(field), old.at(field));
+            match field {
+                "nodeName" if !now.exists() && then.exists() => {
+                    now.invalid_as(BadValue::null(), IMMUTABLE);
+                }
+                _ => {
+                    now.immutable(&then);
+                }
+            }
         }
     }
     placement(spec);
@@ -76,8 +85,8 @@ fn whole(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
         names_once(&devices, "name", false);
     }
     if counters.declared().at_most(MAX_SETS) {
-        counters.items().for_each(|each| counted(&each, "name"));
         names_once(&counters, "name", true);
+        counters.items().for_each(|each| counted(&each, "name"));
     }
 }
 
@@ -88,7 +97,9 @@ fn names_once(list: &Field<'_, '_>, key: &'static str, declared: bool) {
         let name = item.at(key).text();
         if seen.contains(&name) {
             let item = if declared { item.declared() } else { item };
-            item.push(Error::duplicate(item.path(), name));
+            // A declared rule shows the whole item.
+            let shown = if declared { BadValue::json(item.value()) } else { name.into() };
+            item.push(Error::duplicate(item.path(), shown));
         }
         seen.push(name);
     }
@@ -134,14 +145,17 @@ fn placement(spec: &Field<'_, '_>) {
         if name.text().is_empty() {
             name.invalid("must be either unset or set to a non-empty string");
         } else {
+            given.push("`nodeName`");
             name.faults(names::name_is_dns_subdomain(name.text(), false));
         }
-        given.push("`nodeName`");
     }
     if selector.exists() {
         scheduling::node_selector(&selector);
         if selector.at("nodeSelectorTerms").len() != 1 {
-            selector.at("nodeSelectorTerms").invalid("must have exactly one node selector term");
+            let terms = selector.at("nodeSelectorTerms");
+            let shown =
+                if terms.exists() { BadValue::json(terms.value()) } else { BadValue::null() };
+            terms.invalid_as(shown, "must have exactly one node selector term");
         }
         given.push("`nodeSelector`");
     }
@@ -175,12 +189,12 @@ fn device(device: &Field<'_, '_>, old: Option<&Value>, placed: bool) {
         );
     }
     for (name, entry) in attributes.entries() {
-        qualified(&entry, name);
+        qualified(&attributes, name);
         attribute(&entry);
     }
     if old.is_none_or(|old| old.get("capacity") != device.value().get("capacity")) {
         for (name, entry) in capacity.entries() {
-            qualified(&entry, name);
+            qualified(&capacity, name);
             super::capacity::validate(&entry, device.at("allowMultipleAllocations").flag());
         }
     }
@@ -191,8 +205,8 @@ fn device(device: &Field<'_, '_>, old: Option<&Value>, placed: bool) {
     }
     let consumed = device.at("consumesCounters");
     if consumed.declared().at_most(2) {
-        consumed.items().for_each(|each| counted(&each, "counterSet"));
         names_once(&consumed, "counterSet", true);
+        consumed.items().for_each(|each| counted(&each, "counterSet"));
     }
     if placed {
         device_placement(device);

@@ -364,7 +364,7 @@ fn priorities_and_devices() {
             spec: {devices: {requests: [{name: r}, {name: r, exactly: {}}]}}
                 spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required
                 spec.devices.requests[1].exactly.deviceClassName: Required value
-                spec.devices.requests[1]: Duplicate value: {"name":"r"}
+                spec.devices.requests[1]: Duplicate value: {"name":"r","exactly":{"deviceClassName":"","allocationMode":"ExactCount","count":1}}
             spec: {devices: {constraints: [{requests: [x], matchAttribute: plain}]}}
                 spec.devices.constraints[0].requests[0]: Invalid value: "x": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'
                 spec.devices.constraints[0].matchAttribute: Invalid value: "plain": a fully qualified name must be a domain and a name separated by a slash

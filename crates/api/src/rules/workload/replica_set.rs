@@ -17,7 +17,6 @@ impl Kind for ReplicaSet {
     fn validate(set: &Field<'_, '_>) {
         let spec = set.at("spec");
         spec.at("replicas").nonnegative();
-        spec.at("minReadySeconds").declared().nonnegative();
         let selector = selector_and_template(&spec, "deployment");
         template(&spec, selector.as_ref(), "ReplicaSet");
     }
@@ -72,12 +71,12 @@ impl Kind for ReplicationController {
 
     fn validate(controller: &Field<'_, '_>) {
         let spec = controller.at("spec");
-        spec.at("minReadySeconds").declared().nonnegative();
         let selector = spec.at("selector");
         if selector.is_empty() {
             selector.required("");
         }
         spec.at("replicas").declared().nonnegative();
+        spec.at("minReadySeconds").declared().nonnegative();
         let template = spec.at("template");
         if !template.exists() {
             return template.required("");

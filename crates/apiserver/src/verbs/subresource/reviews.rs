@@ -26,7 +26,9 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let verdict = (call.resource.rules.validate_create)(call.resource, &review);
     let errors = verdict.map_err(|error| Status::bad_request(error.to_string()))?.errors;
     if !errors.is_empty() {
-        return Err(Status::invalid(call.resource.group_kind(), "", &errors));
+        // Upstream leaves the kind out.
+        let kind = api::group::GroupKind::new(call.resource.group, "");
+        return Err(Status::invalid(kind, "", &errors));
     }
     let status = match call.resource.kind {
         "SelfSubjectReview" => {

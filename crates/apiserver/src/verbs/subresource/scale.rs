@@ -1,7 +1,7 @@
 //! The scale subresource: one number of a workload, read and written as `autoscaling/v1.Scale`.
 use crate::answer::{self, View};
 use crate::stored;
-use crate::verbs::object::{check_name, decode_as, text};
+use crate::verbs::object::{check_name, decode_as, place, text};
 use crate::verbs::patch::Patch;
 use crate::verbs::write::{self, Owner};
 use crate::verbs::{Context, Outgoing, current};
@@ -23,7 +23,8 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         return Ok((answer::of_type(StatusCode::OK, scale, ty, &view), Vec::new()));
     }
     let written = if call.verb == Verb::Update {
-        let (wanted, warnings) = decode_as(context, ty, "autoscaling/v1", "Scale")?;
+        let (mut wanted, warnings) = decode_as(context, ty, "autoscaling/v1", "Scale")?;
+        place(&mut wanted, call)?;
         check_name(&wanted, call)?;
         write::update(context, old, Owner::Client, |workload| {
             Ok((scaled(workload, &wanted)?, warnings.clone()))
@@ -33,7 +34,8 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         let patch = Patch::read(context)?;
         write::update(context, old, Owner::Client, |workload| {
             let wanted = patch.applied_to(scale_of(workload, call.resource), ty)?;
-            let (wanted, warnings) = patch.decoded(wanted, ty, call)?;
+            let (mut wanted, warnings) = patch.decoded(wanted, ty, call)?;
+            place(&mut wanted, call)?;
             check_name(&wanted, call)?;
             Ok((scaled(workload, &wanted)?, warnings))
         })
