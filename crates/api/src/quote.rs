@@ -108,6 +108,26 @@ pub fn json_type(value: &Value) -> &'static str {
     }
 }
 
+/// JSON with the fields of structs in a given order: Go's encoder writes them as they are declared.
+pub fn in_order(value: &Value, order: &[&str]) -> String {
+    match value {
+        Value::Object(fields) => {
+            let rank = |name: &str| order.iter().position(|known| *known == name);
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| rank(name).unwrap_or(order.len()));
+            let field = |(name, value): (&String, &Value)| {
+                format!("{}:{}", Value::from(name.as_str()), in_order(value, order))
+            };
+            format!("{{{}}}", fields.into_iter().map(field).collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => {
+            let items = items.iter().map(|item| in_order(item, order));
+            format!("[{}]", items.collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use api::codec::FieldValidation;
 use api::kinds::{self, Resource, Subresource, Verb};
 use api::selector::field;
-use api::status::Status;
+use api::status::{ServerResponse, Status};
 use http::Method;
 use std::collections::HashMap;
 
@@ -149,13 +149,13 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status>
         Method::PATCH => Verb::Patch,
         Method::DELETE if collection => Verb::DeleteCollection,
         Method::DELETE => Verb::Delete,
-        _ => return Err(Status::method_not_supported(resource.group_resource(), method.as_str())),
+        _ => return Err(ServerResponse { code: 405, ..ServerResponse::default() }.into()),
     };
     let verbs = subresource.map_or(resource.verbs, |subresource| subresource.verbs);
     let on_all_namespaces = resource.is_namespaced() && namespace.is_empty();
     let reads = matches!(verb, Verb::List | Verb::Watch);
     if !verbs.contains(verb) || on_all_namespaces && !reads {
-        return Err(Status::method_not_supported(resource.group_resource(), verb.as_str()));
+        return Err(ServerResponse { code: 405, ..ServerResponse::default() }.into());
     }
     Ok(Target::Call(Call {
         verb,

@@ -126,6 +126,10 @@ impl Trust {
         Ok(Trust(Arc::new(Fresh::new(ca, read)?)))
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
     pub fn verify(
         &self,
         certificate: &CertificateDer<'_>,

@@ -112,11 +112,11 @@ fn apply(pod: &Value, row: &Resource, bytes: usize, measure: &mut Measure<'_>) {
     });
 }
 
-const POD: &str = include_str!("pod.json");
+pub const POD: &str = include_str!("pod.json");
 
 /// The time of one call, as the best of several rounds (noise only ever adds), and its
 /// allocations.
-fn time(work: &mut dyn FnMut()) -> (Duration, f64) {
+pub fn time(work: &mut dyn FnMut()) -> (Duration, f64) {
     const ROUNDS: u32 = 7;
     const ROUND: Duration = Duration::from_millis(150);
     work();

@@ -4,6 +4,7 @@
 //! table for people or as JSON for machines. Shipped code never depends on this crate.
 mod allocations;
 mod api;
+mod authz;
 mod codec;
 mod measured;
 mod report;
@@ -25,6 +26,7 @@ const BENCHES: &[Bench] = &[
         about: "create, get, list, watch and mixed load on any API server, or on two side by side",
         run: api::run,
     },
+    Bench { name: "authz", about: "decisions of RBAC with a thousand bindings", run: authz::run },
     Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
     Bench {
         name: "fairness",

@@ -33,3 +33,16 @@ pub enum Error {
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+const CLOSED: &str = "the store was closed";
+
+impl Error {
+    /// What everybody is told once the engine stops.
+    pub fn closed() -> Error {
+        Error::Unavailable(CLOSED.into())
+    }
+
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Error::Unavailable(cause) if cause == CLOSED)
+    }
+}

@@ -40,11 +40,13 @@ const CHORES: &[Chore] = &[
     },
     Chore {
         name: "oracle",
-        arguments: "OURS THEIRS [KIND]",
+        arguments: "OURS THEIRS [KIND|all [FAMILY]]",
         about: "send two API servers (kubeconfigs) the same requests and compare their answers",
         run: |arguments| match arguments {
-            [ours, theirs] => oracle::run(Path::new(ours), Path::new(theirs), ""),
-            [ours, theirs, kind] => oracle::run(Path::new(ours), Path::new(theirs), kind),
+            [ours, theirs, rest @ ..] if rest.len() <= 2 => {
+                let word = |i: usize| rest.get(i).map_or("", String::as_str);
+                oracle::run(Path::new(ours), Path::new(theirs), word(0), word(1))
+            }
             _ => Err("give two kubeconfigs".into()),
         },
     },

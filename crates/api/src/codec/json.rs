@@ -12,7 +12,7 @@ pub(super) use reader::{Reader, SyntaxError, integer, repair};
 
 use super::DecodeError;
 use crate::quote::Quoted;
-use crate::schema::TypeRef;
+use crate::schema::{Omit, Type, TypeRef};
 use serde::Deserializer;
 use serde_json::Value;
 use std::fmt;
@@ -72,6 +72,32 @@ pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
 /// Decodes any JSON; only duplicate keys can be wrong with it.
 pub fn decode_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     decode_bytes(bytes, None)
+}
+
+/// Lists that are always written and have nothing in them become null, as they do on the way
+/// through upstream's store.
+pub fn forget_empty(value: &mut Value, ty: TypeRef<'_>) {
+    match (ty.get(), value) {
+        (Type::Struct(structure), Value::Object(fields)) => {
+            for (name, value) in fields.iter_mut() {
+                let Some(field) = structure.field(name) else { continue };
+                match value {
+                    Value::Array(list) if list.is_empty() && field.omit == Omit::Never => {
+                        *value = Value::Null;
+                    }
+                    Value::Array(_) | Value::Object(_) => forget_empty(value, ty.at(field.ty)),
+                    _ => {}
+                }
+            }
+        }
+        (Type::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| forget_empty(item, ty.at(list.element)));
+        }
+        (Type::Map(map), Value::Object(entries)) => {
+            entries.values_mut().for_each(|entry| forget_empty(entry, ty.at(map.value)));
+        }
+        _ => {}
+    }
 }
 
 /// Brings a tree into the canonical form of a type: after a patch, or for a stored object.

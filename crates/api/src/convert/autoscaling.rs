@@ -5,6 +5,7 @@
 //! upstream has always written it). Going back, the annotations are spent.
 use super::moves::{Object, backward, forward, put, take};
 use crate::quantity::Quantity;
+use crate::quote::in_order;
 use serde_json::{Map, Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -266,10 +267,53 @@ fn annotate(hpa: &mut Object, name: &str, elements: Vec<Value>) {
     }
 }
 
+/// The order in which Go declares the fields of what annotations carry.
+const ORDER: &[&str] = &[
+    "ScaleUp",
+    "ScaleDown",
+    "StabilizationWindowSeconds",
+    "SelectPolicy",
+    "Policies",
+    "Type",
+    "Value",
+    "PeriodSeconds",
+    "Tolerance",
+    "type",
+    "status",
+    "lastTransitionTime",
+    "reason",
+    "message",
+    "object",
+    "pods",
+    "resource",
+    "containerResource",
+    "external",
+    "target",
+    "kind",
+    "name",
+    "metricName",
+    "metricSelector",
+    "targetValue",
+    "currentValue",
+    "targetAverageUtilization",
+    "currentAverageUtilization",
+    "targetAverageValue",
+    "currentAverageValue",
+    "selector",
+    "averageValue",
+    "container",
+    "apiVersion",
+    "matchLabels",
+    "matchExpressions",
+    "key",
+    "operator",
+    "values",
+];
+
 fn put_annotation(hpa: &mut Object, name: &str, value: Value) {
     let annotations = take(hpa, "metadata.annotations");
     let mut annotations = if let Some(Value::Object(all)) = annotations { all } else { Map::new() };
-    annotations.insert(name.to_owned(), value.to_string().into());
+    annotations.insert(name.to_owned(), in_order(&value, ORDER).into());
     put(hpa, "metadata.annotations", annotations.into());
 }
 
@@ -388,7 +432,7 @@ mod tests {
         assert_eq!(older["status"]["currentCPUUtilizationPercentage"], 7);
         assert_eq!(
             older["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"],
-            r#"{"ScaleDown":null,"ScaleUp":{"Policies":[{"PeriodSeconds":60,"Type":"Pods","Value":4}],"SelectPolicy":"Max","StabilizationWindowSeconds":null,"Tolerance":"10m"}}"#
+            r#"{"ScaleUp":{"StabilizationWindowSeconds":null,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":60}],"Tolerance":"10m"},"ScaleDown":null}"#
         );
     }
 

@@ -14,6 +14,8 @@ pub struct Error {
     pub field: String,
     pub bad_value: BadValue,
     pub detail: Cow<'static, str>,
+    /// The rule is declared with the type, in upstream's words: those come after all others.
+    pub declared: bool,
 }
 
 pub type ErrorList = Vec<Error>;
@@ -42,7 +44,8 @@ impl Error {
         bad_value: BadValue,
         detail: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Error { error_type, field: field.to_string(), bad_value, detail: detail.into() }
+        let (field, detail) = (field.to_string(), detail.into());
+        Error { error_type, field, bad_value, detail, declared: false }
     }
 
     /// A value that must be given was not; `detail` may be empty.

@@ -265,6 +265,14 @@ impl Resource {
         GroupKind::new(self.group, self.kind)
     }
 
+    /// The kind as it is stored: what messages about it name.
+    pub fn stored_group_kind(&self) -> GroupKind<'static> {
+        let group = self
+            .stored_as
+            .map_or(self.group, |stored| stored.split_once('/').map_or("", |(group, _)| group));
+        GroupKind::new(group, self.kind)
+    }
+
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }

@@ -1,4 +1,5 @@
 //! Values as Go prints them: upstream's error messages quote trees with `%v`, and clients see them.
+use crate::codec::DecodeError;
 use crate::quote::Quoted;
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Formatter};
@@ -48,6 +49,41 @@ impl Display for GoList<'_> {
             write!(f, "{}{}", if i > 0 { " " } else { "" }, Go(item))?;
         }
         f.write_str("]")
+    }
+}
+
+/// `%+v` of a decoded JSON value.
+pub fn printed(value: &Value) -> String {
+    Go(value).to_string()
+}
+
+/// Why a tree does not become a typed object, in the words of upstream's converter, which are not
+/// those of its decoder.
+pub fn conversion_error(error: &DecodeError) -> String {
+    let text = error.to_string();
+    let parts = text.strip_prefix("json: cannot unmarshal ").and_then(|rest| {
+        let (found, rest) = rest.split_once(" into Go ")?;
+        Some((found.split(' ').next()?, rest.rsplit_once(" of type ")?.1))
+    });
+    let (found, wanted) = match parts {
+        Some(parts) => parts,
+        None if text.starts_with("illegal base64") => {
+            return format!("error decoding from json: {text}");
+        }
+        None => return text,
+    };
+    let found = match found {
+        "object" => "map",
+        "array" => "slice",
+        "number" => "int64",
+        other => other,
+    };
+    match wanted {
+        "string" if found == "int64" => "cannot convert int64 to string".to_owned(),
+        "int32" | "int64" | "string" | "bool" | "float64" => format!("unrecognized type: {wanted}"),
+        _ if wanted.starts_with("[]") => format!("cannot restore slice from {found}"),
+        _ if wanted.starts_with("map[") => format!("cannot restore map from {found}"),
+        _ => format!("cannot restore struct from: {found}"),
     }
 }
 

@@ -4,7 +4,7 @@
 //! identity) the schema.
 
 pub mod apply;
-mod golang;
+pub mod golang;
 pub mod json_patch;
 pub mod merge;
 pub mod merge_diff;

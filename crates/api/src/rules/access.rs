@@ -77,7 +77,7 @@ fn cluster_role(role: &Field<'_, '_>) {
 
 fn rules(role: &Field<'_, '_>, namespaced: bool) {
     for rule in role.at("rules").items() {
-        rule.at("verbs").require();
+        rule.at("verbs").declared().require();
         let urls = rule.at("nonResourceURLs");
         let resourceful = ["apiGroups", "resources", "resourceNames"]
             .iter()
@@ -104,11 +104,11 @@ fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str]) {
     }
     role.at("kind").one_of(kinds);
     let name = role.at("name");
-    if name.require() {
+    if name.declared().require() {
         name.faults(metadata::path_segment(name.text(), false));
     }
     for subject in binding.at("subjects").items() {
-        subject.at("name").require();
+        subject.at("name").declared().require();
         let group = subject.at("apiGroup");
         match subject.at("kind").text() {
             "ServiceAccount" => {

@@ -2,7 +2,7 @@
 use super::pod::resources::container_name;
 use super::table::{AGE, Column, NAME, first_of, integer, text_or, with};
 use super::workload::{at_most_everything, count_or_percent};
-use super::{Field, Kind, Part, Strategy};
+use super::{Field, Kind, Metadata, Part, Strategy};
 use crate::names;
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as AutoscalerV1;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -115,9 +115,9 @@ fn bounds(spec: &Field<'_, '_>) {
     let (min, max) = (spec.at("minReplicas"), spec.at("maxReplicas"));
     min.nonnegative();
     if max.int() == 0 {
-        max.required("");
+        max.declared().required("");
     } else if max.int() < 0 {
-        max.invalid("must be greater than or equal to 1");
+        max.declared().invalid("must be greater than or equal to 1");
     }
     if min.exists() && max.int() < min.int() {
         max.invalid_as(max.int(), "must be greater than or equal to `minReplicas`");
@@ -320,6 +320,7 @@ fn target_cell(metric: &Value, status: &Value) -> String {
 }
 
 impl Kind for PodDisruptionBudget {
+    const METADATA: Metadata = Metadata::Last;
     const STRATEGY: Strategy = Strategy::USUAL.conditional();
     const COLUMNS: &[Column] = &[
         NAME,

@@ -263,13 +263,20 @@ fn bundle_name_for(name: &str, signer: &str, prefix: bool) -> Faults {
 }
 
 impl Kind for ClusterTrustBundle {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation().conditional();
     const NAME: NameRule = metadata::path_segment;
     const COLUMNS: &[Column] = &[NAME, text_or("SignerName", "spec.signerName", "<none>")];
 
     fn validate(bundle: &Field<'_, '_>) {
-        let (name, signer) = (bundle.at("metadata.name"), bundle.at("spec.signerName"));
-        name.faults(bundle_name_for(name.text(), signer.text(), false));
+        let signer = bundle.at("spec.signerName");
+        for (field, prefix) in [("generateName", true), ("name", false)] {
+            let metadata = bundle.at("metadata");
+            let name = metadata.at(field);
+            if !name.is_empty() {
+                name.faults(bundle_name_for(name.text(), signer.text(), prefix));
+            }
+        }
         if !signer.is_empty() {
             signer_name(&signer);
         }
@@ -306,31 +313,143 @@ impl Kind for PodCertificateRequest {
         }),
         with("UnverifiedUserAnnotations", |request, _| {
             labels(&request.at("spec.unverifiedUserAnnotations"))
-        })
-        .wide(),
+        }),
     ];
 
     fn validate(request: &Field<'_, '_>) {
         let spec = request.at("spec");
         signer_name(&spec.at("signerName"));
-        for field in ["podName", "serviceAccountName", "nodeName"] {
-            let field = spec.at(field);
-            if field.require() {
-                field.faults(names::name_is_dns_subdomain(field.text(), false));
-            }
+        let annotations = spec.at("unverifiedUserAnnotations");
+        for (key, _) in annotations.entries() {
+            let key = key.to_lowercase();
+            annotations.extend(names::domain_prefixed_key(annotations.path(), &key));
         }
-        for field in ["podUID", "serviceAccountUID", "nodeUID"] {
-            spec.at(field).require();
+        for (name, uid) in [
+            ("podName", "podUID"),
+            ("serviceAccountName", "serviceAccountUID"),
+            ("nodeName", "nodeUID"),
+        ] {
+            let (name, uid) = (spec.at(name), spec.at(uid));
+            name.faults(names::name_is_dns_subdomain(name.text(), false));
+            if uid.is_empty() {
+                uid.invalid("must not be empty");
+            }
+            if uid.text().len() > 128 {
+                uid.too_long(128);
+            }
         }
         let seconds = spec.at("maxExpirationSeconds");
         if !seconds.exists() {
-            seconds.required("must be set");
-        } else if seconds.int() < 3600 {
-            seconds.invalid("must be at least 3600");
+            return seconds.required("must be set");
+        }
+        let domain = spec.at("signerName").text().split('/').next().unwrap_or_default();
+        let own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+        let most = if own { 24 * 3600 } else { 91 * 24 * 3600 };
+        if !(3600..=most).contains(&seconds.int()) {
+            seconds.invalid(format!("must be in the range [3600, {most}]"));
+        }
+        let stub = spec.at("stubPKCS10Request");
+        if stub.is_empty() {
+            // The other two are of older versions.
+            let detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
+            spec.invalid_as(BadValue::OMITTED, detail);
+        } else if !is_der_sequence(stub.text()) {
+            stub.invalid_as(BadValue::OMITTED, "must be a valid PKCS#10 CSR");
         }
     }
 
-    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        new.at("spec").immutable(&old.at("spec"));
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part == Part::Main {
+            let (now, then) = (new.at("spec"), old.at("spec"));
+            if now.value() != then.value() {
+                now.invalid_as(now.internal(POD_REQUEST), metadata::IMMUTABLE);
+            }
+            return;
+        }
+        let before = new.count();
+        request_conditions(&new.at("status.conditions"));
+        if new.count() != before {
+            return;
+        }
+        let (status, then) = (new.at("status"), old.at("status"));
+        let has = |status: &Field<'_, '_>, kinds: &[&str]| {
+            let list = status.at("conditions");
+            list.items().any(|condition| kinds.contains(&condition.at("type").text()))
+        };
+        if has(&then, ENDS) {
+            if status.value() != then.value() {
+                let detail = "immutable after PodCertificateRequest is issued, denied, or failed";
+                status.invalid_as(BadValue::OMITTED, detail);
+            }
+        } else if has(&status, &["Denied", "Failed"]) {
+            let more = |(name, value): (&String, &Value)| name != "conditions" && !value.is_null();
+            if status.map().into_iter().flatten().any(more) {
+                let detail = "non-condition status fields must be empty when denying or failing the PodCertificateRequest";
+                status.invalid_as(BadValue::OMITTED, detail);
+            }
+        }
     }
+}
+
+const ENDS: &[&str] = &["Issued", "Denied", "Failed"];
+const POD_REQUEST: &[(&str, &str, &str)] = &[
+    ("SignerName", "signerName", "\"\""),
+    ("PodName", "podName", "\"\""),
+    ("PodUID", "podUID", "\"\""),
+    ("ServiceAccountName", "serviceAccountName", "\"\""),
+    ("ServiceAccountUID", "serviceAccountUID", "\"\""),
+    ("NodeName", "nodeName", "\"\""),
+    ("NodeUID", "nodeUID", "\"\""),
+    ("MaxExpirationSeconds", "maxExpirationSeconds", "null"),
+    ("PKIXPublicKey", "pkixPublicKey", "null"),
+    ("ProofOfPossession", "proofOfPossession", "null"),
+    ("StubPKCS10Request", "stubPKCS10Request", "null"),
+    ("UnverifiedUserAnnotations", "unverifiedUserAnnotations", "null"),
+];
+
+/// A request ends in one way. Upstream's paths have a dot too many here.
+fn request_conditions(list: &Field<'_, '_>) {
+    let mut ends = 0;
+    for (i, condition) in list.items().enumerate() {
+        let index = format!("[{i}]");
+        let place = list.spelled(&index);
+        let (kind, status) = (condition.at("type"), condition.at("status"));
+        if !ENDS.contains(&kind.text()) {
+            place.spelled("type").push(Error::not_supported(
+                place.spelled("type").path(),
+                kind.text(),
+                ENDS,
+            ));
+            continue;
+        }
+        ends += 1;
+        if ends > 1 {
+            place.spelled("type").invalid_as(
+                kind.text(),
+                "There may be at most one condition with type \"Issued\", \"Denied\", or \"Failed\"",
+            );
+        }
+        if status.text() != "True" {
+            let path = place.spelled("status");
+            path.push(Error::not_supported(path.path(), status.text(), ["True"]));
+        }
+    }
+    super::conditions(list);
+}
+
+/// Whether the bytes are one DER sequence, from their first to their last.
+fn is_der_sequence(base64: &str) -> bool {
+    let bytes = STANDARD.decode(base64).unwrap_or_default();
+    let [0x30, first, rest @ ..] = bytes.as_slice() else { return false };
+    let (length, body) = match usize::from(*first) {
+        short @ ..0x80 => (short, rest),
+        long => {
+            let count = long & 0x7f;
+            let Some((digits, body)) = rest.split_at_checked(count).filter(|_| count <= 4) else {
+                return false;
+            };
+            (digits.iter().fold(0, |n, digit| n << 8 | usize::from(*digit)), body)
+        }
+    };
+    body.len() == length
 }

@@ -33,6 +33,8 @@ pub struct Field<'v, 'p> {
     path: Path<'p>,
     errors: &'v RefCell<ErrorList>,
     ty: Option<TypeRef<'static>>,
+    /// What is said here is said by a rule that upstream declares with the type.
+    declared: bool,
 }
 
 /// What a walk over an object found wrong.
@@ -42,7 +44,13 @@ pub fn collect(
     rules: impl FnOnce(&Field<'_, '_>),
 ) -> ErrorList {
     let errors = RefCell::new(ErrorList::new());
-    rules(&Field { value: object, path: Path::NIL, errors: &errors, ty: Some(ty) });
+    rules(&Field {
+        value: object,
+        path: Path::NIL,
+        errors: &errors,
+        ty: Some(ty),
+        declared: false,
+    });
     errors.into_inner()
 }
 
@@ -65,7 +73,7 @@ impl<'v, 'p> Field<'v, 'p> {
                 });
             }
         }
-        Field { value, path: self.path.child(name), errors: self.errors, ty }
+        Field { value, path: self.path.child(name), errors: self.errors, ty, declared: false }
     }
 
     /// A place below this one that upstream names unlike any field; there is no value.
@@ -73,7 +81,13 @@ impl<'v, 'p> Field<'v, 'p> {
     where
         'p: 'q,
     {
-        Field { value: &ABSENT, path: self.path.child(name), errors: self.errors, ty: None }
+        Field {
+            value: &ABSENT,
+            path: self.path.child(name),
+            errors: self.errors,
+            ty: None,
+            declared: false,
+        }
     }
 
     /// An entry of this map, whether it is there or not.
@@ -83,7 +97,7 @@ impl<'v, 'p> Field<'v, 'p> {
     {
         let value = self.value.get(key).unwrap_or(&ABSENT);
         let ty = self.ty.and_then(|ty| ty.as_map().map(|map| ty.at(map.value)));
-        Field { value, path: self.path.key(key), errors: self.errors, ty }
+        Field { value, path: self.path.key(key), errors: self.errors, ty, declared: false }
     }
 
     pub fn value(&self) -> &'v Value {
@@ -159,6 +173,7 @@ impl<'v, 'p> Field<'v, 'p> {
             path: self.path.index(i),
             errors: self.errors,
             ty,
+            declared: false,
         })
     }
 
@@ -172,18 +187,35 @@ impl<'v, 'p> Field<'v, 'p> {
         entries.sort_by_key(|(key, _)| *key);
         entries.into_iter().map(move |(key, value)| {
             let path = self.path.key(key);
-            (key.as_str(), Field { value, path, errors: self.errors, ty })
+            (key.as_str(), Field { value, path, errors: self.errors, ty, declared: false })
         })
     }
 
     /// Another value in the same place, for a walk over what is not there literally.
     pub fn with_value<T>(&self, value: &Value, walk: impl FnOnce(&Field<'_, '_>) -> T) -> T {
-        walk(&Field { value, path: self.path, errors: self.errors, ty: self.ty })
+        walk(&Field { value, ..*self })
     }
 
     /// The same value under another path.
     pub fn on_path<'q>(&self, path: Path<'q>) -> Field<'v, 'q> {
-        Field { value: self.value, path, errors: self.errors, ty: self.ty }
+        Field { value: self.value, path, errors: self.errors, ty: self.ty, declared: self.declared }
+    }
+
+    /// What the rules find wrong here, in a list of its own.
+    pub fn apart(&self, rules: impl FnOnce(&Field<'_, '_>)) -> ErrorList {
+        let errors = RefCell::new(ErrorList::new());
+        rules(&Field { errors: &errors, ..*self });
+        errors.into_inner()
+    }
+
+    /// The same place, whose rules upstream declares with the type: what they say comes last.
+    pub fn declared(mut self) -> Self {
+        self.declared = true;
+        self
+    }
+
+    pub fn is_declared(&self) -> bool {
+        self.declared
     }
 
     pub fn path(&self) -> &Path<'p> {
@@ -198,12 +230,13 @@ impl<'v, 'p> Field<'v, 'p> {
 
 /// Reporting.
 impl Field<'_, '_> {
-    pub fn push(&self, error: Error) {
+    pub fn push(&self, mut error: Error) {
+        error.declared |= self.declared;
         self.errors.borrow_mut().push(error);
     }
 
     pub fn extend(&self, errors: impl IntoIterator<Item = Error>) {
-        self.errors.borrow_mut().extend(errors);
+        errors.into_iter().for_each(|error| self.push(error));
     }
 
     pub fn count(&self) -> usize {
@@ -293,6 +326,13 @@ impl Field<'_, '_> {
         }
     }
 
+    /// The same where only the first is declared with the type.
+    pub fn declared_named(&self, rule: fn(&str) -> Faults) {
+        if self.declared().require() {
+            self.faults(rule(self.text()));
+        }
+    }
+
     /// May be left out, else must have the form.
     pub fn named_if_given(&self, rule: fn(&str) -> Faults) {
         if !self.is_empty() {
@@ -364,6 +404,9 @@ impl Field<'_, '_> {
             let shown = match (self.value, old.value) {
                 (Value::Null, Value::String(_)) => "".into(),
                 (Value::Null, _) => BadValue::null(),
+                (Value::Object(fields), _) if fields.contains_key("matchExpressions") => {
+                    super::workload::selector_shown(self)
+                }
                 (value, _) => value.into(),
             };
             self.invalid_as(shown, IMMUTABLE);
@@ -374,7 +417,7 @@ impl Field<'_, '_> {
     /// The same where the rule is declared with the type: its messages show no value.
     pub fn declared_immutable(&self, old: &Field<'_, '_>) {
         if self.value != old.value {
-            self.invalid_as(BadValue::null(), IMMUTABLE);
+            self.declared().invalid_as(BadValue::null(), IMMUTABLE);
         }
     }
 

@@ -18,6 +18,7 @@ const RESIZE_STATUSES: &[&str] = &[
 ];
 
 impl Kind for PersistentVolumeClaim {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,

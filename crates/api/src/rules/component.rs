@@ -1,10 +1,11 @@
 //! What the components of a cluster say of themselves: Lease, ComponentStatus.
 use super::table::{AGE, Column, NAME, text, with};
-use super::{Field, Kind, Strategy};
+use super::{Field, Kind, Metadata, Strategy};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ComponentStatus;
 
 impl Kind for Lease {
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().conditional().creates_on_update();
     const COLUMNS: &[Column] = &[NAME, text("Holder", "spec.holderIdentity"), AGE];

@@ -14,6 +14,7 @@ const FROZEN: &str = "field is immutable when `immutable` is set";
 const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation();
 
 impl Kind for ConfigMap {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -69,6 +70,7 @@ fn decoded(entry: &Field<'_, '_>) -> Vec<u8> {
 }
 
 impl Kind for Secret {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] =
         &[NAME, text("Type", "type"), count("Data", "data").of("string"), AGE];
@@ -181,6 +183,7 @@ fn json_entry(data: &Field<'_, '_>, key: &'static str) {
 }
 
 impl Kind for ServiceAccount {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, AGE];
 

@@ -14,6 +14,7 @@ const MAX_ADDRESSES: usize = 100;
 const MAX_HINTS: usize = 8;
 
 impl Kind for Endpoints {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().creates_on_update();
     const COLUMNS: &[Column] =
@@ -117,6 +118,7 @@ fn addresses_cell(endpoints: &Field<'_, '_>) -> String {
 }
 
 impl Kind for EndpointSlice {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_status();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -164,12 +166,12 @@ impl Kind for EndpointSlice {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
-        new.at("addressType").immutable(&old.at("addressType"));
+        new.at("addressType").declared_immutable(&old.at("addressType"));
     }
 }
 
 fn slice_type(slice: &Field<'_, '_>) {
-    let kind = slice.at("addressType");
+    let kind = slice.at("addressType").declared();
     if kind.require() {
         kind.one_of(&["FQDN", "IPv4", "IPv6"]);
     }
@@ -182,9 +184,9 @@ fn slice_endpoints(endpoints: &Field<'_, '_>, kind: &str) {
     for endpoint in endpoints.items() {
         let addresses = endpoint.at("addresses");
         if addresses.is_empty() {
-            addresses.required("");
+            addresses.declared().required("");
         }
-        addresses.at_most(MAX_ADDRESSES);
+        addresses.declared().at_most(MAX_ADDRESSES);
         for address in addresses.items() {
             slice_address(&address, &addresses, kind);
         }

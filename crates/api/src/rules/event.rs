@@ -1,6 +1,6 @@
 //! Events, in both of their groups.
 use super::table::{Column, age, text, timestamp, with};
-use super::{Field, Kind, NameRule, Part, Strategy, metadata};
+use super::{Field, Kind, Metadata, NameRule, Part, Strategy, metadata, shown};
 use crate::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
@@ -13,6 +13,7 @@ impl Kind for CoreEvent {
     const STRATEGY: Strategy = PLAIN;
     // Old clients name events after whatever they are about.
     const NAME: NameRule = metadata::path_segment;
+    const METADATA: Metadata = Metadata::Last;
     const COLUMNS: &[Column] = &[
         with("Last Seen", |event, now| {
             last_seen(event, now, "lastTimestamp", "firstTimestamp").into()
@@ -32,7 +33,7 @@ impl Kind for CoreEvent {
         namespaces_match(event, "involvedObject");
         // Old clients write events with little in them.
         if event.at("eventTime").exists() {
-            modern(event, "reportingComponent", "message");
+            reported(event, "reportingComponent", "reportingComponent", "message");
         }
     }
 }
@@ -57,7 +58,7 @@ impl Kind for Event {
 
     fn validate(event: &Field<'_, '_>) {
         namespaces_match(event, "regarding");
-        modern(event, "reportingController", "note");
+        modern(event);
         for (field, spelled) in [
             ("deprecatedFirstTimestamp", "firstTimestamp"),
             ("deprecatedLastTimestamp", "lastTimestamp"),
@@ -92,9 +93,33 @@ impl Kind for Event {
             ("reportingController", "reportingController"),
             ("reportingInstance", "reportingInstance"),
         ];
+        namespaces_match(new, "regarding");
+        if new.at("eventTime").exists() {
+            reported(new, "reportingController", "reportingController", "note");
+        }
+        if new.at("series").value() != old.at("series").value() {
+            series(&new.at("series"));
+        }
         for (field, spelled) in FIXED {
-            let now = new.at(field);
-            now.on_path(crate::field::Path::new(spelled)).immutable(&old.at(field));
+            let (now, then) = (new.at(field), old.at(field));
+            let place = now.on_path(crate::field::Path::new(spelled));
+            let shown = match *field {
+                "regarding" => shown::structure(now.value(), shown::REFERENCE),
+                "related" => shown::pointer(now.value(), shown::REFERENCE),
+                "deprecatedSource" => shown::structure(now.value(), shown::EVENT_SOURCE),
+                "deprecatedCount" => now.int().into(),
+                _ => {
+                    place.immutable(&then);
+                    continue;
+                }
+            };
+            let empty = |field: &Field<'_, '_>| *field.value() == Value::Object(Default::default());
+            let same = now.value() == then.value()
+                || empty(&now) && !then.exists()
+                || empty(&then) && !now.exists();
+            if !same {
+                place.invalid_as(shown, metadata::IMMUTABLE);
+            }
         }
     }
 }
@@ -118,20 +143,38 @@ fn namespaces_match(event: &Field<'_, '_>, object: &'static str) {
 }
 
 /// What events must have since they are written by machines for machines.
-fn modern(event: &Field<'_, '_>, controller: &'static str, message: &'static str) {
+fn modern(event: &Field<'_, '_>) {
     if !event.at("eventTime").exists() {
         event.at("eventTime").required("");
     }
-    let series = event.at("series");
-    if series.exists() {
-        if series.at("count").int() < 2 {
-            series.at("count").invalid_as("", "should be at least 2");
-        }
-        if !series.at("lastObservedTime").exists() {
-            series.at("lastObservedTime").required("");
-        }
+    series(&event.at("series"));
+    reported(event, "reportingController", "reportingController", "note");
+    let kind = event.at("type");
+    if !matches!(kind.text(), "Normal" | "Warning") {
+        kind.invalid_as("", "has invalid value: ".to_owned() + kind.text());
     }
-    let place = event.at(controller).on_path(crate::field::Path::new("reportingController"));
+}
+
+fn series(series: &Field<'_, '_>) {
+    if !series.exists() {
+        return;
+    }
+    if series.at("count").int() < 2 {
+        series.at("count").invalid_as("", "should be at least 2");
+    }
+    if !series.at("lastObservedTime").exists() {
+        series.at("lastObservedTime").required("");
+    }
+}
+
+/// Who says what. The reporter's field has another name in each group.
+fn reported(
+    event: &Field<'_, '_>,
+    controller: &'static str,
+    spelled: &'static str,
+    message: &'static str,
+) {
+    let place = event.at(controller).on_path(crate::field::Path::new(spelled));
     place.require();
     place.faults(names::qualified_name(place.text()));
     for (field, limit) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
@@ -144,10 +187,6 @@ fn modern(event: &Field<'_, '_>, controller: &'static str, message: &'static str
     let text = event.at(message).on_path(crate::field::Path::new("message"));
     if text.text().len() > 1024 {
         text.invalid_as("", "can have at most 1024 characters");
-    }
-    let kind = event.at("type");
-    if !matches!(kind.text(), "Normal" | "Warning") {
-        kind.invalid_as("", "has invalid value: ".to_owned() + kind.text());
     }
 }
 

@@ -6,7 +6,7 @@ use crate::names;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use serde_json::Value;
 
-const STRATEGY: Strategy = Strategy::USUAL.conditional().creates_on_update().status_only();
+const STRATEGY: Strategy = Strategy::USUAL.creates_on_update().status_only();
 const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 const MAX_QUEUES: i64 = 10_000_000;
@@ -14,6 +14,7 @@ const MAX_QUEUES: i64 = 10_000_000;
 const HASH_BITS: u32 = 60;
 
 impl Kind for FlowSchema {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = STRATEGY;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -193,6 +194,7 @@ fn subject(subject: &Field<'_, '_>) {
 }
 
 impl Kind for PriorityLevelConfiguration {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = STRATEGY;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -217,9 +219,9 @@ impl Kind for PriorityLevelConfiguration {
         match kind.text() {
             "Exempt" if exempt.exists() => shares(&exempt),
             "Limited" if limited.exists() => limited_level(&limited),
-            "Limited" => limited.required(""),
+            "Limited" => limited.declared().required(""),
             "Exempt" => {}
-            "" => kind.required(""),
+            "" => {}
             _ => kind.not_supported(&["Exempt", "Limited"]),
         }
         if limited.exists() && kind.text() != "Limited" {
@@ -227,9 +229,10 @@ impl Kind for PriorityLevelConfiguration {
         }
         for (field, own) in [(&limited, "Limited"), (&exempt, "Exempt")] {
             if field.exists() && kind.text() != own {
-                field.forbidden("");
+                field.declared().forbidden("");
             }
         }
+        kind.declared().require();
         conditions(&level.at("status.conditions"));
     }
 
@@ -269,14 +272,15 @@ fn limit_response(response: &Field<'_, '_>) {
     let (kind, queuing) = (response.at("type"), response.at("queuing"));
     match kind.text() {
         "Queue" if queuing.exists() => queues(&queuing),
-        "Queue" => queuing.required(""),
+        "Queue" => queuing.declared().required(""),
         "Reject" => {}
-        "" => kind.required(""),
+        "" => {}
         _ => kind.not_supported(&["Queue", "Reject"]),
     }
     if queuing.exists() && kind.text() != "Queue" {
-        queuing.forbidden("");
+        queuing.declared().forbidden("");
     }
+    kind.declared().require();
 }
 
 fn queues(queuing: &Field<'_, '_>) {

@@ -10,6 +10,7 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 
 impl Kind for Ingress {
+    const NAMED_ANEW: bool = true;
     const COLUMNS: &[Column] = &[
         NAME,
         text_or("Class", "spec.ingressClassName", "<none>"),
@@ -161,7 +162,7 @@ fn backend(backend: &Field<'_, '_>) {
     let (resource, service) = (backend.at("resource"), backend.at("service"));
     match (resource.exists(), service.exists()) {
         (true, true) => backend.invalid_as("", "cannot set both resource and service backends"),
-        (true, false) => typed_reference(&resource),
+        (true, false) => typed_reference(&resource, false),
         (false, true) => {
             let name = service.at("name");
             if name.require() {
@@ -183,17 +184,21 @@ fn backend(backend: &Field<'_, '_>) {
     }
 }
 
-fn typed_reference(reference: &Field<'_, '_>) {
+fn typed_reference(reference: &Field<'_, '_>, declared: bool) {
     let group = reference.at("apiGroup");
     if group.exists() {
         group.faults(names::dns1123_subdomain(group.text()));
     }
     for field in ["kind", "name"] {
-        reference.at(field).named(names::path_segment_name);
+        match declared {
+            true => reference.at(field).declared_named(names::path_segment_name),
+            false => reference.at(field).named(names::path_segment_name),
+        }
     }
 }
 
 impl Kind for IngressClass {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_status();
     const COLUMNS: &[Column] = &[
         with("Name", |class, _| {
@@ -228,7 +233,7 @@ impl Kind for IngressClass {
         if !parameters.exists() {
             return;
         }
-        typed_reference(&parameters);
+        typed_reference(&parameters, true);
         let (scope, namespace) = (parameters.at("scope"), parameters.at("namespace"));
         if !scope.exists() {
             return scope.required("");

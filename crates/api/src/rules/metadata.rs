@@ -3,6 +3,7 @@ use crate::field::{BadValue, Error, ErrorList, Path};
 use crate::{names, owner};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const IMMUTABLE: &str = "field is immutable";
@@ -14,6 +15,60 @@ const SUBRESOURCE_LIMIT: usize = 256;
 /// The faults of a name, or (`true`) of a prefix that a name is made from.
 pub type NameRule = fn(&str, bool) -> names::Faults;
 
+/// Which rules of metadata a kind has beside those that all have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metadata {
+    /// Finalizers name their owner.
+    Usual,
+    /// Finalizers may be anything.
+    AnyFinalizer,
+    /// What a name is made from may be anything: only the name counts.
+    AnyPrefix,
+    /// None, and those that all have are asked only of what is fine otherwise.
+    Last,
+    /// None at all: a question is not an object.
+    Unasked,
+}
+
+/// Metadata as messages show it: in the order of Go's struct.
+pub fn shown(metadata: &Value) -> BadValue {
+    const FIELDS: &[&str] = &[
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    const ENTRY: &[&str] =
+        &["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+    fn ordered(value: &Value, names: &[&str]) -> String {
+        let part = |name: &&str| {
+            let value = value.get(name)?;
+            let text = match (*name, value) {
+                ("managedFields", Value::Array(entries)) => {
+                    let entries = entries.iter().map(|entry| ordered(entry, ENTRY));
+                    format!("[{}]", entries.collect::<Vec<_>>().join(","))
+                }
+                _ => crate::quote::go_json(value).unwrap_or_default(),
+            };
+            Some(format!("\"{name}\":{text}"))
+        };
+        let parts: Vec<String> = names.iter().filter_map(part).collect();
+        format!("{{{}}}", parts.join(","))
+    }
+    BadValue::verbatim(ordered(metadata, FIELDS))
+}
+
 /// The least that every name must be: one segment of a path.
 pub fn path_segment(name: &str, prefix: bool) -> names::Faults {
     if prefix { names::path_segment_prefix(name) } else { names::path_segment_name(name) }
@@ -21,27 +76,13 @@ pub fn path_segment(name: &str, prefix: bool) -> names::Faults {
 
 /// Of a new object.
 pub fn validate(meta: &ObjectMeta, namespaced: bool, rule: NameRule, path: &Path<'_>) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let given = |text: &Option<String>| text.clone().unwrap_or_default();
-    let invalid = |field: &Path<'_>, value: &str, faults: names::Faults| {
-        faults.into_iter().map(|fault| Error::invalid(field, value, fault)).collect::<Vec<_>>()
-    };
-    let (name, prefix, namespace) =
-        (given(&meta.name), given(&meta.generate_name), given(&meta.namespace));
-    if !prefix.is_empty() {
-        errors.extend(invalid(&path.child("generateName"), &prefix, rule(&prefix, true)));
-    }
-    let field = path.child("name");
-    if name.is_empty() {
-        errors.push(Error::required(&field, "name or generateName is required"));
-    } else {
-        errors.extend(invalid(&field, &name, rule(&name, false)));
-    }
+    let mut errors = names(meta, rule, path);
+    let namespace = meta.namespace.clone().unwrap_or_default();
     let field = path.child("namespace");
     match (namespaced, namespace.is_empty()) {
         (true, true) => errors.push(Error::required(&field, "")),
         (true, false) => {
-            errors.extend(invalid(&field, &namespace, names::name_is_dns_label(&namespace, false)))
+            errors.extend(invalid(&field, &namespace, names::name_is_dns_label(&namespace, false)));
         }
         (false, true) => {}
         (false, false) => errors.push(Error::forbidden(&field, "not allowed on this type")),
@@ -55,6 +96,27 @@ pub fn validate(meta: &ObjectMeta, namespaced: bool, rule: NameRule, path: &Path
         &path.child("managedFields"),
     ));
     errors
+}
+
+/// The name, and what it is made from.
+pub fn names(meta: &ObjectMeta, rule: NameRule, path: &Path<'_>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let given = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (name, prefix) = (given(&meta.name), given(&meta.generate_name));
+    if !prefix.is_empty() {
+        errors.extend(invalid(&path.child("generateName"), &prefix, rule(&prefix, true)));
+    }
+    let field = path.child("name");
+    if name.is_empty() {
+        errors.push(Error::required(&field, "name or generateName is required"));
+    } else {
+        errors.extend(invalid(&field, &name, rule(&name, false)));
+    }
+    errors
+}
+
+fn invalid(field: &Path<'_>, value: &str, faults: names::Faults) -> ErrorList {
+    faults.into_iter().map(|fault| Error::invalid(field, value, fault)).collect()
 }
 
 /// Of a changed object: what may never change, and what must be sound in the new one.
@@ -138,15 +200,19 @@ pub fn validate_finalizers(finalizers: &[String], path: &Path<'_>) -> ErrorList 
         let faults = names::qualified_name(finalizer);
         errors.extend(faults.into_iter().map(|f| Error::invalid(path, finalizer.as_str(), f)));
     }
-    for (i, finalizer) in finalizers.iter().enumerate() {
-        errors.extend(unqualified_finalizer(finalizer, &path.index(i)));
-    }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(Error::invalid(path, BadValue::json(&finalizers), detail));
     }
     errors
+}
+
+/// The finalizers that do not name their owner.
+pub fn unqualified_finalizers(meta: &ObjectMeta, path: &Path<'_>) -> ErrorList {
+    let (path, finalizers) = (path.child("finalizers"), meta.finalizers.iter().flatten());
+    let odd = |(i, finalizer): (usize, &String)| unqualified_finalizer(finalizer, &path.index(i));
+    finalizers.enumerate().filter_map(odd).collect()
 }
 
 /// A finalizer of anyone but Kubernetes names its owner.

@@ -21,6 +21,7 @@
 //! address, counting a quota) is the server's.
 mod access;
 mod admission;
+mod api_service;
 mod autoscaling;
 mod batch;
 mod certificates;
@@ -29,10 +30,10 @@ mod claim;
 mod component;
 mod config;
 pub mod defaults;
+mod definition;
 mod device;
 mod endpoints;
 mod event;
-mod extension;
 mod flow;
 mod ingress;
 pub mod metadata;
@@ -46,6 +47,7 @@ mod review;
 mod runtime_class;
 mod scheduling;
 mod service;
+mod shown;
 mod storage;
 mod table;
 #[cfg(test)]
@@ -55,13 +57,13 @@ mod volume_source;
 mod workload;
 
 pub use check::Field;
-pub use metadata::NameRule;
+pub use metadata::{Metadata, NameRule};
 pub use pod::qos_class;
 pub use scheduling::toleration_faults;
 pub use table::{Column, Row};
 
 use crate::codec::json;
-use crate::field::{ErrorList, Path};
+use crate::field::{Error, ErrorList, Path};
 use crate::kinds::Resource;
 use crate::meta::TableRowCondition;
 use crate::names;
@@ -92,6 +94,12 @@ pub trait Kind: Form {
 
     /// What the names of its objects must be.
     const NAME: NameRule = names::name_is_dns_subdomain;
+
+    /// Which rules of metadata it has.
+    const METADATA: Metadata = Metadata::Usual;
+
+    /// An update asks again what the name must be, and what it was made from.
+    const NAMED_ANEW: bool = false;
 
     /// What a creation keeps of the request. The server has already set identity and times.
     fn prepare_create(object: &mut Value) {
@@ -175,7 +183,8 @@ impl Strategy {
 
     /// Writes to the status leave the metadata alone.
     pub const fn status_only(self) -> Strategy {
-        let status_resets = &["labels", "annotations", "finalizers", "ownerReferences"];
+        let status_resets =
+            &["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
         Strategy { status_resets, ..self }
     }
 }
@@ -230,11 +239,13 @@ fn row<T: Kind>(object: &Value, now: Timestamp) -> Result<Row, serde_json::Error
 }
 
 fn prepare_create<T: Kind>(object: &mut Value) {
+    defaults::forget_disabled(object, type_of::<T>());
     T::prepare_create(object);
     settle_status(object, type_of::<T>());
 }
 
 fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
+    defaults::forget_disabled(new, type_of::<T>());
     T::prepare_update(new, old, part);
     settle_status(new, type_of::<T>());
 }
@@ -257,15 +268,28 @@ fn validate_create<T: Kind>(
     resource: &Resource,
     object: &Value,
 ) -> Result<Verdict, serde_json::Error> {
-    let meta = ObjectMeta::deserialize(&object["metadata"])?;
+    let mut meta = ObjectMeta::deserialize(&object["metadata"])?;
     let path = Path::new("metadata");
-    let mut errors = metadata::validate(&meta, resource.is_namespaced(), T::NAME, &path);
+    let mut errors = ErrorList::new();
+    if T::METADATA == Metadata::AnyPrefix {
+        meta.generate_name = None;
+    }
+    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked) {
+        errors.extend(metadata::validate(&meta, resource.is_namespaced(), T::NAME, &path));
+    }
+    if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
+        errors.extend(metadata::unqualified_finalizers(&meta, &path));
+    }
     let mut warnings = Vec::new();
     errors.extend(check::collect(object, type_of::<T>(), |object| {
         T::validate(object);
         warnings = T::warnings(object, None);
     }));
-    Ok(Verdict { errors, warnings })
+    if T::METADATA == Metadata::Last && errors.is_empty() {
+        let rule = metadata::path_segment;
+        errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
+    }
+    Ok(Verdict { errors: in_order(errors), warnings })
 }
 
 fn validate_update<T: Kind>(
@@ -280,6 +304,12 @@ fn validate_update<T: Kind>(
     let rule = metadata::path_segment;
     let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
     errors.extend(metadata::validate_update(&meta, &previous, &path));
+    if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
+        errors.extend(metadata::unqualified_finalizers(&meta, &path));
+    }
+    if T::NAMED_ANEW && part != Part::Sub("status") {
+        errors.extend(metadata::names(&meta, T::NAME, &path));
+    }
     let mut warnings = Vec::new();
     errors.extend(check::collect(object, type_of::<T>(), |new| {
         // What was wrong before is not reported: the old object only answers questions.
@@ -290,7 +320,19 @@ fn validate_update<T: Kind>(
             }
         });
     }));
-    Ok(Verdict { errors, warnings })
+    Ok(Verdict { errors: in_order(errors), warnings })
+}
+
+/// Nothing is said twice, and what declared rules say is said last.
+fn in_order(errors: ErrorList) -> ErrorList {
+    let (declared, mut said): (ErrorList, ErrorList) =
+        errors.into_iter().partition(|error| error.declared);
+    if said.len() > 1 {
+        let mut seen = std::collections::HashSet::new();
+        said.retain(|error| seen.insert(error.to_string()));
+    }
+    said.extend(declared);
+    said
 }
 
 /// Conditions of the usual form, in a status.
@@ -302,24 +344,43 @@ fn conditions(conditions: &Field<'_, '_>) {
         if kind.require_for("is required") {
             kind.faults(names::qualified_name(kind.text()));
         }
-        if seen.contains(&kind.text()) {
-            kind.duplicate();
-        }
-        seen.push(kind.text());
         if status.require() {
             status.one_of(&["False", "True", "Unknown"]);
         }
-        condition.at("observedGeneration").nonnegative();
+        let generation = condition.at("observedGeneration");
+        if generation.int() < 0 {
+            generation.invalid("must be greater than or equal to zero");
+        }
         if !condition.at("lastTransitionTime").exists() {
             condition.at("lastTransitionTime").required("");
         }
-        reason.require();
-        if reason.text().len() > 1024 {
-            reason.too_long(1024);
+        if reason.require() {
+            condition_reason(&reason);
         }
         if condition.at("message").text().len() > 32 * 1024 {
             condition.at("message").too_long(32 * 1024);
         }
+        if seen.contains(&kind.text()) {
+            let twice = Error::duplicate(condition.path(), kind.text());
+            condition.declared().push(twice);
+        }
+        seen.push(kind.text());
+    }
+}
+
+/// A word, or several with commas and colons.
+fn condition_reason(reason: &Field<'_, '_>) {
+    let text = reason.text().as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_,:".contains(byte);
+    let ends = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let sound = text.first().is_some_and(u8::is_ascii_alphabetic)
+        && text.last().is_some_and(ends)
+        && text.iter().all(inner);
+    if !sound {
+        reason.invalid("a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')");
+    }
+    if text.len() > 1024 {
+        reason.too_long(1024);
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 const KUBERNETES: &str = "kubernetes";
 
 impl Kind for Namespace {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const NAME: NameRule = names::name_is_dns_label;
     const COLUMNS: &[Column] = &[NAME, text("Status", "status.phase"), AGE];

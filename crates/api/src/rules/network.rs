@@ -104,7 +104,7 @@ fn peer(peer: &Field<'_, '_>, known: &[&str]) {
 
 fn ip_block(block: &Field<'_, '_>, known: &[&str]) {
     let whole = block.at("cidr");
-    if !whole.require() {
+    if !whole.declared().require() {
         return;
     }
     whole.extend(ip::cidr_for_legacy_field(whole.path(), whole.text(), true, known));
@@ -139,6 +139,7 @@ fn contains((network, length): Block, address: std::net::IpAddr) -> bool {
 }
 
 impl Kind for IPAddress {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation();
     const NAME: NameRule = address_name;
     const COLUMNS: &[Column] = &[
@@ -168,11 +169,11 @@ impl Kind for IPAddress {
     fn validate(address: &Field<'_, '_>) {
         let parent = address.at("spec.parentRef");
         if !parent.exists() {
-            return parent.required("");
+            return parent.declared().required("");
         }
         parent.at("group").named_if_given(names::dns1123_subdomain);
-        parent.at("resource").named(names::path_segment_name);
-        parent.at("name").named(names::path_segment_name);
+        parent.at("resource").declared_named(names::path_segment_name);
+        parent.at("name").declared_named(names::path_segment_name);
         parent.at("namespace").named_if_given(names::path_segment_name);
     }
 
@@ -222,8 +223,7 @@ impl Kind for ServiceCIDR {
         }
         let (now, then) = (new.at("spec.cidrs"), old.at("spec.cidrs"));
         if now.len() != then.len() && (then.len(), now.len()) != (1, 2) {
-            let shown =
-                if now.exists() { BadValue::json(now.value()) } else { BadValue::json(&[0; 0]) };
+            let shown = if now.exists() { BadValue::json(now.value()) } else { BadValue::null() };
             return now.invalid_as(shown, super::metadata::IMMUTABLE);
         }
         for (block, before) in now.items().zip(then.texts()) {

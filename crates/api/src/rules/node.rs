@@ -16,6 +16,7 @@ const TAINT: &[(&str, &str, &str)] = &[
 ];
 
 impl Kind for Node {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,

@@ -202,6 +202,7 @@ fn selector(spec: &Field<'_, '_>) {
 }
 
 impl Kind for LimitRange {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().creates_on_update();
 

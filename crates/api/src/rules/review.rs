@@ -1,6 +1,6 @@
 //! Questions: who am I, may I, is this token good; and a storage migration, which is an order.
 use super::table::{Column, text, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Field, Kind, Metadata, Part, Strategy};
 use crate::field::BadValue;
 use crate::names;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
@@ -15,6 +15,7 @@ macro_rules! questions {
     ($($kind:ty: $validate:expr;)*) => {
         $(impl Kind for $kind {
             const STRATEGY: Strategy = QUESTION;
+            const METADATA: Metadata = Metadata::Unasked;
 
             fn validate(review: &Field<'_, '_>) {
                 let validate: fn(&Field<'_, '_>) = $validate;
@@ -27,28 +28,36 @@ macro_rules! questions {
 questions! {
     SelfSubjectReview: |_| ();
     SelfSubjectRulesReview: |_| ();
-    TokenReview: |review| {
-        review.at("spec.token").require();
-    };
-    SelfSubjectAccessReview: |review| attributes(&review.at("spec"));
-    SubjectAccessReview: |review| {
+    TokenReview: |_| ();
+    SelfSubjectAccessReview: |review| {
+        either(&review.at("spec"));
         attributes(&review.at("spec"));
+        nothing_but(&review.at("metadata"), &[], "must be empty");
+    };
+    SubjectAccessReview: |review| {
+        either(&review.at("spec"));
         somebody(&review.at("spec"));
+        attributes(&review.at("spec"));
+        nothing_but(&review.at("metadata"), &[], "must be empty");
     };
     LocalSubjectAccessReview: |review| {
         let spec = review.at("spec");
-        attributes(&spec);
+        either(&spec);
         somebody(&spec);
+        attributes(&spec);
+        nothing_but(&review.at("metadata"), &["namespace"], "must be empty except for namespace");
         let namespace = spec.at("resourceAttributes.namespace");
         if spec.at("resourceAttributes").exists() && namespace.text() != review.at("metadata.namespace").text() {
             namespace.invalid("must match metadata.namespace");
         }
         let other = spec.at("nonResourceAttributes");
         if other.exists() {
-            other.invalid_as(BadValue::json(other.value()), "disallowed on this kind of request");
+            other.invalid_as(other.internal(PATH_AND_VERB), "disallowed on this kind of request");
         }
     };
 }
+
+const PATH_AND_VERB: &[(&str, &str, &str)] = &[("Path", "path", "\"\""), ("Verb", "verb", "\"\"")];
 
 fn somebody(spec: &Field<'_, '_>) {
     if spec.at("user").is_empty() && spec.at("groups").is_empty() {
@@ -56,15 +65,27 @@ fn somebody(spec: &Field<'_, '_>) {
     }
 }
 
-fn attributes(spec: &Field<'_, '_>) {
+/// A question has no identity.
+fn nothing_but(metadata: &Field<'_, '_>, allowed: &[&str], detail: &'static str) {
+    let odd = |name: &String| name != "managedFields" && !allowed.contains(&name.as_str());
+    if metadata.map().is_some_and(|fields| fields.keys().any(odd)) {
+        metadata.invalid_as(super::metadata::shown(metadata.value()), detail);
+    }
+}
+
+fn either(spec: &Field<'_, '_>) {
     let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
     if resource.exists() == other.exists() {
-        let shown = if other.exists() { BadValue::json(other.value()) } else { BadValue::null() };
+        let shown = if other.exists() { other.internal(PATH_AND_VERB) } else { BadValue::null() };
         spec.invalid_as(
             shown,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         );
     }
+}
+
+fn attributes(spec: &Field<'_, '_>) {
+    let resource = spec.at("resourceAttributes");
     for field in ["fieldSelector", "labelSelector"] {
         let selector = resource.at(field);
         if !selector.exists() {
@@ -80,10 +101,35 @@ fn attributes(spec: &Field<'_, '_>) {
                 selector.path()
             ));
         }
+        requirements.items().for_each(|each| requirement(&each, field == "labelSelector"));
+    }
+}
+
+/// Operators of a later version are let through: they make the question a broader one.
+fn requirement(requirement: &Field<'_, '_>, of_labels: bool) {
+    let (key, values) = (requirement.at("key"), requirement.at("values"));
+    if !of_labels && key.is_empty() {
+        key.required("must be specified");
+    }
+    match requirement.at("operator").text() {
+        "In" | "NotIn" => {
+            values.require_for("must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+        }
+        _ => {}
+    }
+    if of_labels {
+        key.faults(names::qualified_name(key.text()));
+        values.items().for_each(|value| {
+            value.faults(names::label_value(value.text()));
+        });
     }
 }
 
 impl Kind for StorageVersionMigration {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const COLUMNS: &[Column] = &[
         text("Name", "metadata.name"),
@@ -129,7 +175,11 @@ impl Kind for StorageVersionMigration {
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
         if part == Part::Main {
             Self::validate(new);
-            new.at("spec").immutable(&old.at("spec"));
+            let (now, then) = (new.at("spec"), old.at("spec"));
+            if now.value() != then.value() {
+                let shown = now.internal(&[("Resource", "resource", "{}")]);
+                now.invalid_as(shown, super::metadata::IMMUTABLE);
+            }
             return;
         }
         super::conditions(&new.at("status.conditions"));

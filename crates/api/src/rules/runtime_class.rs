@@ -1,6 +1,6 @@
 //! RuntimeClass.
 use super::table::{AGE, Column, NAME, text};
-use super::{Field, Kind, Part, Strategy, pod, scheduling};
+use super::{Field, Kind, Metadata, Part, Strategy, pod, scheduling};
 use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -14,12 +14,14 @@ const TOLERATION: &[(&str, &str, &str)] = &[
 ];
 
 impl Kind for RuntimeClass {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().conditional().creates_on_update();
     const COLUMNS: &[Column] = &[NAME, text("Handler", "handler"), AGE];
 
     fn validate(class: &Field<'_, '_>) {
-        let handler = class.at("handler");
+        let handler = class.at("handler").declared();
         if handler.require() {
             handler.faults(names::dns1123_label(handler.text()));
         }

@@ -17,6 +17,7 @@ const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 const MAX_SECRET: i64 = 1 << 32;
 
 impl Kind for StorageClass {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -28,7 +29,7 @@ impl Kind for StorageClass {
     ];
 
     fn validate(class: &Field<'_, '_>) {
-        provisioner(&class.at("provisioner"));
+        provisioner(&class.at("provisioner"), true);
         parameters(&class.at("parameters"), true);
         class.at("reclaimPolicy").one_of_if_given(POLICIES);
         class.at("volumeBindingMode").one_of_if_given(&["Immediate", "WaitForFirstConsumer"]);
@@ -37,15 +38,15 @@ impl Kind for StorageClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         Self::validate(new);
-        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        for field in ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"] {
             new.at(field).declared_immutable(&old.at(field));
         }
     }
 }
 
 /// Case does not matter, and is not shown.
-fn provisioner(field: &Field<'_, '_>) {
-    if field.require() {
+fn provisioner(field: &Field<'_, '_>, declared: bool) {
+    if if declared { field.declared().require() } else { field.require() } {
         let name = field.text().to_lowercase();
         names::qualified_name(&name).into_iter().for_each(|fault| field.invalid_as(&name, fault));
     }
@@ -73,11 +74,12 @@ fn parameters(map: &Field<'_, '_>, may_be_empty: bool) {
 }
 
 impl Kind for VolumeAttributesClass {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, text("DriverName", "driverName"), AGE];
 
     fn validate(class: &Field<'_, '_>) {
-        provisioner(&class.at("driverName"));
+        provisioner(&class.at("driverName"), false);
         parameters(&class.at("parameters"), false);
     }
 
@@ -187,6 +189,7 @@ impl Kind for CSIDriver {
 }
 
 impl Kind for CSINode {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const COLUMNS: &[Column] = &[NAME, count("Drivers", "spec.drivers"), AGE];
 
@@ -246,7 +249,8 @@ fn same_drivers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
                 ("Name", "name", "\"\""),
                 ("NodeID", "nodeID", "\"\""),
                 ("TopologyKeys", "topologyKeys", "null"),
-                ("Allocatable", "allocatable", "null"),
+                // What may change is left out of the comparison, and of what is shown.
+                ("Allocatable", "", "null"),
             ]);
             new.invalid_as(shown, super::metadata::IMMUTABLE);
         }
@@ -254,6 +258,7 @@ fn same_drivers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
 }
 
 impl Kind for CSIStorageCapacity {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN.conditional();
 
     fn validate(capacity: &Field<'_, '_>) {
@@ -282,6 +287,7 @@ impl Kind for CSIStorageCapacity {
 }
 
 impl Kind for VolumeAttachment {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const NAME: NameRule = names::name_is_dns_subdomain;
     const COLUMNS: &[Column] = &[
@@ -295,7 +301,7 @@ impl Kind for VolumeAttachment {
 
     fn validate(attachment: &Field<'_, '_>) {
         let spec = attachment.at("spec");
-        super::volume_source::driver_name(&spec.at("attacher"));
+        super::volume_source::driver_name(&spec.at("attacher").declared());
         let node = spec.at("nodeName");
         node.faults(names::name_is_dns_subdomain(node.text(), false));
         let source = spec.at("source");

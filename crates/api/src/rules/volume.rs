@@ -57,6 +57,7 @@ const SOURCES: &[Source] = &[
 ];
 
 impl Kind for PersistentVolume {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -324,8 +325,7 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     if old.at("nodeAffinity").exists() {
         let affinity = new.at("nodeAffinity").on_path(Path::new("nodeAffinity"));
         if affinity.value() != old.at("nodeAffinity").value() {
-            let shown =
-                if affinity.exists() { BadValue::json(affinity.value()) } else { BadValue::null() };
+            let shown = super::shown::pointer(affinity.value(), super::shown::VOLUME_AFFINITY);
             affinity
                 .invalid_as(shown, "field is immutable, except for updating from beta label to GA");
         }

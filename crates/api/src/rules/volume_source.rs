@@ -38,9 +38,6 @@ pub fn exactly_one(volume: &Field<'_, '_>, sources: &[Source]) {
     let Some(first) = given.next() else {
         return volume.required("must specify a volume type");
     };
-    for other in given {
-        volume.spelled(other.refused_as).forbidden("may not specify more than 1 volume type");
-    }
     let chosen = volume.at(first.field).on_path(volume.path().child(first.path));
     for field in first.required {
         if chosen.at(field).is_empty() {
@@ -48,6 +45,9 @@ pub fn exactly_one(volume: &Field<'_, '_>, sources: &[Source]) {
         }
     }
     (first.check)(&chosen);
+    for other in given {
+        volume.spelled(other.refused_as).forbidden("may not specify more than 1 volume type");
+    }
 }
 
 pub fn host_path(source: &Field<'_, '_>) {
@@ -243,8 +243,12 @@ pub fn driver_name(field: &Field<'_, '_>) {
     if !field.require() {
         return;
     }
-    if field.text().len() > 63 {
+    let too_long = field.text().len() > 63;
+    if too_long && !field.is_declared() {
         field.too_long(63);
     }
     field.faults(names::dns1123_subdomain_caseless(field.text()));
+    if too_long && field.is_declared() {
+        field.push(Error::too_long_characters(field.path(), 63));
+    }
 }

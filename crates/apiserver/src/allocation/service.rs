@@ -138,7 +138,7 @@ async fn addresses(
     let mut ips = cluster_ips(service);
     let headless = ips.first().is_some_and(|ip| ip == "None");
     let without_selector = service["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
-    if word(service, "ipFamilyPolicy").is_empty() {
+    if service["spec"].get("ipFamilyPolicy").is_none_or(Value::is_null) {
         let before = old.map(|old| word(old, "ipFamilyPolicy")).unwrap_or_default();
         service["spec"]["ipFamilyPolicy"] = match (before, headless && without_selector) {
             ("", true) => "RequireDualStack".into(),

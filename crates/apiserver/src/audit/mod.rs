@@ -18,13 +18,15 @@ mod backend;
 mod event;
 mod file;
 mod policy;
+mod record;
 mod trail;
 mod webhook;
 
 pub use backend::{BatchOptions, LogOptions, Mode, Truncate, WebhookOptions};
 pub use file::Rotation;
 pub use policy::Policy;
-pub use trail::{Record, Trail};
+pub use record::Record;
+pub use trail::Trail;
 
 use backend::Backend;
 use event::Level;

@@ -91,7 +91,7 @@ async fn refresh(api: &ApiServer) -> Result<(), Status> {
     let mut index = Index::default();
     for role in list::<ClusterRole>(api, "ClusterRole").await? {
         let name = role.metadata.name.unwrap_or_default();
-        index.cluster_roles.insert(name, Arc::new(role.rules.unwrap_or_default()));
+        index.add_cluster_role(&name, role.rules.unwrap_or_default());
     }
     for role in list::<Role>(api, "Role").await? {
         let place = role.metadata.namespace.unwrap_or_default();
@@ -120,7 +120,8 @@ async fn list<T: DeserializeOwned>(api: &ApiServer, kind: &str) -> Result<Vec<T>
 }
 
 impl Index {
-    fn bind(
+    /// Gives a role's rules to subjects, in a namespace or everywhere.
+    pub fn bind(
         &mut self,
         namespace: Option<&str>,
         role: &RoleRef,
@@ -136,6 +137,10 @@ impl Index {
             let grant = Grant { namespace, rules: rules.clone(), reason };
             self.grants.entry(who).or_default().push(grant);
         }
+    }
+
+    pub fn add_cluster_role(&mut self, name: &str, rules: Vec<PolicyRule>) {
+        self.cluster_roles.insert(name.to_owned(), Arc::new(rules));
     }
 
     /// The rules of a role; none if there is no such role.

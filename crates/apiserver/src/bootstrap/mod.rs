@@ -46,10 +46,7 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": { "name": "kubernetes" }, "spec": { "cidrs": api.service_cidrs() },
     }));
-    objects.push(configuration(
-        "extension-apiserver-authentication",
-        json!({ "client-ca-file": api.client_ca() }),
-    ));
+    objects.push(configuration("extension-apiserver-authentication", authentication(api)));
     let today = api::time::format(Timestamp::now().as_second());
     objects.push(configuration(
         "kube-apiserver-legacy-service-account-token-tracking",
@@ -64,6 +61,26 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         graph::start(api).await?;
     }
     Ok(())
+}
+
+/// What servers beside this one need to know, to believe its clients and its word for them.
+fn authentication(api: &ApiServer) -> Value {
+    let mut data = json!({ "client-ca-file": api.client_ca() });
+    if let Some(proxy) = &api.authentication().front_proxy {
+        let ca = std::fs::read_to_string(proxy.trust.path()).unwrap_or_default();
+        let list = |values: &[String]| json!(json!(values).to_string());
+        for (name, value) in [
+            ("client-ca-file", ca.into()),
+            ("allowed-names", list(&proxy.allowed_names)),
+            ("username-headers", list(&proxy.username_headers)),
+            ("uid-headers", list(&proxy.uid_headers)),
+            ("group-headers", list(&proxy.group_headers)),
+            ("extra-headers-prefix", list(&proxy.extra_header_prefixes)),
+        ] {
+            data[format!("requestheader-{name}")] = value;
+        }
+    }
+    data
 }
 
 fn namespace(name: &str) -> Value {

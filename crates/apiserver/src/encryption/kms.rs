@@ -4,12 +4,13 @@
 //! the seed and 32 random bytes that are stored with the value. So the plugin is asked once per seed
 //! and not once per value. [`probe`] keeps the seed in step with the plugin's key.
 mod probe;
+mod source;
 
 use super::Error;
-use super::ciphers::{self, Cipher, random};
+use super::ciphers::random;
 use super::config::Kms;
 use prost::Message;
-use ring::hmac;
+use source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, SystemTime};
@@ -27,8 +28,6 @@ use proto::{
 
 /// How many seeds are remembered that others wrote with.
 const MAX_SEEDS: usize = 1000;
-/// Bytes that a value's key is derived from.
-const INFO: usize = 32;
 const MAX_KEY_ID: usize = 1024;
 const MAX_SOURCE: usize = 1024;
 const MAX_ANNOTATIONS: usize = 32 * 1024;
@@ -51,13 +50,6 @@ struct State {
     template: EncryptedObject,
     /// Until when the plugin's silence is borne.
     expires: SystemTime,
-}
-
-/// Where the keys of values come from.
-enum Source {
-    /// The key itself, as older servers wrote.
-    Key(Box<dyn Cipher>),
-    Seed(hmac::Key),
 }
 
 impl Plugin {
@@ -193,49 +185,6 @@ async fn within<T>(
             Err(format!("rpc error: code = {:?} desc = {}", status.code(), status.message()))
         }
         Err(_) => Err("rpc error: code = DeadlineExceeded desc = context deadline exceeded".into()),
-    }
-}
-
-impl Source {
-    fn new(kind: SourceType, key: &[u8]) -> Result<Source, String> {
-        let length = || format!("invalid seed length {} used for key generation", key.len());
-        match kind {
-            SourceType::AesGcmKey => ciphers::aesgcm(key).map(Source::Key).ok_or_else(length),
-            _ if key.len() < 32 => Err(length()),
-            _ => Ok(Source::Seed(hmac::Key::new(hmac::HMAC_SHA256, key))),
-        }
-    }
-
-    /// HKDF's expansion to one block, which is as long as the key.
-    fn derive(seed: &hmac::Key, info: &[u8]) -> Result<Box<dyn Cipher>, String> {
-        let mut context = hmac::Context::with_key(seed);
-        context.update(info);
-        context.update(&[1]);
-        let key = context.sign();
-        ciphers::aesgcm(key.as_ref()).ok_or_else(|| "failed to derive a key".into())
-    }
-
-    fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        match self {
-            Source::Key(cipher) => cipher.seal(place, plain, out),
-            Source::Seed(seed) => {
-                let info = random::<INFO>()?;
-                out.extend_from_slice(&info);
-                Source::derive(seed, &info)?.seal(place, plain, out)
-            }
-        }
-    }
-
-    fn open(&self, place: &[u8], data: &[u8]) -> Result<Vec<u8>, String> {
-        match self {
-            Source::Key(cipher) => cipher.open(place, data),
-            Source::Seed(seed) => {
-                let (info, rest) = data
-                    .split_at_checked(INFO)
-                    .ok_or("the stored data was shorter than the required size")?;
-                Source::derive(seed, info)?.open(place, rest)
-            }
-        }
     }
 }
 

@@ -2,6 +2,58 @@
 //!
 //! Seats are shared in proportion to what was asked for lately, but no level gets less than what it
 //! keeps for itself or needs of its own, nor more than it may borrow.
+use super::Fairness;
+use super::level::{Bounds, Kind, Level};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How often seats are lent anew, while somebody has to wait: upstream's period.
+const LEND_EVERY: Duration = Duration::from_secs(10);
+/// How much of an older demand is left after that.
+const FADING: f64 = 0.977;
+
+impl Fairness {
+    /// Lends seats anew when somebody has to wait, and from time to time while that lasts.
+    pub(super) async fn lend_while_pressed(&self) {
+        loop {
+            self.press.notified().await;
+            while self.pressed.swap(false, Relaxed) {
+                self.lend();
+                tokio::time::sleep(LEND_EVERY).await;
+            }
+            self.lend();
+        }
+    }
+
+    /// Shares the seats among the levels by what they asked for.
+    pub(super) fn lend(&self) {
+        let current = self.current();
+        let levels: Vec<&Arc<Level>> =
+            current.levels.values().filter(|level| level.kind != Kind::Exempt).collect();
+        let kept: u32 = current
+            .levels
+            .values()
+            .filter(|level| level.kind == Kind::Exempt)
+            .map(|level| level.bounds.least)
+            .sum();
+        let total: u32 = current.levels.values().map(|level| level.bounds.nominal).sum();
+        let wish = |level: &&Arc<Level>| {
+            let peak = f64::from(level.room.take_peak());
+            let old = f64::from_bits(level.room.smoothed.load(Relaxed));
+            let smoothed = peak.max(FADING * old + (1.0 - FADING) * peak);
+            level.room.smoothed.store(smoothed.to_bits(), Relaxed);
+            let Bounds { nominal, least, most } = level.bounds;
+            let least = f64::from(least).max(f64::from(nominal).min(peak));
+            Wish { least, most: f64::from(most), target: smoothed.max(least) }
+        };
+        let wishes: Vec<Wish> = levels.iter().map(wish).collect();
+        let seats = share(f64::from(total.saturating_sub(kept)), &wishes);
+        for (level, seats) in levels.iter().zip(seats) {
+            level.room.resize((seats.round() as u32).max(1));
+        }
+    }
+}
 
 /// What a level may have, and wants.
 #[derive(Debug, Clone, Copy, PartialEq)]

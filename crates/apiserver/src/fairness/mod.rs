@@ -11,7 +11,7 @@
 //!   fairly among flows, by virtual time. A flow is dealt a hand of queues ([`deal`]), so that a
 //!   flood meets few others.
 //! - [`width`] says how many seats a request takes, [`borrow`] how levels lend each other seats.
-//! - [`follow`] keeps all that in step with the objects in the store; [`dump`] and [`metrics`] show it.
+//! - [`follow`] keeps all that in step with the objects in the store ([`configure`]); [`dump`] and [`metrics`] show it.
 //!
 //! **What it costs.** A request that does not have to wait takes its seats with one atomic operation
 //! and no lock; what it used is not charged to its flow, which is only compared with others once
@@ -19,6 +19,7 @@
 //!
 //! **It may not know** what a request does, nor where objects are kept (but for [`follow`]).
 mod borrow;
+mod configure;
 mod deal;
 mod dump;
 mod follow;

@@ -1,5 +1,5 @@
 //! What a token says, and whether it is still true.
-use super::Issuer;
+use super::{Issuer, legacy};
 use crate::authn::User;
 use crate::objects;
 use crate::resources::ApiServer;
@@ -59,6 +59,9 @@ pub async fn user_of(
     now: Timestamp,
 ) -> Option<(User, Vec<String>)> {
     let claims = issuer.keys.verify(token)?;
+    if claims["iss"] == legacy::ISSUER {
+        return legacy::user_of(api, issuer, token, &claims, audiences).await;
+    }
     let now = now.as_second();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let known = issuer.names.iter().any(|name| claims["iss"] == *name);

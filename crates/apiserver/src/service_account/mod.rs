@@ -7,6 +7,7 @@
 mod claims;
 mod discovery;
 mod keys;
+mod legacy;
 
 pub use claims::{Bound, issue, user_of};
 pub use discovery::{configuration, jwks};

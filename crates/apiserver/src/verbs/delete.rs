@@ -112,7 +112,7 @@ pub fn read_options(body: &Value) -> Result<Options, Status> {
         errors.push(field::Error::invalid(&path, policy, text));
     }
     if let Some(other) = policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan")) {
-        let known = ["Background", "Foreground", "Orphan"];
+        let known = ["Foreground", "Background", "Orphan", "nil"];
         errors.push(field::Error::not_supported(&path, other, known));
     }
     let dry_run: Vec<&str> =

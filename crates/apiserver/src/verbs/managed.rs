@@ -71,12 +71,24 @@ fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>)
     };
     // What the write does not change, its client cannot come to own.
     let has_status = resource.subresource("status").is_some();
-    let filter = match context.part() {
-        Part::Main if has_status => Some(Filter::exclude(&[&["status"]])),
-        Part::Main => None,
-        Part::Sub("status") => Some(Filter::exclude(&[&["spec"]])),
-        Part::Sub(_) => None,
+    let keeps_metadata = !resource.rules.strategy.status_resets.is_empty();
+    let ignored: &[&[&str]] = match (context.part(), resource.kind) {
+        (Part::Main, "CertificateSigningRequest") => &[&["spec"], &["status"]],
+        (Part::Sub("status"), "CertificateSigningRequest") => {
+            &[&["spec"], &["status", "conditions"]]
+        }
+        (Part::Sub("approval"), _) => &[&["spec"], &["status", "certificate"]],
+        (Part::Main, _) if has_status => &[&["status"]],
+        (Part::Sub("status"), "Deployment") => &[&["spec"], &["metadata", "labels"]],
+        (Part::Sub("status"), "Pod") => {
+            &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
+        }
+        (Part::Sub("status"), _) if keeps_metadata => &[&["spec"], &["metadata"]],
+        (Part::Sub("status"), _) => &[&["spec"]],
+        (Part::Sub("finalize"), _) => &[&["status"]],
+        _ => &[],
     };
+    let filter = (!ignored.is_empty()).then(|| Filter::exclude(ignored));
     let reset: BTreeMap<String, Filter> =
         filter.into_iter().map(|filter| (resource.api_version(), filter)).collect();
     run(&FieldManager {

@@ -10,6 +10,7 @@
 mod create;
 mod delete;
 mod managed;
+mod moments;
 mod object;
 mod paging;
 mod patch;

@@ -60,10 +60,15 @@ pub fn settle(
     resource: &Resource,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
-    let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(resource, &e))?;
+    let (value, warnings) = decoded.validate(validation).map_err(|e| unfit(resource, &e))?;
+    Ok((typed(value, resource), warnings))
+}
+
+/// The object with the name of its type.
+pub fn typed(mut object: Value, resource: &Resource) -> Value {
     TypeMeta { api_version: resource.api_version(), kind: resource.kind.into() }
-        .write_into(&mut value);
-    Ok((value, warnings))
+        .write_into(&mut object);
+    object
 }
 
 pub fn unfit(resource: &Resource, error: &DecodeError) -> Status {
@@ -120,15 +125,39 @@ pub fn place(object: &mut Value, call: &Call) -> Result<(), Status> {
     Ok(())
 }
 
+/// A write names its object as the path does.
+pub fn check_name(object: &Value, call: &Call) -> Result<(), Status> {
+    let (name, expected) = (text(object, "name"), &call.name);
+    if name == expected {
+        return Ok(());
+    }
+    Err(Status::bad_request(match name {
+        "" => format!(
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        ),
+        name => {
+            format!(
+                "the name of the object ({name}) does not match the name on the URL ({expected})"
+            )
+        }
+    }))
+}
+
+/// What a client may not say of a new object is forgotten before anyone comes to own it.
+pub fn wipe(object: &mut Value) {
+    for field in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        metadata(object).remove(field);
+    }
+}
+
 /// Identity and times of an object that comes to be.
 pub fn begin(object: &mut Value, now: Timestamp) {
     let metadata = metadata(object);
     metadata.insert("uid".into(), uuid().into());
     metadata.insert("creationTimestamp".into(), api::time::format(now.as_second()).into());
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"]
-    {
-        metadata.remove(field);
-    }
+    metadata.remove("resourceVersion");
 }
 
 /// The name of a new object, if it is to be made up.

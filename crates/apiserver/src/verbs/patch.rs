@@ -3,10 +3,13 @@ use super::object::{self, text};
 use super::write::{self, Owner};
 use super::{Context, Outgoing, current, managed};
 use crate::answer::{self, View};
-use api::codec::json;
+use crate::request::Call;
+use api::codec::{DecodeError, json};
 use api::content::PatchType;
+use api::field::Path;
+use api::group::GroupKind;
 use api::patch::json_patch::{self, Limits};
-use api::patch::{merge, strategic};
+use api::patch::{golang, merge, strategic};
 use api::rules::Part;
 use api::schema::TypeRef;
 use api::status::{ServerResponse, Status};
@@ -21,9 +24,9 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
     let is_apply = patch.language == PatchType::Apply;
     managed::check_options(context, "PatchOptions", is_apply)?;
     let settled = |patched: Value| {
-        let decoded = json::canonicalize(patched, resource.ty())
-            .map_err(|error| object::unfit(resource, &error))?;
-        object::settle(decoded, resource, call.query.field_validation()?)
+        let (new, warnings) = patch.decoded(patched, resource.ty(), call)?;
+        object::check_name(&new, call)?;
+        Ok((object::typed(new, resource), warnings))
     };
     let mut written = match current(context.api, resource, &call.namespace, &call.name).await {
         Err(status) if status.is_not_found() && is_apply && context.part() == Part::Main => {
@@ -53,9 +56,7 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
         }
         Ok(old) => {
             write::update(context, old, Owner::Client, |old| {
-                let new = patch.applied_to(old.clone(), resource.ty())?;
-                same_name(&new, old)?;
-                settled(new)
+                settled(patch.applied_to(old.clone(), resource.ty())?)
             })
             .await?
         }
@@ -63,17 +64,6 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let warnings = std::mem::take(&mut written.warnings);
     Ok((answer::written(code, written, resource, &view), warnings))
-}
-
-/// A patch may not rename its object.
-fn same_name(new: &Value, old: &Value) -> Result<(), Status> {
-    let (name, expected) = (text(new, "name"), text(old, "name"));
-    if name == expected {
-        return Ok(());
-    }
-    Err(Status::bad_request(format!(
-        "the name of the object ({name}) does not match the name on the URL ({expected})"
-    )))
 }
 
 /// A patch as it was sent.
@@ -95,6 +85,34 @@ impl Patch {
         Ok(Patch { language, document })
     }
 
+    /// The patched object as the type has it. What does not fit is shown as it would have been: a
+    /// strategic merge patch by itself, as Go prints it, any other within the object.
+    pub fn decoded(
+        &self,
+        patched: Value,
+        ty: TypeRef<'_>,
+        call: &Call,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let shown = || match self.language {
+            PatchType::StrategicMerge => golang::printed(&self.document),
+            _ => patched.to_string(),
+        };
+        let refused = |error: &DecodeError| {
+            if self.language == PatchType::Apply {
+                return unconvertible(&self.document, error);
+            }
+            let detail = match self.language {
+                PatchType::StrategicMerge => golang::conversion_error(error),
+                _ => error.to_string(),
+            };
+            let error = api::field::Error::invalid(&Path::new("patch"), shown(), detail);
+            Status::invalid(GroupKind::new("", ""), "", &[error])
+        };
+        let validation = call.query.field_validation()?;
+        let decoded = json::canonicalize(patched.clone(), ty).map_err(|e| refused(&e))?;
+        decoded.validate(validation).map_err(|e| refused(&e))
+    }
+
     /// The object with the patch in it; an apply merges, where nobody keeps its owners.
     pub fn applied_to(&self, mut object: Value, ty: TypeRef<'_>) -> Result<Value, Status> {
         let invalid = |error: &dyn std::fmt::Display| Status::bad_request(error.to_string());
@@ -112,6 +130,20 @@ impl Patch {
             }
         }
     }
+}
+
+/// What is applied is merged before anyone asks whether it is of the kind.
+fn unconvertible(config: &Value, error: &DecodeError) -> Status {
+    let (version, kind) = (&config["apiVersion"], &config["kind"]);
+    let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let slash = if version.contains('/') { "" } else { "/" };
+    let kind = format!("{slash}{version}, Kind={kind}");
+    let place = format!("{}/{}; {kind}", text(config, "namespace"), text(config, "name"));
+    let error = golang::conversion_error(error);
+    let message = format!(
+        "failed to convert new object ({place}) to proper version: unable to convert unstructured object to {kind}: {error}"
+    );
+    Status { code: 500, message, ..Status::default() }
 }
 
 /// A patch that is sound and yet does not fit its object.

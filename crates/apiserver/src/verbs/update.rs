@@ -1,11 +1,10 @@
 //! update: the whole object, put in the old one's place.
-use super::object::{self, metadata, text};
+use super::object;
 use super::write::{self, Owner};
 use super::{Context, Outgoing, current, managed};
 use crate::answer::{self, View};
 use api::codec::object::Encoding;
 use api::rules::Part;
-use api::status::Status;
 use http::{StatusCode, header};
 use serde_json::Value;
 
@@ -17,7 +16,8 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     let (mut new, warnings) =
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
     context.audit(|record| record.request_object(&new));
-    check_name(&mut new, &call.name)?;
+    object::place(&mut new, call)?;
+    object::check_name(&new, call)?;
     let may_create =
         call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;
     let mut written = match current(context.api, call.resource, &call.namespace, &call.name).await {
@@ -37,17 +37,4 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let warnings = std::mem::take(&mut written.warnings);
     Ok((answer::written(code, written, call.resource, &view), warnings))
-}
-
-/// The object's name is the path's.
-fn check_name(object: &mut Value, expected: &str) -> Result<(), Status> {
-    let name = text(object, "name").to_owned();
-    if name.is_empty() {
-        metadata(object).insert("name".into(), expected.into());
-    } else if name != expected {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({expected})"
-        )));
-    }
-    Ok(())
 }

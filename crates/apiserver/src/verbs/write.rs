@@ -3,7 +3,7 @@
 //! The wanted state is made from the old one, by whatever verb is running; this does what every
 //! write goes through, and begins anew when somebody else was faster.
 use super::object::{self, metadata, text};
-use super::{Context, managed};
+use super::{Context, managed, moments};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
@@ -51,9 +51,10 @@ pub async fn create(
             "resourceVersion should not be set on objects to be created",
         ));
     }
+    object::wipe(&mut object);
     defaults::set(&mut object, resource.ty());
     if owner == Owner::Client {
-        object = managed::updated(context, &Value::Null, object, now);
+        object = managed::updated(context, &managed::empty(resource), object, now);
     }
     let operation = Operation::Create;
     let admitted =
@@ -84,6 +85,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     let notes = admission::validate(attributes.after(warnings)).await?;
     let warnings = notes.warnings;
     claims.join(notes.claims);
+    json::forget_empty(&mut object, resource.ty());
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
@@ -177,6 +179,7 @@ async fn next_state(
         Part::Sub(_) => Claims::default(),
     };
     (resource.rules.prepare_update)(&mut new, old, context.part());
+    moments::note(&mut new, old, resource, context.part());
     for field in ["creationTimestamp", "deletionTimestamp"] {
         if old["metadata"].get(field).is_some() {
             keep(&mut new, old, field);
@@ -195,6 +198,7 @@ async fn next_state(
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
+    json::forget_empty(&mut new, resource.ty());
     Ok((new, claims, notes.warnings))
 }
 
@@ -225,10 +229,21 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
             let path = api::field::Path::new("metadata");
             let path = path.child("resourceVersion");
             let error = api::field::Error::invalid(&path, 0, "must be specified for an update");
-            Err(Status::invalid(resource.group_kind(), &call.name, &[error]))
+            // Upstream names the resource here, not the kind.
+            let resource = api::group::GroupKind::new(resource.group, resource.plural);
+            Err(Status::invalid(resource, &call.name, &[error]))
         }
         version if version == text(old, "resourceVersion") => Ok(()),
-        _ => Err(conflict(OPTIMISTIC_LOCK.into())),
+        version => match version.parse::<u64>() {
+            Ok(_) => Err(conflict(OPTIMISTIC_LOCK.into())),
+            // What is no version at all is a fault of the server to upstream.
+            Err(error) => {
+                let range = matches!(error.kind(), std::num::IntErrorKind::PosOverflow);
+                let fault = if range { "value out of range" } else { "invalid syntax" };
+                let message = format!("strconv.ParseUint: parsing {version:?}: {fault}");
+                Err(Status { code: 500, message, ..Status::default() })
+            }
+        },
     }
 }
 
@@ -249,5 +264,5 @@ fn judged(
     if verdict.errors.is_empty() {
         return Ok(verdict.warnings);
     }
-    Err(Status::invalid(resource.group_kind(), text(object, "name"), &verdict.errors))
+    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &verdict.errors))
 }

@@ -13,6 +13,7 @@ pub mod fairness;
 mod fan_out;
 mod load;
 mod place;
+mod pods;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use self::place::Place;
 use crate::measured::{Measured, processor_seconds, resident};
 use crate::report::Report;
 
+/// So many pods are created.
+const PODS: usize = 5_000;
 /// Workers that list at once: an answer is megabytes long.
 const LISTERS: usize = 4;
 
@@ -124,6 +127,18 @@ async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -
         rows.add(load::run(&side.endpoint, connections, during, get).await?);
     }
     rows.end(&format!("get, {connections} connections"));
+    for side in sides {
+        rows.begin(side);
+        let create = pods::create(&side.place);
+        rows.add(load::run(&side.endpoint, connections, Until::Calls(PODS), create).await?);
+    }
+    let costs = rows.end(&format!("create of a pod, {connections} connections"));
+    // What another server does inside is not ours to measure.
+    if let Some(cost) = costs.first() {
+        let rules = pods::rules();
+        let figures = [("us", rules), ("% of server us/op", 100.0 * rules / cost)];
+        rows.report.row(format!("{}: rules of a pod's creation", sides[0].name), &figures);
+    }
     let lists: [(&str, &'static str, HeaderValue); 4] = [
         ("list", "", JSON),
         ("list, any version", "?resourceVersion=0", JSON),
@@ -175,8 +190,8 @@ impl Rows<'_> {
         self.measured.push(measured);
     }
 
-    /// Names what was added for each side.
-    fn end(&mut self, name: &str) {
+    /// Names what was added for each side; returns what a request takes of each server.
+    fn end(&mut self, name: &str) -> Vec<f64> {
         let rates: Vec<f64> = self.measured.iter().map(Measured::rate).collect();
         let measured = self.measured.drain(..).zip(self.seconds.drain(..));
         let mut costs = Vec::new();
@@ -191,6 +206,7 @@ impl Rows<'_> {
         }
         self.ratio(name, &rates);
         self.ratio(&format!("{name}, server us/op"), &costs);
+        costs
     }
 
     fn memory(&mut self, when: &str) {

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use testkit::client::Connection;
-use testkit::client::Endpoint;
+use testkit::client::{Endpoint, JSON};
 
 /// How long a cluster's own controller has to remove the emptied namespace.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,6 +17,8 @@ pub struct Place {
     pub namespace: String,
     /// Where the namespace's config maps are.
     pub collection: String,
+    /// And its pods.
+    pub pods: String,
 }
 
 impl Place {
@@ -27,7 +29,12 @@ impl Place {
         let mut connection = Connection::open(endpoint).await?;
         connection.call(Method::POST, "/api/v1/namespaces", body.to_string().into()).await?;
         let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
-        Ok(Place { namespace, collection })
+        let pods = format!("/api/v1/namespaces/{namespace}/pods");
+        // Where no controller makes it, pods need somebody to act as.
+        let account = json!({ "metadata": { "name": "default" } }).to_string();
+        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        connection.ask(Method::POST, &accounts, JSON, account.into()).await?;
+        Ok(Place { namespace, collection, pods })
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -38,7 +45,9 @@ impl Place {
     /// no controller does it.
     pub async fn remove(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
         let mut connection = Connection::open(endpoint).await?;
-        connection.call(Method::DELETE, &self.collection, Bytes::new()).await?;
+        for collection in [&self.collection, &self.pods] {
+            connection.call(Method::DELETE, collection, Bytes::new()).await?;
+        }
         let path = format!("/api/v1/namespaces/{}", self.namespace);
         connection.call(Method::DELETE, &path, Bytes::new()).await?;
         let begun = Instant::now();

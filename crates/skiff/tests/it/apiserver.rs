@@ -38,10 +38,12 @@ pub fn etcd(folder: &Path) -> (Running, String) {
 
 /// Starts a server and waits for the line that says it is ready; returns its address.
 pub fn server(folder: &Path, arguments: &[&str]) -> (Running, String) {
+    let given = arguments.iter().find(|argument| argument.starts_with("--secure-port="));
+    let port = given.unwrap_or(&"--secure-port=0");
     let mut process = Command::new(env!("CARGO_BIN_EXE_skiff"))
-        .args(["apiserver", "--bind-address=127.0.0.1", "--secure-port=0", "--cert-dir"])
+        .args(["apiserver", "--bind-address=127.0.0.1", port, "--cert-dir"])
         .arg(folder.join("certs"))
-        .args(arguments)
+        .args(arguments.iter().filter(|argument| *argument != port))
         .stdout(Stdio::piped())
         .spawn()
         .expect("skiff starts");

@@ -373,3 +373,161 @@ fn a_node_introduces_itself_and_gets_a_certificate_of_its_own() {
     cluster.kubectl("delete pod web -n default --force --grace-period=0");
     wait_until(|| node(secret, &[]).0 == 403);
 }
+
+/// The codes of many requests by somebody with a token, in one go.
+fn codes(server: &Server, requests: &[(&str, String)], token: &str) -> Vec<u16> {
+    let certs = server.folder.path().join("certs");
+    let mut config = String::new();
+    for (method, path) in requests {
+        let parts = [
+            format!("url = \"{}{path}\"", server.address),
+            format!("request = {method}"),
+            format!("cacert = \"{}\"", certs.join("ca.crt").display()),
+            format!("header = \"{}\"", bearer(token)),
+            "silent\npath-as-is\ngloboff\noutput = /dev/null\nwrite-out = \"%{http_code}\\n\"\nnext\n".into(),
+        ];
+        config.push_str(&parts.join("\n"));
+    }
+    let file = server.folder.path().join("requests");
+    std::fs::write(&file, config).expect("written");
+    let output = Command::new(testkit::tools::program("curl", "curl"))
+        .arg("--config")
+        .arg(&file)
+        .output()
+        .expect("curl runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let codes: Vec<u16> = text.lines().map(|code| code.parse().unwrap_or(0)).collect();
+    assert_eq!(codes.len(), requests.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    codes
+}
+
+fn server_with_nobody() -> Server {
+    Server::start(|folder| {
+        let file = folder.join("tokens.csv");
+        std::fs::write(&file, "nobody-token,nobody,1\n").expect("written");
+        vec![format!("--token-auth-file={}", file.display())]
+    })
+}
+
+#[test]
+fn whoever_has_no_rights_is_refused_at_every_path() {
+    let server = server_with_nobody();
+    let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+    let mut requests = Vec::new();
+    for resource in api::kinds::RESOURCES {
+        let group = match resource.group {
+            "" => format!("/api/{}", resource.version),
+            group => format!("/apis/{group}/{}", resource.version),
+        };
+        let place = if resource.is_namespaced() { "/namespaces/default" } else { "" };
+        let all = format!("{group}{place}/{}", resource.plural);
+        // What everybody may ask about himself.
+        if resource.plural.starts_with("selfsubject") {
+            continue;
+        }
+        let parts = resource.subresources.iter().map(|part| format!("{all}/x/{}", part.name));
+        for path in
+            [all.clone(), format!("{all}/x"), format!("{all}?watch=1")].into_iter().chain(parts)
+        {
+            requests.extend(methods.map(|method| (method, path.clone())));
+        }
+    }
+    assert!(requests.len() > 1000, "{}", requests.len());
+    let codes = codes(&server, &requests, "nobody-token");
+    for (code, request) in codes.iter().zip(&requests) {
+        // 405: there is no such verb, whoever asks.
+        assert!(matches!(code, 403 | 405), "{request:?}: {code}");
+    }
+    let refused = codes.iter().filter(|code| **code == 403).count();
+    assert!(refused > 800, "{refused} of {}", codes.len());
+}
+
+#[test]
+fn no_spelling_of_a_path_leads_around_authorization() {
+    let server = server_with_nobody();
+    let paths = [
+        "//api/v1/secrets",
+        "/api//v1/secrets",
+        "/api/v1//secrets",
+        "/api/v1/secrets/",
+        "/healthz/../api/v1/secrets",
+        "/api/v1/namespaces/default/../../secrets",
+        "/api/v1/namespaces/default%2fsecrets",
+        "/api/v1/namespaces/default/pods/%2e%2e/secrets/x",
+        "/api/v1/namespaces/default/pods/..%2f..%2fsecrets",
+        "/api/v1/%73ecrets",
+        "/%61pi/v1/secrets",
+        "/api/v1/secrets;x=y",
+        "/api/v1/secrets%00",
+        "/api/v1/namespaces/kube-system/secrets/x%2Fstatus",
+        "/healthz%2f..%2fapi%2fv1%2fsecrets",
+    ];
+    let requests: Vec<_> = paths.iter().map(|path| ("GET", (*path).to_owned())).collect();
+    for (code, request) in codes(&server, &requests, "nobody-token").iter().zip(&requests) {
+        assert!(matches!(code, 400 | 401 | 403 | 404), "{request:?}: {code}");
+    }
+    // A head beyond all measure is not read to its end.
+    let huge = format!("X-Huge: {}", "x".repeat(2 << 20));
+    let file = server.folder.path().join("huge");
+    std::fs::write(&file, huge).expect("written");
+    let (code, _) = server.ask("/healthz", &["--header", &format!("@{}", file.display())]);
+    assert!(matches!(code, 0 | 400 | 431), "{code}");
+    assert_eq!(server.ask("/healthz", &["--header", &bearer("nobody-token")]).0, 200);
+}
+
+#[test]
+fn a_serving_certificate_is_replaced_while_the_server_runs() {
+    let server = Server::start(|_| Vec::new());
+    let certs = server.folder.path().join("certs");
+    let served = || {
+        let output = Command::new(testkit::tools::program("curl", "curl"))
+            .args(["--silent", "--output", "/dev/null", "--write-out", "%{certs}", "--cacert"])
+            .arg(certs.join("ca.crt"))
+            .arg(format!("{}/healthz", server.address))
+            .output()
+            .expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let before = served();
+    assert!(before.contains("kube-apiserver"), "{before}");
+    std::fs::remove_file(certs.join("apiserver.crt")).expect("removed");
+    apiserver::pki::Pki::open(&certs).expect("renewed");
+    wait_until(|| {
+        let now = served();
+        now.contains("kube-apiserver") && now != before
+    });
+}
+
+#[test]
+fn a_token_of_old_is_good_as_long_as_its_secret_holds_it() {
+    let cluster = Cluster::start();
+    cluster.kubectl("create serviceaccount robot -n default");
+    let uid = cluster.kubectl("get serviceaccount robot -n default -o jsonpath={.metadata.uid}");
+    let key = cluster.folder.path().join("pki/sa.key");
+    let keys = apiserver::service_account::Keys::read(&key, &[]).expect("keys");
+    let token = keys
+        .sign(&json!({ "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:default:robot",
+            "kubernetes.io/serviceaccount/namespace": "default",
+            "kubernetes.io/serviceaccount/secret.name": "robot-token",
+            "kubernetes.io/serviceaccount/service-account.name": "robot",
+            "kubernetes.io/serviceaccount/service-account.uid": uid }))
+        .expect("a token");
+    let address = cluster.kubectl("config view --minify -o jsonpath={.clusters[0].cluster.server}");
+    let certs = cluster.folder.path().join("pki");
+    let name = || who(&address, &certs, &["--header", &bearer(&token)]);
+    assert_eq!(name(), None);
+    cluster.kubectl(&format!(
+        "create secret generic robot-token -n default --from-literal=token={token}"
+    ));
+    assert_eq!(
+        name().as_deref(),
+        Some(
+            "system:serviceaccount:default:robot system:serviceaccounts,system:serviceaccounts:default,system:authenticated"
+        )
+    );
+    let labels =
+        cluster.kubectl("get secret robot-token -n default -o jsonpath={.metadata.labels}");
+    assert!(labels.contains("kubernetes.io/legacy-token-last-used"), "{labels}");
+    cluster.kubectl("delete secret robot-token -n default");
+    assert_eq!(name(), None);
+}

@@ -89,7 +89,7 @@ fn a_certificate_is_approved_where_approval_belongs() {
     let cluster = Cluster::start();
     let request = json!({ "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": { "name": "n1" }, "spec": { "request": REQUEST,
-            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "signerName": "kubernetes.io/kube-apiserver-client",
             "usages": ["digital signature", "client auth"] } });
     cluster.kubectl_with("create -f -", &request.to_string());
     let base = "/apis/certificates.k8s.io/v1/certificatesigningrequests/n1";

@@ -69,7 +69,12 @@ async fn follow(shared: Arc<Shared>, mut watch: Watch) {
             }
             Err(error) => error,
         };
-        tracing::warn!(prefix = %shared.options.prefix, %error, "watch cache begins anew");
+        // A store that was closed will not come back, and nobody is to be alarmed.
+        if error.is_closed() {
+            tracing::debug!(prefix = %shared.options.prefix, "the store was closed");
+        } else {
+            tracing::warn!(prefix = %shared.options.prefix, %error, "watch cache begins anew");
+        }
         // An engine that is away or closed ends every watch at once: without a pause this would
         // be a busy loop. Compacted history says nothing about the engine.
         if !matches!(error, Error::Compacted { .. }) {

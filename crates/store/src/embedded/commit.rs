@@ -79,7 +79,7 @@ impl Queue {
     pub fn send(&self, request: Request) -> Result<()> {
         let mut inner = self.inner.lock();
         if inner.closing {
-            return Err(Error::Unavailable("the store was closed".into()));
+            return Err(Error::closed());
         }
         inner.requests.push_back(request);
         self.arrived.notify_one();

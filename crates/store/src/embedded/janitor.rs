@@ -225,8 +225,6 @@ impl Janitor {
 
     fn ask(&self, request: Request, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
         self.shared.queue.send(request)?;
-        answer.blocking_recv().unwrap_or_else(|_| {
-            Err(crate::error::Error::Unavailable("the store was closed".into()))
-        })
+        answer.blocking_recv().unwrap_or_else(|_| Err(crate::error::Error::closed()))
     }
 }

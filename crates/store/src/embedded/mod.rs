@@ -371,7 +371,7 @@ impl Embedded {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.queue.send(request(reply))?;
-        answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the store was closed".into())))
+        answer.await.unwrap_or_else(|_| Err(Error::closed()))
     }
 }
 

@@ -105,7 +105,7 @@ impl EmbeddedWatch {
                 return Ok(batch);
             }
             if self.shared.watchers.is_closed() {
-                return Err(Error::Unavailable("the store was closed".into()));
+                return Err(Error::closed());
             }
             self.signal.woken().await;
         }

@@ -1,10 +1,8 @@
 //! Whether two servers said the same.
-use super::Said;
+use super::server::Said;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
-
-const KNOWN: &str = include_str!("known.txt");
 
 /// One thing that one server said and the other did not.
 #[derive(Debug, PartialEq)]
@@ -13,103 +11,190 @@ pub struct Difference {
     pub place: String,
     pub ours: String,
     pub theirs: String,
+    /// It only follows from causes that differ: the code, the reason, the sentence around them.
+    pub follows: bool,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut = |text: &str| text.chars().take(160).collect::<String>();
+        let cut = |text: &str| text.chars().take(240).collect::<String>();
         write!(f, "{}: ours {}, theirs {}", self.place, cut(&self.ours), cut(&self.theirs))
     }
 }
 
-/// What differs for a reason: `KIND PLACE reason`, where `*` is any kind; a place covers what begins
-/// with it, one that begins with a star what ends like it.
-pub struct Known(Vec<(&'static str, &'static str)>);
-
-impl Known {
-    pub fn read() -> Known {
-        let rows = KNOWN.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-        let row = |line: &'static str| {
-            let mut words = line.split_whitespace();
-            Some((words.next()?, words.next()?))
-        };
-        Known(rows.filter_map(row).collect())
-    }
-
-    pub fn covers(&self, kind: &str, difference: &Difference) -> bool {
-        let fits = |known: &str, found: &str| known == "*" || known == found;
-        self.0.iter().any(|(of, place)| {
-            let covers = match place.strip_prefix('*') {
-                Some(end) => difference.place.ends_with(end),
-                None => difference.place.starts_with(place),
-            };
-            fits(of, kind) && covers
-        })
-    }
-}
+const NOTHING: &str = "nothing";
+/// What separates a message from a diff.
+const DIFF: &str = "\n@@ ";
 
 /// Everything that differs, but for identity, times and versions.
 pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
+    let nobodys = |said: &Said| Said { body: without_identity(&said.body), ..said.clone() };
+    let (ours, theirs) = (&nobodys(ours), &nobodys(theirs));
     let mut found = Vec::new();
+    let (mine, right) = (causes(&ours.body), causes(&theirs.body));
+    let beside = |list: &[(String, String)], other: &[(String, String)]| {
+        list.iter().filter(|cause| !other.contains(cause)).cloned().collect::<BTreeSet<_>>()
+    };
+    let (mut extra, missing) = (beside(&mine, &right), beside(&right, &mine));
+    for (place, theirs) in missing {
+        // The same fault of the same struct, shown otherwise.
+        let twin = extra.iter().find(|(field, ours)| *field == place && shows_same(ours, &theirs));
+        match twin.cloned() {
+            Some(twin) => {
+                extra.remove(&twin);
+                let place = format!("shown value of {place}");
+                found.push(Difference::of(place, twin.1, theirs));
+            }
+            None => found.push(Difference::of(place, NOTHING, theirs)),
+        }
+    }
+    for (place, ours) in extra {
+        found.push(Difference::of(place, ours, NOTHING));
+    }
+    let follows = !found.is_empty();
     let mut note = |place: &str, ours: String, theirs: String| {
         if ours != theirs {
-            found.push(Difference { place: place.into(), ours, theirs });
+            found.push(Difference { follows, ..Difference::of(place, ours, theirs) });
         }
     };
     note("code", ours.code.to_string(), theirs.code.to_string());
-    if ours.body["kind"] == "Status" || theirs.body["kind"] == "Status" {
+    if is_status(ours) || is_status(theirs) {
         note("reason", ours.body["reason"].to_string(), theirs.body["reason"].to_string());
-        let (mine, right) = (causes(&ours.body), causes(&theirs.body));
-        for (field, cause) in mine.difference(&right) {
-            note(field, cause.clone(), "nothing".into());
+        if !follows {
+            note("order", fields(&mine), fields(&right));
         }
-        for (field, cause) in right.difference(&mine) {
-            note(field, "nothing".into(), cause.clone());
-        }
-        if mine.is_empty() && right.is_empty() {
-            note("message", ours.body["message"].to_string(), theirs.body["message"].to_string());
+        let whole = |said: &Said| {
+            let message = said.body["message"].as_str().unwrap_or_default();
+            message.contains(DIFF) || right.iter().any(|(field, _)| field == "patch")
+        };
+        if found.is_empty() && !whole(ours) && !whole(theirs) {
+            objects(&ours.body, &theirs.body, "", &mut found);
         }
         return found;
     }
-    objects(&without_identity(&ours.body), &without_identity(&theirs.body), "", &mut found);
+    note("warnings", ours.warnings.join("\n"), theirs.warnings.join("\n"));
+    objects(&ours.body, &theirs.body, "", &mut found);
     found
 }
 
-/// The object with its uid, and the volume name that was made up for it, made nobody's wherever
-/// they occur.
-fn without_identity(object: &Value) -> Value {
-    let mut text = object.to_string();
-    if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-        text = text.replace(uid, "UID");
+impl Difference {
+    fn of(
+        place: impl Into<String>,
+        ours: impl Into<String>,
+        theirs: impl Into<String>,
+    ) -> Difference {
+        Difference { place: place.into(), ours: ours.into(), theirs: theirs.into(), follows: false }
     }
-    let volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
-    for name in volumes.filter_map(|volume| volume["name"].as_str()) {
-        if name.starts_with("kube-api-access-") {
-            text = text.replace(name, "kube-api-access-NAME");
-        }
-    }
-    serde_json::from_str(&text).unwrap_or_else(|_| object.clone())
 }
 
-fn causes(status: &Value) -> BTreeSet<(String, String)> {
+/// Whether two causes differ in nothing but how they show a struct or a list.
+fn shows_same(ours: &str, theirs: &str) -> bool {
+    let parts = |cause: &str| {
+        let (reason, rest) = cause.split_once(" value: ")?;
+        let end = rest.rfind(['}', ']']).filter(|_| rest.starts_with(['{', '[']))?;
+        Some((reason.to_owned(), rest[end + 1..].to_owned()))
+    };
+    parts(ours).is_some_and(|ours| parts(theirs) == Some(ours))
+}
+
+fn is_status(said: &Said) -> bool {
+    said.body["kind"] == "Status"
+}
+
+fn fields(causes: &[(String, String)]) -> String {
+    causes.iter().map(|(field, cause)| format!("{field}: {cause}")).collect::<Vec<_>>().join("; ")
+}
+
+/// The answer with the object's uid, and the names that were made up for it, made nobody's wherever
+/// they occur.
+fn without_identity(answer: &Value) -> Value {
+    let mut text = without_uids(&answer.to_string());
+    let mut hide = |made_up: &Value, word: &str| {
+        if let Some(made_up) = made_up.as_str().filter(|made_up| made_up.len() > SUFFIX) {
+            text = text.replace(made_up, word);
+        }
+    };
+    for name in [&answer["metadata"]["name"], &answer["details"]["name"]] {
+        if is_generated(name.as_str().unwrap_or_default()) {
+            hide(name, "NAME");
+        }
+    }
+    let (first, parts) = (text.find(ACCESS).unwrap_or(text.len()), text.split(ACCESS).skip(1));
+    let parts = parts.map(|part| format!("{ACCESS}NAME{}", part.get(SUFFIX..).unwrap_or_default()));
+    let text = text[..first].to_owned() + &parts.collect::<String>();
+    serde_json::from_str(&text).unwrap_or_else(|_| answer.clone())
+}
+
+/// Every uid made nobody's.
+fn without_uids(text: &str) -> String {
+    const LENGTH: usize = 36;
+    let is_uid = |word: &[u8]| {
+        word.len() == LENGTH
+            && word.iter().enumerate().all(|(i, byte)| match i {
+                8 | 13 | 18 | 23 => *byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            })
+    };
+    let (mut rest, mut clean) = (text, String::with_capacity(text.len()));
+    while let Some(dash) = rest.find('-') {
+        match dash
+            .checked_sub(8)
+            .filter(|start| rest.as_bytes().get(*start..start + LENGTH).is_some_and(is_uid))
+        {
+            Some(start) => {
+                clean.push_str(&rest[..start]);
+                clean.push_str("UID");
+                rest = &rest[start + LENGTH..];
+            }
+            None => {
+                clean.push_str(&rest[..=dash]);
+                rest = &rest[dash + 1..];
+            }
+        }
+    }
+    clean + rest
+}
+
+/// How the names of the volumes begin that the ServiceAccount plugin adds to pods.
+const ACCESS: &str = "kube-api-access-";
+
+/// A made-up name ends in so many letters and digits.
+const SUFFIX: usize = 5;
+
+/// Whether the name is one of the prefixes that [`super::mutate`] asks names to be made up from,
+/// with more behind it.
+fn is_generated(name: &str) -> bool {
+    let prefix = name.len().checked_sub(SUFFIX).and_then(|end| name.get(..end));
+    prefix.is_some_and(|prefix| {
+        matches!(prefix, "Bad_Value!" | "-x" | "good-name")
+            || prefix.len() > 57 && prefix.chars().all(|c| c == 'a')
+    })
+}
+
+fn causes(status: &Value) -> Vec<(String, String)> {
     let all = status["details"]["causes"].as_array().into_iter().flatten();
     all.map(|cause| {
         let text = |field: &str| cause[field].as_str().unwrap_or_default().to_owned();
-        (text("field"), format!("{}: {}", text("reason"), text("message")))
+        let message = text("message");
+        // A diff of Go's structs may follow, which ours has not.
+        let message = message.split(DIFF).next().unwrap_or_default();
+        // The whole patched object, with versions and times.
+        let message = match text("field").as_str() {
+            "patch" => message.rsplit("\": ").next().unwrap_or_default(),
+            _ => message,
+        };
+        (text("field"), format!("{}: {message}", text("reason")))
     })
     .collect()
 }
 
 /// Paths that are each server's own.
-const OWN: &[&str] = &[
-    "metadata.uid",
-    "metadata.creationTimestamp",
-    "metadata.resourceVersion",
-    "metadata.managedFields",
-];
+const OWN: &[&str] = &["metadata.uid", "metadata.resourceVersion", "details.uid"];
 
 fn objects(ours: &Value, theirs: &Value, path: &str, found: &mut Vec<Difference>) {
-    if OWN.contains(&path) || ours == theirs {
+    // A column's description is prose, which kubectl never shows.
+    let prose = path.starts_with("columnDefinitions") && path.ends_with(".description");
+    if ours == theirs || OWN.contains(&path) || prose || are_times(ours, theirs, path) {
         return;
     }
     match (ours, theirs) {
@@ -128,10 +213,27 @@ fn objects(ours: &Value, theirs: &Value, path: &str, found: &mut Vec<Difference>
                 objects(mine, right, &format!("{path}[{i}]"), found);
             }
         }
-        _ => found.push(Difference {
-            place: path.to_owned(),
-            ours: ours.to_string(),
-            theirs: theirs.to_string(),
-        }),
+        _ => found.push(Difference::of(path, ours.to_string(), theirs.to_string())),
     }
+}
+
+/// Two moments of this run, or two ages in a table.
+fn are_times(ours: &Value, theirs: &Value, path: &str) -> bool {
+    let (Some(mine), Some(right)) = (ours.as_str(), theirs.as_str()) else { return false };
+    // The objects' own times are of other years.
+    let year = |text: &str| text.get(..4).and_then(|year| year.parse::<u16>().ok());
+    let now = |text: &str| text.ends_with('Z') && year(text).is_some_and(|year| year >= 2026);
+    let aged = path.starts_with("rows[") && without_ages(mine) == without_ages(right);
+    aged || now(mine) && now(right)
+}
+
+/// A cell with `5m3s` and the like made `AGE`.
+fn without_ages(cell: &str) -> String {
+    let age = |word: &str| {
+        let bare = word.trim_matches(['(', ')']);
+        bare.starts_with(|c: char| c.is_ascii_digit())
+            && bare.ends_with(['s', 'm', 'h', 'd', 'y'])
+            && bare.chars().all(|c| c.is_ascii_digit() || "smhdy".contains(c))
+    };
+    cell.split(' ').map(|word| if age(word) { "AGE" } else { word }).collect::<Vec<_>>().join(" ")
 }

@@ -2,227 +2,130 @@
 //!
 //! One is ours, the other upstream's, which is right by definition. `objects.jsonl` holds valid
 //! objects of every kind; from each come requests that are a little wrong ([`mutate`]): every field
-//! of the schema absent, empty, too long, negative, doubled, unknown. Each is sent to both servers
-//! as a create, as an update and as each kind of patch, dry; status, causes and the object in the
-//! answer are compared ([`compare`]). What differs for a reason is listed in `known.txt`; anything
-//! else is printed and makes the chore fail.
+//! of the schema absent, empty, too long, negative, doubled, unknown, alone and some together:
 //!
-//! The other server must not have admission plugins that ours lacks: see CONTRIBUTING.md.
+//! ```text
+//!  objects.jsonl ─┬─ dry ──► creation   creations, an apply, patches of nothing
+//!                 └─ stored ─► stored   updates, patches, status, other parts, tables
+//!  tables.jsonl ──── stored ─► stored   tables of objects in interesting states
+//! ```
+//!
+//! Status, causes and their order, warnings and the object in the answer are compared
+//! ([`compare`]). What differs for a reason is listed in `known.txt`; anything else is printed and
+//! makes the chore fail. Everything is the same in each run: what is random has a fixed seed.
+//!
+//! The other server must not have admission plugins that ours lacks, and both must know us by the
+//! same certificate: see CONTRIBUTING.md.
 mod compare;
+mod creation;
+mod known;
 mod mutate;
+mod report;
+mod server;
+mod stored;
 
-use bytes::Bytes;
-use compare::{Difference, Known, differences};
-use http::{HeaderValue, Method};
+use api::kinds::{Resource, Verb};
+use http::Method;
+use report::Report;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use server::{Pair, Request};
 use std::path::Path;
-use std::sync::Arc;
-use testkit::client::{Connection, Endpoint};
 
 const OBJECTS: &str = include_str!("objects.jsonl");
+const TABLES: &str = include_str!("tables.jsonl");
 /// The namespace that both servers get for it.
 const NAMESPACE: &str = "oracle";
-/// So many differences of one kind are shown.
-const SHOWN: usize = 12;
+const SEED: u64 = 37;
+/// So many requests per object have several changes at once.
+const SEVERAL: usize = 60;
 
-/// How many requests a kind got, and how many were answered alike.
-#[derive(Default)]
-struct Count {
-    requests: usize,
-    equal: usize,
-    known: usize,
-}
+/// Families of requests, to be asked for one at a time.
+const FAMILIES: &[&str] = &["create", "update", "status", "parts", "tables"];
 
-pub fn run(ours: &Path, theirs: &Path, kind: &str) -> Result<(), String> {
+pub fn run(ours: &Path, theirs: &Path, kind: &str, family: &str) -> Result<(), String> {
+    if !family.is_empty() && !FAMILIES.contains(&family) {
+        return Err(format!("the families are {}", FAMILIES.join(", ")));
+    }
     let runtime = tokio::runtime::Runtime::new().map_err(|e| e.to_string())?;
-    runtime.block_on(compare_all(ours, theirs, kind)).map_err(|e| format!("{e:#}"))
+    runtime.block_on(compare_all(ours, theirs, kind, family)).map_err(|e| format!("{e:#}"))
 }
 
-async fn compare_all(ours: &Path, theirs: &Path, only: &str) -> anyhow::Result<()> {
+async fn compare_all(ours: &Path, theirs: &Path, kind: &str, only: &str) -> anyhow::Result<()> {
     let mut pair = Pair::open(ours, theirs).await?;
-    pair.prepare().await?;
-    let known = Known::read();
-    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-    let mut failures = 0;
-    for line in OBJECTS.lines() {
-        let object: Value = serde_json::from_str(line)?;
-        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        if !only.is_empty() && kind != only {
+    prepare(&mut pair).await?;
+    let mut report = Report::new(only);
+    let objects = |lines: &'static str| {
+        let object = |line| -> anyhow::Result<(&'static Resource, Value)> {
+            let object: Value = serde_json::from_str(line)?;
+            let word = |field: &str| object[field].as_str().unwrap_or_default();
+            let found = api::kinds::find_kind(word("apiVersion"), word("kind"));
+            Ok((found.ok_or_else(|| anyhow::anyhow!("no such kind: {line}"))?, object))
+        };
+        let wanted = |(resource, _): &(&Resource, Value)| {
+            kind.is_empty() || kind == "all" || kind == resource.kind
+        };
+        let all: anyhow::Result<Vec<_>> = lines.lines().map(object).collect();
+        anyhow::Ok(all?.into_iter().filter(wanted).collect::<Vec<_>>())
+    };
+    for (resource, object) in objects(OBJECTS)? {
+        for request in creation::requests(resource, &object) {
+            report.ask("create", resource.kind, &mut pair, &request).await?;
+        }
+        if only == "create" || !resource.is_stored() {
             continue;
         }
-        let count = counts.entry(kind.clone()).or_default();
-        let mut shown = 0;
-        for request in requests(&object) {
-            // A server that breaks off has no opinion; if it is ours, that is a fault.
-            let (mine, Some(right)) = pair.ask(&request).await? else { continue };
-            count.requests += 1;
-            let mine = mine.unwrap_or(Said { code: 0, body: Value::Null });
-            let found = differences(&mine, &right);
-            let unknown: Vec<&Difference> =
-                found.iter().filter(|difference| !known.covers(&kind, difference)).collect();
-            match (found.is_empty(), unknown.is_empty()) {
-                (true, _) => count.equal += 1,
-                (false, true) => count.known += 1,
-                (false, false) => {
-                    failures += 1;
-                    shown += 1;
-                    if shown <= SHOWN {
-                        println!("{kind}: {}", request.about);
-                        unknown.iter().for_each(|difference| println!("    {difference}"));
-                    }
-                }
-            }
-        }
-    }
-    println!("{:<36}{:>9}{:>9}{:>9}{:>9}", "kind", "requests", "equal", "known", "differ");
-    let mut sum = Count::default();
-    for (kind, Count { requests, equal, known }) in &counts {
-        println!("{kind:<36}{requests:>9}{equal:>9}{known:>9}{:>9}", requests - equal - known);
-        sum.requests += requests;
-        sum.equal += equal;
-        sum.known += known;
-    }
-    let Count { requests, equal, known } = sum;
-    println!("{:<36}{requests:>9}{equal:>9}{known:>9}{:>9}", "all", requests - equal - known);
-    anyhow::ensure!(failures == 0, "{failures} answers differ");
-    Ok(())
-}
-
-/// A request for both servers.
-struct Request {
-    method: Method,
-    path: String,
-    content_type: &'static str,
-    body: Bytes,
-    about: String,
-}
-
-/// Everything that is asked about one valid object.
-fn requests(object: &Value) -> Vec<Request> {
-    let api_version = object["apiVersion"].as_str().unwrap_or_default();
-    let kind = object["kind"].as_str().unwrap_or_default();
-    let Some(resource) = api::kinds::find_kind(api_version, kind) else { return Vec::new() };
-    let root = match resource.group {
-        "" => format!("/api/{}", resource.version),
-        group => format!("/apis/{group}/{}", resource.version),
-    };
-    let place = match resource.is_namespaced() {
-        true => format!("{root}/namespaces/{NAMESPACE}/{}", resource.plural),
-        false => format!("{root}/{}", resource.plural),
-    };
-    let create = |object: &Value, about: String| Request {
-        method: Method::POST,
-        path: format!("{place}?dryRun=All&fieldValidation=Strict"),
-        content_type: "application/json",
-        body: object.to_string().into(),
-        about: format!("create {about}"),
-    };
-    let mut all = vec![create(object, "as it is".into())];
-    for mutation in mutate::all(object, resource.ty()) {
-        all.push(create(&mutation.object, mutation.about));
-    }
-    // An apply creates what is not there: the one patch that needs no object.
-    let mut applied = object.clone();
-    applied["metadata"]["name"] = "applied".into();
-    all.push(Request {
-        method: Method::PATCH,
-        path: format!("{place}/applied?dryRun=All&fieldManager=oracle"),
-        content_type: "application/apply-patch+yaml",
-        body: applied.to_string().into(),
-        about: "apply".into(),
-    });
-    for (content_type, body) in [
-        ("application/merge-patch+json", "{}"),
-        ("application/json-patch+json", "[]"),
-        ("application/strategic-merge-patch+json", "{}"),
-    ] {
-        all.push(Request {
-            method: Method::PATCH,
-            path: format!("{place}/absent?dryRun=All"),
-            content_type,
-            body: body.into(),
-            about: format!("{content_type} of nothing"),
-        });
-    }
-    all
-}
-
-/// The two servers.
-struct Pair {
-    ours: Server,
-    theirs: Server,
-}
-
-struct Server {
-    endpoint: Arc<Endpoint>,
-    connection: Connection,
-}
-
-/// What a server said.
-pub struct Said {
-    pub code: u16,
-    pub body: Value,
-}
-
-impl Server {
-    async fn open(kubeconfig: &Path) -> anyhow::Result<Server> {
-        let endpoint = Arc::new(Endpoint::read(kubeconfig, false)?);
-        let connection = Connection::open(&endpoint).await?;
-        Ok(Server { endpoint, connection })
-    }
-
-    /// A server may close a connection between two requests: then the request goes on another.
-    async fn ask(&mut self, request: &Request) -> anyhow::Result<Option<Said>> {
-        let Request { method, path, content_type, body, about } = request;
-        let media = HeaderValue::from_static(content_type);
-        let first = self.connection.ask(method.clone(), path, media.clone(), body.clone()).await;
-        let (code, body) = match first {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.connection = Connection::open(&self.endpoint).await?;
-                match self.connection.ask(method.clone(), path, media, body.clone()).await {
-                    Ok(answer) => answer,
-                    Err(_) => {
-                        // Whatever happened there, the next request needs a connection.
-                        self.connection = Connection::open(&self.endpoint).await?;
-                        println!("{} does not answer: {about}", self.endpoint.name);
-                        return Ok(None);
-                    }
-                }
-            }
+        let Some(stored) = stored::create(&mut pair, resource, &object).await? else {
+            report.missing(resource.kind);
+            continue;
         };
-        Ok(Some(Said { code, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }))
-    }
-}
-
-impl Pair {
-    async fn open(ours: &Path, theirs: &Path) -> anyhow::Result<Pair> {
-        Ok(Pair { ours: Server::open(ours).await?, theirs: Server::open(theirs).await? })
-    }
-
-    /// A namespace, and the account that pods in it act as.
-    async fn prepare(&mut self) -> anyhow::Result<()> {
-        let namespace = json!({ "metadata": { "name": NAMESPACE } });
-        let account = json!({ "metadata": { "name": "default" } });
-        let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
-        for (path, object) in [("/api/v1/namespaces", namespace), (accounts.as_str(), account)] {
-            let request = Request {
-                method: Method::POST,
-                path: path.into(),
-                content_type: "application/json",
-                body: object.to_string().into(),
-                about: "a place to work in".into(),
-            };
-            let (ours, theirs) = self.ask(&request).await?;
-            for Said { code, body } in [ours, theirs].into_iter().flatten() {
-                anyhow::ensure!(matches!(code, 201 | 409), "{path}: {code}: {body}");
+        let foreign = stored.foreign(&mut pair).await?;
+        for (family, requests) in [
+            ("tables", stored.tables()),
+            ("update", stored.updates()),
+            ("status", stored.parts()),
+            ("parts", foreign),
+        ] {
+            for request in requests {
+                report.ask(family, resource.kind, &mut pair, &request).await?;
             }
         }
-        Ok(())
+        stored.remove(&mut pair).await?;
     }
+    for (resource, object) in objects(TABLES)? {
+        if !report.wants("tables") {
+            break;
+        }
+        if resource.verbs.contains(Verb::Create) {
+            let Some(stored) = stored::create(&mut pair, resource, &object).await? else {
+                report.missing(resource.kind);
+                continue;
+            };
+            for request in stored.tables() {
+                report.ask("tables", resource.kind, &mut pair, &request).await?;
+            }
+            stored.remove(&mut pair).await?;
+        }
+    }
+    report.print()
+}
 
-    async fn ask(&mut self, request: &Request) -> anyhow::Result<(Option<Said>, Option<Said>)> {
-        tokio::try_join!(self.ours.ask(request), self.theirs.ask(request))
+/// A namespace, the account that pods in it act as, and the class that one of them runs with.
+async fn prepare(pair: &mut Pair) -> anyhow::Result<()> {
+    let named = |name: &str| json!({ "metadata": { "name": name } });
+    let mut class = named("rt");
+    class["handler"] = "h".into();
+    let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
+    for (path, object) in [
+        ("/api/v1/namespaces", named(NAMESPACE)),
+        (accounts.as_str(), named("default")),
+        ("/apis/node.k8s.io/v1/runtimeclasses", class),
+    ] {
+        let about = "a place to work in".to_owned();
+        let request = Request::new(Method::POST, path.into(), &object, about);
+        let (ours, theirs) = pair.ask(&request).await?;
+        for said in [Some(ours), theirs].into_iter().flatten() {
+            anyhow::ensure!(matches!(said.code, 201 | 409), "{path}: {said:?}");
+        }
     }
+    Ok(())
 }

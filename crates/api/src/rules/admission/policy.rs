@@ -1,6 +1,6 @@
 //! Admission policies and what binds them.
 use super::super::table::{AGE, Column, NAME, count, text, with};
-use super::super::{Field, Kind, Part, Strategy};
+use super::super::{Field, Kind, Metadata, Part, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::field::Error;
 use crate::names;
@@ -56,6 +56,8 @@ const BINDING_COLUMNS: &[Column] = &[
 ];
 
 impl Kind for ValidatingAdmissionPolicy {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = Strategy::USUAL.conditional().status_only();
     const COLUMNS: &[Column] = &[NAME, count("Validations", "spec.validations"), PARAM_KIND, AGE];
 
@@ -76,8 +78,12 @@ impl Kind for ValidatingAdmissionPolicy {
         for annotation in annotations.items() {
             let (key, value) = (annotation.at("key"), annotation.at("valueExpression"));
             let full = format!("{name}/{}", key.text());
-            for fault in names::qualified_name(&full) {
-                key.invalid_as(full.as_str(), fault);
+            if name.is_empty() {
+                key.invalid("requires metadata.name be non-empty");
+            } else {
+                for fault in names::qualified_name(&full) {
+                    key.invalid_as(full.as_str(), fault);
+                }
             }
             match value.text().trim().len() {
                 0 => value.required("valueExpression is not specified"),
@@ -91,7 +97,13 @@ impl Kind for ValidatingAdmissionPolicy {
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => Self::validate(new),
-            Part::Sub(_) => super::super::conditions(&new.at("status.conditions")),
+            Part::Sub(_) => {
+                for warning in new.at("status.typeChecking.expressionWarnings").items() {
+                    warning.at("fieldRef").require();
+                    warning.at("warning").require();
+                }
+                super::super::conditions(&new.at("status.conditions"));
+            }
         }
     }
 }
@@ -221,6 +233,8 @@ fn validation(validation: &Field<'_, '_>) {
 }
 
 impl Kind for MutatingAdmissionPolicy {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, count("Mutations", "spec.mutations"), PARAM_KIND, AGE];
 
@@ -267,6 +281,8 @@ fn mutation(mutation: &Field<'_, '_>) {
 }
 
 impl Kind for ValidatingAdmissionPolicyBinding {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
@@ -282,11 +298,13 @@ impl Kind for ValidatingAdmissionPolicyBinding {
         if has("Deny") && has("Warn") {
             actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
         }
-        actions.require();
+        actions.declared().require();
     }
 }
 
 impl Kind for MutatingAdmissionPolicyBinding {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
@@ -297,7 +315,7 @@ impl Kind for MutatingAdmissionPolicyBinding {
 
 fn bound(spec: &Field<'_, '_>) {
     let policy = spec.at("policyName");
-    if policy.require() {
+    if policy.declared().require() {
         policy.faults(names::name_is_dns_subdomain(policy.text(), false));
     }
     if spec.at("paramRef").exists() {

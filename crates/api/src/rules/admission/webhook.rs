@@ -1,6 +1,6 @@
 //! Webhook configurations.
 use super::super::table::{AGE, Column, NAME, count};
-use super::super::{Field, Kind, Strategy};
+use super::super::{Field, Kind, Metadata, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::names;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,6 +11,8 @@ const COLUMNS: &[Column] = &[NAME, count("Webhooks", "webhooks"), AGE];
 const FORM: &str = "; desired format: https://host[/path]";
 
 impl Kind for ValidatingWebhookConfiguration {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = COLUMNS;
 
@@ -20,6 +22,8 @@ impl Kind for ValidatingWebhookConfiguration {
 }
 
 impl Kind for MutatingWebhookConfiguration {
+    const NAMED_ANEW: bool = true;
+    const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = COLUMNS;
 

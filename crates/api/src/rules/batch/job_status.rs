@@ -40,13 +40,15 @@ pub fn validate(job: &Field<'_, '_>, old: &Field<'_, '_>) {
             }
         }
     }
-    conditions(job, old);
+    conditions(job);
     times(job);
     let indexed = spec.at("completionMode").text() == "Indexed";
     let (done, failed) = (status.at("completedIndexes"), status.at("failedIndexes"));
     for (field, name) in [(&done, "completedIndexes"), (&failed, "failedIndexes")] {
+        let tracked = name == "completedIndexes" || spec.at("backoffLimitPerIndex").exists();
         if let Err(fault) = indexes::count(field.text(), spec.at("completions").int())
             && spec.at("completions").exists()
+            && tracked
         {
             field.invalid(format!("error parsing {name}: {fault}"));
         }
@@ -69,9 +71,48 @@ pub fn validate(job: &Field<'_, '_>, old: &Field<'_, '_>) {
     if status.at("ready").int() > status.at("active").int() {
         status.at("ready").invalid("cannot set more ready pods than active");
     }
+    transitions(job, old);
 }
 
-fn conditions(job: &Field<'_, '_>, old: &Field<'_, '_>) {
+/// What has been said stays said.
+fn transitions(job: &Field<'_, '_>, old: &Field<'_, '_>) {
+    let (status, before, spec) = (job.at("status"), old.at("status"), job.at("spec"));
+    let conditions = status.at("conditions");
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        if is(old, kind) && !is(job, kind) {
+            let detail = format!("cannot disable the terminal {kind}=True condition");
+            conditions.invalid_as(BadValue::OMITTED, detail);
+        }
+    }
+    let elastic = spec.at("completionMode").text() == "Indexed"
+        && spec.at("completions").value() == spec.at("parallelism").value();
+    for (counter, counts) in [("failed", true), ("succeeded", !elastic)] {
+        let now = status.at(counter);
+        if counts && now.int() < before.at(counter).int() {
+            now.invalid_as(now.int(), format!("cannot decrease the {counter} counter"));
+        }
+    }
+    let (end, ended) = (status.at("completionTime"), before.at("completionTime"));
+    if end.exists() && ended.exists() && end.value() != ended.value() {
+        end.invalid("field is immutable");
+    }
+    let (start, started) = (status.at("startTime"), before.at("startTime"));
+    let resuming = old.at("spec.suspend").flag() && !spec.at("suspend").flag();
+    if started.exists()
+        && start.value() != started.value()
+        && !spec.at("suspend").flag()
+        && !resuming
+    {
+        let shown = if start.exists() { start.shown() } else { BadValue::null() };
+        start.invalid_as(shown, "field is immutable for unsuspended job once set");
+    }
+    if is(old, "SuccessCriteriaMet") && !is(job, "SuccessCriteriaMet") {
+        let detail = "cannot disable the SuccessCriteriaMet=True condition";
+        conditions.invalid_as(BadValue::OMITTED, detail);
+    }
+}
+
+fn conditions(job: &Field<'_, '_>) {
     let place = job.at("status.conditions");
     let wrong = |detail: &'static str| place.invalid_as(BadValue::OMITTED, detail);
     let has = |kind| is(job, kind);
@@ -92,16 +133,6 @@ fn conditions(job: &Field<'_, '_>, old: &Field<'_, '_>) {
     }
     if has("SuccessCriteriaMet") && has("FailureTarget") {
         wrong("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions");
-    }
-    for (kind, detail) in [
-        ("Failed", "cannot disable Failed=True condition"),
-        ("Complete", "cannot disable Complete=True condition"),
-        ("FailureTarget", "cannot disable FailureTarget=True condition"),
-        ("SuccessCriteriaMet", "cannot disable the SuccessCriteriaMet=True condition"),
-    ] {
-        if is(old, kind) && !has(kind) {
-            wrong(detail);
-        }
     }
 }
 

@@ -1,11 +1,16 @@
 //! Defaults of the other core kinds.
 use super::{Fill, Rows, empty};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 pub const ROWS: Rows = &[
     ("core/v1.ReplicationController", replication_controller),
     ("core/v1.Service", service),
-    ("core/v1.Secret", |secret| secret.fill("type", "Opaque")),
+    ("core/v1.Secret", |secret| {
+        secret.fill("type", "Opaque");
+        string_data(secret);
+    }),
     ("core/v1.PersistentVolume", |volume| {
         volume.inside("status").fill("phase", "Pending");
         volume.inside("spec").fill("persistentVolumeReclaimPolicy", "Retain");
@@ -24,6 +29,19 @@ pub const ROWS: Rows = &[
     }),
     ("core/v1.LimitRangeItem", limit_range_item),
 ];
+
+/// What is given as text goes to the data and wins.
+fn string_data(secret: &mut Map<String, Value>) {
+    let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
+    if texts.is_empty() {
+        return;
+    }
+    let data = secret.inside("data");
+    for (key, text) in texts {
+        let bytes = STANDARD.encode(text.as_str().unwrap_or_default());
+        data.insert(key, bytes.into());
+    }
+}
 
 fn replication_controller(controller: &mut Map<String, Value>) {
     let labels = &controller.get("spec").unwrap_or(&Value::Null)["template"]["metadata"]["labels"];

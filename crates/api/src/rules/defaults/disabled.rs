@@ -2,6 +2,7 @@
 //! stored without it.
 pub const FIELDS: &[(&str, &[&str])] = &[
     ("core/v1.PodSpec", &["schedulingGroup", "evictionResponders"]),
+    ("core/v1.PodStatus", &["nodeAllocatableResourceClaimStatuses", "volumeHealth"]),
     ("core/v1.Lifecycle", &["stopSignal"]),
     ("core/v1.VolumeMount", &["bindMountOptions"]),
     ("core/v1.HTTPGetAction", &["protocol"]),

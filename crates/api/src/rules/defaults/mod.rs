@@ -30,12 +30,19 @@ pub fn set(object: &mut Value, ty: TypeRef<'_>) {
     walk(object, ty, &PLAN);
 }
 
+/// Removes the fields of features that are off. A client that sets one owns it all the same.
+pub fn forget_disabled(object: &mut Value, ty: TypeRef<'_>) {
+    prune(object, ty, &PLAN);
+}
+
 /// Which rows apply to a type, and whether it can hold a type that has any.
 #[derive(Default)]
 struct Plan {
     rows: HashMap<TypeId, Vec<Defaulter>>,
     disabled: HashMap<TypeId, &'static [&'static str]>,
     worth_entering: HashMap<TypeId, bool>,
+    /// The same for fields that are off.
+    worth_pruning: HashMap<TypeId, bool>,
 }
 
 static PLAN: LazyLock<Plan> = LazyLock::new(|| {
@@ -51,6 +58,7 @@ static PLAN: LazyLock<Plan> = LazyLock::new(|| {
     for package in builtin().packages() {
         for (_, ty) in builtin().types_of(&package.name) {
             plan.explore(ty);
+            plan.explore_disabled(ty);
         }
     }
     plan
@@ -64,7 +72,7 @@ impl Plan {
             return *known;
         }
         self.worth_entering.insert(ty.id, false);
-        let mut worth = self.rows.contains_key(&ty.id) || self.disabled.contains_key(&ty.id);
+        let mut worth = self.rows.contains_key(&ty.id);
         match ty.get() {
             Type::Struct(s) => {
                 for field in &s.fields {
@@ -81,6 +89,51 @@ impl Plan {
         self.worth_entering.insert(ty.id, worth);
         worth
     }
+
+    fn explore_disabled(&mut self, ty: TypeRef<'_>) -> bool {
+        if let Some(known) = self.worth_pruning.get(&ty.id) {
+            return *known;
+        }
+        self.worth_pruning.insert(ty.id, false);
+        let mut worth = self.disabled.contains_key(&ty.id);
+        match ty.get() {
+            Type::Struct(s) => {
+                for field in &s.fields {
+                    worth |= self.explore_disabled(ty.at(field.ty));
+                }
+            }
+            Type::List(list) => worth |= self.explore_disabled(ty.at(list.element)),
+            Type::Map(map) => worth |= self.explore_disabled(ty.at(map.value)),
+            _ => {}
+        }
+        self.worth_pruning.insert(ty.id, worth);
+        worth
+    }
+}
+
+fn prune(value: &mut Value, ty: TypeRef<'_>, plan: &Plan) {
+    if !plan.worth_pruning.get(&ty.id).is_some_and(|worth| *worth) {
+        return;
+    }
+    match (ty.get(), value) {
+        (Type::Struct(s), Value::Object(fields)) => {
+            for field in plan.disabled.get(&ty.id).into_iter().copied().flatten() {
+                fields.remove(*field);
+            }
+            for (name, value) in fields {
+                if let Some(field) = s.field(name) {
+                    prune(value, ty.at(field.ty), plan);
+                }
+            }
+        }
+        (Type::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| prune(item, ty.at(list.element), plan));
+        }
+        (Type::Map(map), Value::Object(entries)) => {
+            entries.values_mut().for_each(|entry| prune(entry, ty.at(map.value), plan));
+        }
+        _ => {}
+    }
 }
 
 fn walk(value: &mut Value, ty: TypeRef<'_>, plan: &Plan) {
@@ -89,9 +142,6 @@ fn walk(value: &mut Value, ty: TypeRef<'_>, plan: &Plan) {
     }
     match (ty.get(), value) {
         (Type::Struct(s), Value::Object(fields)) => {
-            for field in plan.disabled.get(&ty.id).into_iter().copied().flatten() {
-                fields.remove(*field);
-            }
             for defaulter in plan.rows.get(&ty.id).into_iter().flatten() {
                 defaulter(fields);
             }

@@ -33,6 +33,9 @@ fn deployment(deployment: &mut Map<String, Value>) {
 }
 
 fn daemon_set(set: &mut Map<String, Value>) {
+    // What was a field once is written as an annotation, whoever the object is from.
+    let annotations = set.inside("metadata").inside("annotations");
+    annotations.fill("deprecated.daemonset.template.generation", "0");
     let spec = set.inside("spec");
     let strategy = spec.inside("updateStrategy");
     strategy.fill("type", "RollingUpdate");

@@ -1,12 +1,15 @@
 //! Claims of devices, and templates of them.
 use super::super::table::{AGE, Column, NAME, with};
-use super::super::{Field, Kind, Part, Strategy};
+use super::super::{Field, Kind, Part, Strategy, metadata, prepare, shown};
 use super::{EFFECTS, MAX, PLAIN, configuration, selectors};
 use crate::field::{BadValue, Error};
 use crate::names;
+use crate::quote::in_order;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use serde_json::Value;
 
 impl Kind for ResourceClaim {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().status_only();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -29,6 +32,27 @@ impl Kind for ResourceClaim {
         AGE,
     ];
 
+    /// What was said of devices goes with their allocation.
+    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        prepare::update(new, old, part, &Self::STRATEGY);
+        let results = |claim: &Value| -> Vec<[String; 4]> {
+            let list = claim.pointer("/status/allocation/devices/results");
+            list.and_then(Value::as_array).into_iter().flatten().map(identity).collect()
+        };
+        let (before, now) = (results(old), results(new));
+        let gone = |device: &Value| {
+            let id = identity(device);
+            before.contains(&id) && !now.contains(&id)
+        };
+        let devices = new["status"].get_mut("devices").and_then(Value::as_array_mut);
+        if let Some(devices) = devices.filter(|_| part == Part::Sub("status")) {
+            devices.retain(|device| !gone(device));
+            if devices.is_empty() {
+                prepare::put(&mut new["status"], "devices", None);
+            }
+        }
+    }
+
     fn validate(claim: &Field<'_, '_>) {
         devices(&claim.at("spec.devices"));
     }
@@ -38,24 +62,18 @@ impl Kind for ResourceClaim {
             new.at("spec").declared_immutable(&old.at("spec"));
             return;
         }
-        let (status, before) = (new.at("status"), old.at("status"));
-        let reserved = status.at("reservedFor");
-        reserved.at_most(256);
-        for consumer in reserved.items() {
-            for field in ["resource", "name", "uid"] {
-                consumer.at(field).require();
-            }
-        }
-        if !reserved.is_empty() && !status.at("allocation").exists() {
-            reserved.forbidden("may not be specified when `allocated` is not set");
-        }
-        if before.at("allocation").exists() && status.at("allocation").exists() {
-            status.at("allocation").immutable(&before.at("allocation"));
-        }
+        super::status::validate(new, old);
     }
 }
 
+/// Which device it is, or which share of one.
+fn identity(device: &Value) -> [String; 4] {
+    ["driver", "pool", "device", "shareID"]
+        .map(|part| device[part].as_str().unwrap_or_default().to_owned())
+}
+
 impl Kind for ResourceClaimTemplate {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = PLAIN.without_generation();
     const COLUMNS: &[Column] = &[NAME, AGE];
 
@@ -71,36 +89,62 @@ impl Kind for ResourceClaimTemplate {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
-        new.at("spec").immutable(&old.at("spec"));
+        let (now, then) = (new.at("spec"), old.at("spec"));
+        if now.value() != then.value() {
+            let shown = shown::structure(now.value(), shown::CLAIM_TEMPLATE_SPEC);
+            now.invalid_as(shown, metadata::IMMUTABLE);
+        }
     }
 }
 
 fn devices(devices: &Field<'_, '_>) {
     let (requests, constraints, configs) =
         (devices.at("requests"), devices.at("constraints"), devices.at("config"));
-    requests.at_most(MAX);
+    requests.declared().at_most(MAX);
     requests.items().for_each(|each| request(&each));
     duplicates(&requests);
-    constraints.at_most(MAX);
+    constraints.declared().at_most(MAX);
     for constraint in constraints.items() {
         request_names(&constraint.at("requests"), &requests);
         let (matched, distinct) =
             (constraint.at("matchAttribute"), constraint.at("distinctAttribute"));
-        match (matched.exists(), distinct.exists()) {
-            (false, false) => constraint.required(
-                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
-            ),
-            (true, _) => attribute_name(&matched),
-            (false, true) => attribute_name(&distinct),
+        if !matched.exists() && !distinct.exists() {
+            constraint.required("exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set");
+        }
+        for attribute in [matched, distinct] {
+            if attribute.exists() {
+                attribute_name(&attribute.declared());
+            }
         }
     }
-    configs.at_most(MAX);
+    configs.declared().at_most(MAX);
     for config in configs.items() {
         request_names(&config.at("requests"), &requests);
         configuration(&config);
     }
 }
+
+/// The order of a request's fields in messages.
+const ORDER: &[&str] = &[
+    "name",
+    "exactly",
+    "firstAvailable",
+    "deviceClassName",
+    "selectors",
+    "cel",
+    "expression",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "key",
+    "operator",
+    "value",
+    "effect",
+    "tolerationSeconds",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+];
 
 /// Names in a list are its keys.
 fn duplicates(list: &Field<'_, '_>) {
@@ -108,8 +152,8 @@ fn duplicates(list: &Field<'_, '_>) {
     for item in list.items() {
         let name = item.value()["name"].as_str().unwrap_or_default();
         if seen.contains(&name) {
-            let shown = BadValue::json(&serde_json::json!({ "name": name }));
-            item.push(Error::duplicate(item.path(), shown));
+            let shown = BadValue::verbatim(in_order(item.value(), ORDER));
+            item.declared().push(Error::duplicate(item.path(), shown));
         }
         seen.push(name);
     }
@@ -118,8 +162,9 @@ fn duplicates(list: &Field<'_, '_>) {
 /// `domain/name`: whose attribute it is.
 fn attribute_name(name: &Field<'_, '_>) {
     let Some((domain, id)) = name.text().split_once('/') else {
-        name.invalid("a fully qualified name must be a domain and a name separated by a slash");
-        return identifier(name, name.text());
+        identifier(name, name.text());
+        return name
+            .invalid("a fully qualified name must be a domain and a name separated by a slash");
     };
     if domain.is_empty() {
         name.required("the domain must not be empty");
@@ -142,30 +187,39 @@ fn identifier(name: &Field<'_, '_>, id: &str) {
     }
 }
 
-fn request_names(list: &Field<'_, '_>, requests: &Field<'_, '_>) {
-    const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-    list.at_most(MAX);
-    for name in list.items() {
-        let parts: Vec<&str> = name.text().split('/').collect();
-        if parts.len() > 2 {
-            name.invalid(DETAIL);
-            continue;
-        }
-        for part in &parts {
-            names::dns1123_label(part).into_iter().for_each(|fault| name.invalid_as(*part, fault));
-        }
-        let found = requests.items().find(|request| request.at("name").text() == parts[0]);
-        let known = found.is_some_and(|request| match parts.get(1) {
-            None => true,
-            Some(part) => {
-                request.at("firstAvailable").items().any(|each| each.at("name").text() == *part)
-            }
-        });
-        if !known {
-            name.invalid(DETAIL);
+pub fn request_names(list: &Field<'_, '_>, requests: &Field<'_, '_>) {
+    if !list.declared().at_most(MAX) {
+        return;
+    }
+    list.items().for_each(|name| request_name(&name, requests));
+    let values = list.list();
+    for (i, name) in list.items().enumerate() {
+        if values[..i].contains(&values[i]) {
+            name.declared().duplicate();
         }
     }
-    list.unique();
+}
+
+/// A request of the claim, or one of its alternatives.
+pub fn request_name(name: &Field<'_, '_>, requests: &Field<'_, '_>) {
+    const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    let parts: Vec<&str> = name.text().split('/').collect();
+    if parts.len() > 2 {
+        return name.invalid(DETAIL);
+    }
+    for part in &parts {
+        names::dns1123_label(part).into_iter().for_each(|fault| name.invalid_as(*part, fault));
+    }
+    let found = requests.items().find(|request| request.at("name").text() == parts[0]);
+    let known = found.is_some_and(|request| match parts.get(1) {
+        None => true,
+        Some(part) => {
+            request.at("firstAvailable").items().any(|each| each.at("name").text() == *part)
+        }
+    });
+    if !known {
+        name.invalid(DETAIL);
+    }
 }
 
 fn request(request: &Field<'_, '_>) {
@@ -181,7 +235,7 @@ fn request(request: &Field<'_, '_>) {
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
         ),
         (true, false) => {
-            first.at_most(8);
+            first.declared().at_most(8);
             for each in first.items() {
                 each.at("name").faults(names::dns1123_label(each.at("name").text()));
                 exact(&each);
@@ -189,6 +243,25 @@ fn request(request: &Field<'_, '_>) {
             duplicates(&first);
         }
         (false, true) => exact(&exactly),
+    }
+}
+
+pub fn toleration(toleration: &Field<'_, '_>) {
+    let (key, operator, value) =
+        (toleration.at("key"), toleration.at("operator"), toleration.at("value"));
+    key.declared().named_if_given(names::qualified_name);
+    match operator.text() {
+        "Exists" if !value.is_empty() => value.invalid("must be empty for operator `Exists`"),
+        "Exists" => {}
+        "Equal" => {
+            value.faults(names::label_value(value.text()));
+        }
+        "" => operator.declared().required(""),
+        _ => operator.declared().not_supported(&["Equal", "Exists"]),
+    }
+    let effect = toleration.at("effect");
+    if !effect.is_empty() {
+        effect.declared().one_of(EFFECTS);
     }
 }
 
@@ -204,27 +277,7 @@ fn exact(request: &Field<'_, '_>) {
         "ExactCount" => {
             count.positive();
         }
-        _ => mode.not_supported(&["All", "ExactCount"]),
+        _ => mode.declared().not_supported(&["All", "ExactCount"]),
     }
-    for toleration in request.at("tolerations").items() {
-        let (key, operator, value) =
-            (toleration.at("key"), toleration.at("operator"), toleration.at("value"));
-        key.named_if_given(names::qualified_name);
-        match operator.text() {
-            "Exists" if !value.is_empty() => value.invalid("must be empty for operator `Exists`"),
-            "Exists" => {}
-            "Equal" => {
-                value.faults(names::label_value(value.text()));
-            }
-            "" => operator.required(""),
-            _ => operator.not_supported(&["Equal", "Exists"]),
-        }
-        let effect = toleration.at("effect");
-        if !effect.is_empty() {
-            effect.one_of(EFFECTS);
-        }
-        if toleration.at("tolerationSeconds").exists() && effect.text() != "NoExecute" {
-            effect.invalid("must be `NoExecute` when `tolerationSeconds` is set");
-        }
-    }
+    request.at("tolerations").items().for_each(|each| toleration(&each));
 }

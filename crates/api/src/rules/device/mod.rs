@@ -1,12 +1,15 @@
 //! Dynamic resource allocation: classes, claims, slices and taints of devices.
 //!
 //! Selectors are checked to be there; whether they compile is the server's to say.
+mod capacity;
 mod claim;
 mod slice;
+mod status;
 
 use super::table::{AGE, Column, NAME, since, text};
 use super::volume_source::{csi_driver_name, driver_name};
-use super::{Field, Kind, Part, Strategy, prepare};
+use super::{Field, Kind, Metadata, Part, Strategy, prepare};
+use crate::field::BadValue;
 use crate::names;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule};
 use serde_json::Value;
@@ -17,17 +20,18 @@ const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 const PLAIN: Strategy = Strategy::USUAL.without_status();
 
 impl Kind for DeviceClass {
+    const METADATA: Metadata = Metadata::AnyPrefix;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, AGE];
 
     fn validate(class: &Field<'_, '_>) {
         let spec = class.at("spec");
         selectors(&spec.at("selectors"));
-        spec.at("config").at_most(MAX);
+        spec.at("config").declared().at_most(MAX);
         spec.at("config").items().for_each(|each| configuration(&each));
         let name = spec.at("extendedResourceName");
         if name.exists() {
-            extended_name(&name);
+            extended_name(&name.declared());
         }
     }
 }
@@ -45,7 +49,9 @@ fn extended_name(name: &Field<'_, '_>) {
 }
 
 fn selectors(selectors: &Field<'_, '_>) {
-    selectors.at_most(MAX);
+    if !selectors.declared().at_most(MAX) {
+        return;
+    }
     for selector in selectors.items() {
         let cel = selector.at("cel");
         if !cel.exists() {
@@ -61,7 +67,7 @@ fn configuration(configuration: &Field<'_, '_>) {
     if !opaque.exists() {
         return opaque.required("");
     }
-    driver_name(&opaque.at("driver"));
+    driver_name(&opaque.at("driver").declared());
     let parameters = opaque.at("parameters");
     match parameters.value() {
         Value::Null => parameters.required(""),
@@ -71,6 +77,45 @@ fn configuration(configuration: &Field<'_, '_>) {
             }
         }
         _ => parameters.invalid_as("<value omitted>", "parameters must be a valid JSON object"),
+    }
+}
+
+/// What must be true, or false, of a device before it is bound.
+fn binding_conditions(device: &Field<'_, '_>) {
+    const PARTS: [&str; 2] = ["bindingConditions", "bindingFailureConditions"];
+    for part in PARTS {
+        let list = device.at(part);
+        if list.declared().at_most(4) {
+            list.items().for_each(|each| {
+                each.faults(names::qualified_name(each.text()));
+            });
+        }
+    }
+    let (good, bad) = (device.at(PARTS[0]), device.at(PARTS[1]));
+    good.unique();
+    for (i, condition) in bad.items().enumerate() {
+        if bad.texts().take(i).any(|other| other == condition.text()) {
+            condition.duplicate();
+        }
+        if good.texts().any(|other| other == condition.text()) {
+            condition.invalid("bindingFailureConditions must not overlap with bindingConditions");
+        }
+    }
+    let shown = |list: &Field<'_, '_>| match list.exists() {
+        true => BadValue::json(list.value()),
+        false => BadValue::null(),
+    };
+    if good.is_empty() && !bad.is_empty() {
+        good.invalid_as(
+            shown(&good),
+            "bindingConditions are required to use bindingFailureConditions",
+        );
+    }
+    if bad.is_empty() && !good.is_empty() {
+        bad.invalid_as(
+            shown(&bad),
+            "bindingFailureConditions are required to use bindingConditions",
+        );
     }
 }
 
@@ -92,13 +137,13 @@ fn taint(taint: &Field<'_, '_>) {
     if !value.is_empty() {
         value.faults(names::label_value(value.text()));
     }
-    if effect.require() {
-        effect.one_of(EFFECTS);
+    if effect.declared().require() {
+        effect.declared().one_of(EFFECTS);
     }
 }
 
 impl Kind for DeviceTaintRule {
-    const STRATEGY: Strategy = Strategy::USUAL.status_only();
+    const STRATEGY: Strategy = Strategy::USUAL.conditional().status_only();
     const COLUMNS: &[Column] = &[
         NAME,
         text("Key", "spec.taint.key"),

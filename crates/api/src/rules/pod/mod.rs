@@ -11,6 +11,7 @@ mod env;
 mod mount;
 mod probe;
 mod qos;
+mod resize;
 pub mod resources;
 mod security;
 pub mod spec;
@@ -30,6 +31,7 @@ use k8s_openapi::api::core::v1::{Binding, Pod, PodTemplate};
 use serde_json::Value;
 
 impl Kind for Pod {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy { status_resets: &["ownerReferences"], ..Strategy::USUAL };
     const COLUMNS: &[Column] = table::COLUMNS;
 
@@ -59,7 +61,7 @@ impl Kind for Pod {
             Part::Main => update::main(new, old),
             Part::Sub("status") => update::status(new, old),
             Part::Sub("ephemeralcontainers") => update::ephemeral_containers(new, old),
-            Part::Sub("resize") => update::resize(new, old),
+            Part::Sub("resize") => resize::validate(new, old),
             Part::Sub(_) => {}
         }
     }

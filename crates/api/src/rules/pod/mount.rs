@@ -67,7 +67,7 @@ fn recursive_read_only(mount: &Field<'_, '_>, mounts: &Field<'_, '_>) {
                 );
             }
         }
-        _ => field.not_supported(&["Disabled", "IfPossible", "Enabled"]),
+        _ => field.not_supported(&["Disabled", "Enabled", "IfPossible"]),
     }
 }
 

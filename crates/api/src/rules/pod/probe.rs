@@ -32,9 +32,6 @@ pub fn handler(handler: &Field<'_, '_>, kinds: &[&'static str], grace_period: Op
     let Some(first) = given.next() else {
         return handler.required("must specify a handler type");
     };
-    for other in given {
-        handler.at(other).forbidden("may not specify more than 1 handler type");
-    }
     let action = handler.at(first);
     match *first {
         "exec" => {
@@ -58,6 +55,9 @@ pub fn handler(handler: &Field<'_, '_>, kinds: &[&'static str], grace_period: Op
                 );
             }
         }
+    }
+    for other in given {
+        handler.at(other).forbidden("may not specify more than 1 handler type");
     }
 }
 

@@ -74,7 +74,7 @@ fn keep_pod_resources(new: &mut Value, old: &Value) {
 }
 
 fn keep_all_but_spec(new: &mut Value, old: &Value) {
-    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+    for field in ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"] {
         prepare::put(&mut new["metadata"], field, old["metadata"].get(field));
     }
     new["spec"] = old["spec"].clone();

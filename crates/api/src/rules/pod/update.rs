@@ -1,8 +1,9 @@
 //! What may change in a pod, by way of which subresource.
 use super::super::{Field, scheduling};
 use super::{spec, untrimmed, whole};
+use crate::field::{BadValue, Error};
 use crate::names::ip;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -168,11 +169,18 @@ pub fn status(new: &Field<'_, '_>, old: &Field<'_, '_>) {
         crate::names::qualified_name(kind)
             .into_iter()
             .for_each(|fault| place.invalid_as(kind, fault));
+        observed(&condition.at("observedGeneration"));
     }
-    status.at("observedGeneration").nonnegative();
+    observed(&status.at("observedGeneration"));
     let class = status.at("qosClass");
     if !class.is_empty() {
         class.immutable(&before.at("qosClass"));
+    }
+}
+
+fn observed(generation: &Field<'_, '_>) {
+    if generation.int() < 0 {
+        generation.invalid("must be a non-negative integer");
     }
 }
 
@@ -218,24 +226,36 @@ fn transitions(new: &Field<'_, '_>, old: &Field<'_, '_>, pod: &Field<'_, '_>, li
 
 fn addresses(status: &Field<'_, '_>, before: &Field<'_, '_>, list: &'static str) {
     let (addresses, known) = (status.at(list), before.at(list));
-    let old: Vec<&str> = known.list().iter().filter_map(|entry| entry["ip"].as_str()).collect();
-    for entry in addresses.items() {
-        let address = entry.at("ip").text();
-        entry.extend(ip::ip_for_legacy_field(entry.path(), address, true, &old));
-    }
-    let parsed: Vec<_> =
-        addresses.items().filter_map(|entry| ip::parse_ip_sloppy(entry.at("ip").text())).collect();
-    if addresses.len() > 1
-        && (addresses.len() > 2 || parsed.len() == 2 && parsed[0].is_ipv4() == parsed[1].is_ipv4())
-    {
-        addresses.invalid("may specify no more than one IP for each IP family");
-    }
     if list == "hostIPs" {
         let first = addresses.items().next().map_or("", |entry| entry.at("ip").text());
         if first != status.at("hostIP").text() {
             let path = addresses.path().index(0);
             addresses.on_path(path.child("ip")).invalid_as(first, "must be equal to `hostIP`");
         }
+    }
+    let old: Vec<&str> = known.list().iter().filter_map(|entry| entry["ip"].as_str()).collect();
+    for entry in addresses.items() {
+        let address = entry.at("ip").text();
+        entry.extend(ip::ip_for_legacy_field(entry.path(), address, true, &old));
+    }
+    if addresses.len() < 2 {
+        return;
+    }
+    let parsed: Vec<_> =
+        addresses.items().map(|entry| ip::parse_ip_sloppy(entry.at("ip").text())).collect();
+    let broken = parsed.iter().position(Option::is_none);
+    if let Some((i, entry)) = broken.and_then(|i| Some((i, addresses.items().nth(i)?))) {
+        let cause = format!("invalid IP[{i}]: {}", entry.at("ip").text());
+        let text = format!("failed to check for dual stack with error:{cause}");
+        addresses.push(Error::internal(addresses.path(), text));
+    }
+    let families: Vec<bool> = parsed.iter().flatten().map(std::net::IpAddr::is_ipv4).collect();
+    let dual = broken.is_none() && families.contains(&true) && families.contains(&false);
+    if addresses.len() > 2 || !dual {
+        let shown: Vec<Value> =
+            addresses.list().iter().map(|entry| json!({ "IP": entry["ip"] })).collect();
+        let detail = "may specify no more than one IP for each IP family";
+        addresses.invalid_as(BadValue::json(&shown), detail);
     }
 }
 
@@ -256,58 +276,5 @@ pub fn ephemeral_containers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
             )),
             Some(_) => {}
         }
-    }
-}
-
-pub fn resize(new: &Field<'_, '_>, old: &Field<'_, '_>) {
-    whole(new);
-    let (spec, before) = (new.at("spec"), old.at("spec"));
-    let mut same = true;
-    for list in ["containers", "initContainers"] {
-        let (now, then) = (spec.at(list), before.at(list));
-        if now.len() != then.len() {
-            now.forbidden(format!("{list} may not be added or removed on resize"));
-            same = false;
-        }
-        for (container, old) in now.items().zip(then.list()) {
-            if container.value()["name"] != old["name"] {
-                container
-                    .at("name")
-                    .forbidden(format!("{list} may not be renamed or reordered on resize"));
-                same = false;
-            }
-        }
-    }
-    if super::qos::class(spec.value()) != super::qos::class(before.value()) {
-        let class = new.at("status.qosClass").text();
-        spec.invalid_as(class, "Pod QOS Class may not change as a result of resizing");
-    }
-    if !same {
-        return;
-    }
-    let mut allowed = spec.value().clone();
-    for list in ["containers", "initContainers"] {
-        let containers = allowed.get_mut(list).and_then(Value::as_array_mut);
-        for (container, old) in containers.into_iter().flatten().zip(before.at(list).list()) {
-            for part in ["limits", "requests"] {
-                for name in ["cpu", "memory"] {
-                    let value = old["resources"][part].get(name);
-                    if container["resources"][part].is_object() || value.is_some() {
-                        if !container["resources"][part].is_object() {
-                            container["resources"][part] = serde_json::json!({});
-                        }
-                        super::super::prepare::put(&mut container["resources"][part], name, value);
-                        if container["resources"][part] == serde_json::json!({}) {
-                            super::super::prepare::put(&mut container["resources"], part, None);
-                        }
-                    }
-                }
-            }
-            super::super::prepare::put(container, "resizePolicy", old.get("resizePolicy"));
-        }
-    }
-    super::super::prepare::put(&mut allowed, "resources", before.value().get("resources"));
-    if allowed != *before.value() {
-        spec.forbidden("only cpu and memory resources are mutable");
     }
 }

@@ -88,9 +88,9 @@ fn roles_and_bindings() {
             {}
                 fine
             rules: [{}]
-                rules[0].verbs: Required value
                 rules[0].apiGroups: Required value: resource rules must supply at least one api group
                 rules[0].resources: Required value: resource rules must supply at least one resource
+                rules[0].verbs: Required value
             rules: [{nonResourceURLs: [/x], verbs: [get], resources: [pods]}]
                 rules[0].nonResourceURLs: Invalid value: ["/x"]: namespaced rules cannot apply to non-resource URLs
                 rules[0].nonResourceURLs: Invalid value: ["/x"]: rules cannot apply to both regular resources and non-resource URLs
@@ -364,7 +364,7 @@ fn priorities_and_devices() {
             spec: {devices: {requests: [{name: r}, {name: r, exactly: {}}]}}
                 spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required
                 spec.devices.requests[1].exactly.deviceClassName: Required value
-                spec.devices.requests[1]: Duplicate value: {"name":"r"}
+                spec.devices.requests[1]: Duplicate value: {"name":"r","exactly":{"deviceClassName":"","allocationMode":"ExactCount","count":1}}
             spec: {devices: {constraints: [{requests: [x], matchAttribute: plain}]}}
                 spec.devices.constraints[0].requests[0]: Invalid value: "x": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'
                 spec.devices.constraints[0].matchAttribute: Invalid value: "plain": a fully qualified name must be a domain and a name separated by a slash
@@ -421,8 +421,8 @@ fn extensions() {
                 spec.names.listKind: Invalid value: "Bad_Kind": kind and listKind may not be the same
             spec: {versions: [{name: v1, served: true, storage: false}]}
                 spec.versions[0].schema.openAPIV3Schema: Required value
-                spec.versions: Invalid value: [{"name":"v1","served":true,"storage":false}]: must have exactly one version marked as storage version
-                status.storedVersions: Invalid value: []: must have at least one stored version
+                spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,"Deprecated":false,"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,"SelectableFields":null}]: must have exactly one version marked as storage version
+                status.storedVersions: Invalid value: null: must have at least one stored version
             spec: {conversion: {strategy: Webhook}}
                 spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook
                 spec.conversion.conversionReviewVersions: Required value

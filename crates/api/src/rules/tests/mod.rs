@@ -5,8 +5,12 @@
 mod batch;
 mod cluster;
 mod defaults;
+mod definitions;
+mod devices;
 mod network;
+mod order;
 mod pods;
+mod questions;
 mod storage;
 mod tables;
 mod updates;
@@ -104,8 +108,11 @@ fn canonical(object: Value, resource: &Resource) -> Value {
 /// The object as the rules get it, twice.
 fn create(resource: &Resource, base: &Value, change: &str) -> (Value, Value) {
     let mut object = base.clone();
-    object["metadata"]["uid"] = "u".into();
-    object["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    // A question has no identity.
+    if resource.is_stored() {
+        object["metadata"]["uid"] = "u".into();
+        object["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    }
     merge(&mut object, change);
     let mut object = canonical(object, resource);
     fill::set(&mut object, resource.ty());

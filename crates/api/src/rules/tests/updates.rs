@@ -262,3 +262,141 @@ fn namespaces_by_subresource() {
     "#]],
     );
 }
+
+const RESIZED: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: default}
+spec:
+  containers: [{name: c, image: x, resources: {requests: {cpu: 100m, memory: 1Gi}}}]
+  initContainers: [{name: i, image: x}]";
+
+#[test]
+fn resizes() {
+    check_update(
+        RESIZED,
+        Part::Sub("resize"),
+        &[
+            "spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 200m, memory: 1Gi}}}]}",
+            "spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 200m}}}]}",
+            "spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 100m, memory: 1Gi, ephemeral-storage: 1}}}]}",
+            "spec: {containers: [{name: d, image: x}]}",
+            "spec: {containers: [{name: c, image: x}, {name: d, image: x}]}",
+        ],
+        expect![[r#"
+            spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 200m, memory: 1Gi}}}]}
+                fine
+            spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 200m}}}]}
+                spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed
+            spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 100m, memory: 1Gi, ephemeral-storage: 1}}}]}
+                spec: Forbidden: only cpu and memory resources are mutable
+            spec: {containers: [{name: d, image: x}]}
+                spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing
+                spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize
+            spec: {containers: [{name: c, image: x}, {name: d, image: x}]}
+                spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing
+                spec.containers: Forbidden: containers may not be added or removed on resize
+        "#]],
+    );
+}
+
+const EVENT: &str = "
+apiVersion: events.k8s.io/v1
+kind: Event
+metadata: {name: a, namespace: default}
+eventTime: '2020-01-01T00:00:00.000000Z'
+reportingController: a.b/c
+reportingInstance: i
+action: A
+reason: R
+type: Normal
+regarding: {kind: Pod, name: p, namespace: default}";
+
+#[test]
+fn events() {
+    check_update(
+        EVENT,
+        Part::Main,
+        &[
+            "note: x",
+            "regarding: {name: q}",
+            "deprecatedSource: {component: x}",
+            "series: {count: 1}",
+            "reportingController: ''",
+        ],
+        expect![[r#"
+            note: x
+                message: Invalid value: "x": field is immutable
+            regarding: {name: q}
+                involvedObject: Invalid value: {"Kind":"Pod","Namespace":"default","Name":"q","UID":"","APIVersion":"","ResourceVersion":"","FieldPath":""}: field is immutable
+            deprecatedSource: {component: x}
+                source: Invalid value: {"Component":"x","Host":""}: field is immutable
+            series: {count: 1}
+                series.count: Invalid value: "": should be at least 2
+                series.lastObservedTime: Required value
+            reportingController: ''
+                reportingController: Required value
+                reportingController: Invalid value: "": name part must be non-empty
+                reportingController: Invalid value: "": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+                reportingController: Invalid value: "": field is immutable
+        "#]],
+    );
+}
+
+const CERTIFICATE: &str = "
+apiVersion: certificates.k8s.io/v1
+kind: PodCertificateRequest
+metadata: {name: a, namespace: default}
+spec: {signerName: a.b/c, podName: p, podUID: u, serviceAccountName: s, serviceAccountUID: v, nodeName: n1, nodeUID: w, maxExpirationSeconds: 3600, stubPKCS10Request: MAA=}";
+
+#[test]
+fn certificate_requests() {
+    check_update(
+        CERTIFICATE,
+        Part::Sub("status"),
+        &[
+            "status: {conditions: [{type: Denied, status: 'True', reason: R, message: m, lastTransitionTime: '2020-01-01T00:00:00Z'}]}",
+            "status: {conditions: [{type: Else, status: 'False', reason: 'R!'}]}",
+        ],
+        expect![[r#"
+            status: {conditions: [{type: Denied, status: 'True', reason: R, message: m, lastTransitionTime: '2020-01-01T00:00:00Z'}]}
+                fine
+            status: {conditions: [{type: Else, status: 'False', reason: 'R!'}]}
+                status.conditions.[0].type: Unsupported value: "Else": supported values: "Issued", "Denied", "Failed"
+                status.conditions[0].lastTransitionTime: Required value
+                status.conditions[0].reason: Invalid value: "R!": a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')
+        "#]],
+    );
+    check_update(
+        CERTIFICATE,
+        Part::Main,
+        &["spec: {podName: q}"],
+        expect![[r#"
+        spec: {podName: q}
+            spec: Invalid value: {"SignerName":"a.b/c","PodName":"q","PodUID":"u","ServiceAccountName":"s","ServiceAccountUID":"v","NodeName":"n1","NodeUID":"w","MaxExpirationSeconds":3600,"PKIXPublicKey":null,"ProofOfPossession":null,"StubPKCS10Request":"MAA=","UnverifiedUserAnnotations":null}: field is immutable
+    "#]],
+    );
+}
+
+#[test]
+fn job_status() {
+    check_update(
+        JOB,
+        Part::Sub("status"),
+        &[
+            "status: {active: -1, ready: 1}",
+            "status: {completionTime: '2020-01-01T00:00:00Z'}",
+            "status: {conditions: [{type: Failed, status: 'True'}]}",
+        ],
+        expect![[r#"
+            status: {active: -1, ready: 1}
+                status.active: Invalid value: -1: must be greater than or equal to 0
+                status.ready: Invalid value: 1: cannot set more ready pods than active
+            status: {completionTime: '2020-01-01T00:00:00Z'}
+                status.completionTime: Invalid value: "2020-01-01T00:00:00Z": cannot set completionTime when there is no Complete=True condition
+            status: {conditions: [{type: Failed, status: 'True'}]}
+                status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition
+                status.startTime: Required value: startTime is required for finished job
+        "#]],
+    );
+}

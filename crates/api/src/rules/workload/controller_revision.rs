@@ -5,6 +5,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::Value;
 
 impl Kind for ControllerRevision {
+    const NAMED_ANEW: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation();
     const COLUMNS: &[Column] = &[
         NAME,

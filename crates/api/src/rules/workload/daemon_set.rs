@@ -1,6 +1,6 @@
 //! DaemonSet.
 use super::super::table::{AGE, Column, NAME, integer, labels, with};
-use super::super::{Field, Kind, Part, pod, prepare};
+use super::super::{Field, Kind, Part, pod, prepare, shown};
 use super::{
     CONTAINERS, IMAGES, SELECTOR, at_most_everything, collisions, count_of, count_or_percent,
     counters, selector_and_template, template,
@@ -106,8 +106,7 @@ fn strategy(strategy: &Field<'_, '_>) {
             }
         }
         _ => {
-            let shown = strategy
-                .internal(&[("Type", "type", "\"\""), ("RollingUpdate", "rollingUpdate", "null")]);
+            let shown = shown::structure(strategy.value(), shown::DEPLOYMENT_STRATEGY);
             strategy.push(Error::not_supported(
                 strategy.path(),
                 shown,

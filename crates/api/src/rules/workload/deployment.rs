@@ -1,6 +1,6 @@
 //! Deployment.
 use super::super::table::{AGE, Column, NAME, integer, with};
-use super::super::{Field, Kind, Part, Strategy, pod, prepare};
+use super::super::{Field, Kind, Part, Strategy, pod, prepare, shown};
 use super::{
     CONTAINERS, IMAGES, at_most, at_most_everything, collisions, count_of, count_or_percent,
     counters, selector_and_template, template,
@@ -119,8 +119,7 @@ fn strategy(strategy: &Field<'_, '_>) {
             at_most_everything(&unavailable);
         }
         _ => {
-            let shown = strategy
-                .internal(&[("Type", "type", "\"\""), ("RollingUpdate", "rollingUpdate", "null")]);
+            let shown = shown::structure(strategy.value(), shown::DEPLOYMENT_STRATEGY);
             let error = Error::not_supported(strategy.path(), shown, ["Recreate", "RollingUpdate"]);
             strategy.push(error);
         }

@@ -22,7 +22,7 @@ const SELECTOR: Column = with("Selector", |object, _| selector(&object.at("spec.
 /// A selector that must be given, select something, and select the template's pods.
 fn selector_and_template(spec: &Field<'_, '_>, kind: &str) -> Option<Selector> {
     let field = spec.at("selector");
-    if !field.exists() {
+    if !field.exists() && kind != "daemonset" {
         field.required("");
     }
     field.label_selector();

@@ -1,6 +1,6 @@
 //! ReplicaSet and ReplicationController.
 use super::super::table::{AGE, Column, NAME, integer, labels, with};
-use super::super::{Field, Kind, Part, pod};
+use super::super::{Field, Kind, Metadata, Part, pod};
 use super::{CONTAINERS, IMAGES, SELECTOR, at_most, counters, selector_and_template, template};
 use crate::field::BadValue;
 use crate::selector::label::Selector;
@@ -17,7 +17,6 @@ impl Kind for ReplicaSet {
     fn validate(set: &Field<'_, '_>) {
         let spec = set.at("spec");
         spec.at("replicas").nonnegative();
-        spec.at("minReadySeconds").nonnegative();
         let selector = selector_and_template(&spec, "deployment");
         template(&spec, selector.as_ref(), "ReplicaSet");
     }
@@ -58,6 +57,7 @@ pub fn validate_status(status: &Field<'_, '_>) {
 }
 
 impl Kind for ReplicationController {
+    const METADATA: Metadata = Metadata::AnyPrefix;
     const COLUMNS: &[Column] = &[
         NAME,
         DESIRED,
@@ -71,12 +71,12 @@ impl Kind for ReplicationController {
 
     fn validate(controller: &Field<'_, '_>) {
         let spec = controller.at("spec");
-        spec.at("minReadySeconds").nonnegative();
         let selector = spec.at("selector");
         if selector.is_empty() {
             selector.required("");
         }
-        spec.at("replicas").nonnegative();
+        spec.at("replicas").declared().nonnegative();
+        spec.at("minReadySeconds").declared().nonnegative();
         let template = spec.at("template");
         if !template.exists() {
             return template.required("");
@@ -91,7 +91,7 @@ impl Kind for ReplicationController {
         super::restarts(&template, "ReplicationController");
         let replicas = spec.at("replicas");
         if !replicas.exists() {
-            replicas.required("");
+            replicas.declared().required("");
         }
     }
 

@@ -1,6 +1,6 @@
 //! StatefulSet.
 use super::super::table::{AGE, Column, NAME, with};
-use super::super::{Field, Kind, NameRule, Part, claim, pod, prepare};
+use super::super::{Field, Kind, NameRule, Part, claim, pod, prepare, shown};
 use super::{
     CONTAINERS, IMAGES, at_most, at_most_everything, collisions, count_of, count_or_percent,
     counters, restarts, selector_and_template,
@@ -34,34 +34,13 @@ impl Kind for StatefulSet {
     }
 
     fn validate(set: &Field<'_, '_>) {
-        let spec = set.at("spec");
-        let management = spec.at("podManagementPolicy");
-        if management.require() && !matches!(management.text(), "OrderedReady" | "Parallel") {
-            management.invalid("must be 'OrderedReady' or 'Parallel'");
-        }
-        strategy(&spec.at("updateStrategy"));
-        for field in ["whenDeleted", "whenScaled"] {
-            let retention = spec.at("persistentVolumeClaimRetentionPolicy");
-            if retention.exists() {
-                retention.at(field).one_of(&["Retain", "Delete"]);
-            }
-        }
-        for template in spec.at("volumeClaimTemplates").items() {
-            claim::validate_spec(&template.at("spec"));
-        }
-        spec.at("replicas").nonnegative();
-        spec.at("minReadySeconds").nonnegative();
-        let start = spec.at("ordinals.start");
-        start.on_path(spec.path().child("ordinals.start")).nonnegative();
-        spec.at("serviceName").named_if_given(names::dns1123_label);
-        let selector = selector_and_template(&spec, "statefulset");
-        with_claims(&spec, selector.as_ref());
-        restarts(&spec.at("template"), "StatefulSet");
+        whole(set, true);
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
         if part == Part::Main {
-            Self::validate(new);
+            // What was asked of the templates once is not asked again: they stay as they are.
+            whole(new, false);
             for field in ["selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy"]
             {
                 new.at("spec").at(field).immutable(&old.at("spec").at(field));
@@ -146,6 +125,34 @@ fn with_claims(spec: &Field<'_, '_>, selector: Option<&crate::selector::label::S
     template.with_value(&made, pod::template);
 }
 
+fn whole(set: &Field<'_, '_>, is_new: bool) {
+    let spec = set.at("spec");
+    let management = spec.at("podManagementPolicy");
+    if management.require() && !matches!(management.text(), "OrderedReady" | "Parallel") {
+        management.invalid("must be 'OrderedReady' or 'Parallel'");
+    }
+    strategy(&spec.at("updateStrategy"));
+    for field in ["whenDeleted", "whenScaled"] {
+        let retention = spec.at("persistentVolumeClaimRetentionPolicy");
+        if retention.exists() {
+            retention.at(field).one_of(&["Retain", "Delete"]);
+        }
+    }
+    if is_new {
+        for template in spec.at("volumeClaimTemplates").items() {
+            claim::validate_spec(&template.at("spec"));
+        }
+    }
+    spec.at("replicas").nonnegative();
+    spec.at("minReadySeconds").nonnegative();
+    let start = spec.at("ordinals.start");
+    start.on_path(spec.path().child("ordinals.start")).nonnegative();
+    spec.at("serviceName").named_if_given(names::dns1123_label);
+    let selector = selector_and_template(&spec, "statefulset");
+    with_claims(&spec, selector.as_ref());
+    restarts(&spec.at("template"), "StatefulSet");
+}
+
 fn strategy(strategy: &Field<'_, '_>) {
     let update = strategy.at("rollingUpdate");
     match strategy.at("type").text() {
@@ -170,8 +177,7 @@ fn strategy(strategy: &Field<'_, '_>) {
             }
         }
         _ => {
-            let shown = strategy
-                .internal(&[("Type", "type", "\"\""), ("RollingUpdate", "rollingUpdate", "null")]);
+            let shown = shown::structure(strategy.value(), shown::SET_STRATEGY);
             strategy.invalid_as(shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }

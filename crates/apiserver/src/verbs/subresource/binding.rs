@@ -37,11 +37,16 @@ fn validate(binding: &Value) -> Result<(), Status> {
     if !matches!(kind, "" | "Node") {
         errors.push(Error::not_supported(&path.child("kind"), kind, ["Node", "<empty>"]));
     }
-    if binding["target"]["name"].as_str().unwrap_or_default().is_empty() {
+    let name = binding["target"]["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
         errors.push(Error::required(&path.child("name"), ""));
+    } else if matches!(kind, "" | "Node") {
+        let faults = api::names::name_is_dns_subdomain(name, false);
+        errors.extend(faults.into_iter().map(|f| Error::invalid(&path.child("name"), name, f)));
     }
     // Upstream sends these as a plain error, which makes it a fault of the server.
-    aggregate(&errors).map_or(Ok(()), |text| Err(Status::internal_error(text)))
+    let fault = |message: String| Status { code: 500, message, ..Status::default() };
+    aggregate(&errors).map_or(Ok(()), |text| Err(fault(text)))
 }
 
 fn bind(pod: &mut Value, binding: &Value) -> Result<(), Status> {

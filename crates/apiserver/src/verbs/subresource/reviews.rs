@@ -3,13 +3,11 @@ use crate::admission;
 use crate::answer::{self, View};
 use crate::authn::{User, token};
 use crate::authz::{self, Attributes, What};
-use crate::verbs::object;
-use crate::verbs::{Context, Outgoing};
+use crate::verbs::{Context, Outgoing, managed, object};
 use api::codec::object::Encoding;
-use api::field::{Error, Path};
 use api::status::Status;
 use http::{StatusCode, header};
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// Any of the questions.
@@ -19,12 +17,32 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let (mut review, mut warnings) =
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
-    object::metadata(&mut review);
+    object::place(&mut review, call)?;
+    object::wipe(&mut review);
+    if !matches!(call.resource.kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {
+        let nothing = managed::empty(call.resource);
+        review = managed::updated(context, &nothing, review, Timestamp::now());
+    }
+    let verdict = (call.resource.rules.validate_create)(call.resource, &review);
+    let errors = verdict.map_err(|error| Status::bad_request(error.to_string()))?.errors;
+    if !errors.is_empty() {
+        // Upstream leaves the kind out.
+        let kind = api::group::GroupKind::new(call.resource.group, "");
+        return Err(Status::invalid(kind, "", &errors));
+    }
     warnings.extend(admission::pass(context, &mut review).await?);
     let status = match call.resource.kind {
-        "SelfSubjectReview" => json!({ "userInfo": received.user.info() }),
+        "SelfSubjectReview" => {
+            let now = api::time::format(Timestamp::now().as_second());
+            object::metadata(&mut review).insert("creationTimestamp".into(), now.into());
+            json!({ "userInfo": received.user.info() })
+        }
         "TokenReview" => token_review(context, &review).await?,
-        "SelfSubjectRulesReview" => rules_review(context, &review)?,
+        "SelfSubjectRulesReview" => {
+            let status = rules_review(context, &review)?;
+            review["spec"] = json!({});
+            status
+        }
         kind => access_review(context, kind, &review).await?,
     };
     review["status"] = status;
@@ -50,56 +68,17 @@ async fn token_review(context: Context<'_>, review: &Value) -> Result<Value, Sta
 
 async fn access_review(context: Context<'_>, kind: &str, review: &Value) -> Result<Value, Status> {
     let spec = &review["spec"];
-    let (call, own) = (context.call, kind == "SelfSubjectAccessReview");
-    let refused = |path: &Path<'_>, text: &'static str| {
-        let error = Error::invalid(path, api::field::BadValue::OMITTED, text);
-        Err(Status::invalid(call.resource.group_kind(), "", &[error]))
-    };
-    let path = Path::new("spec");
+    let own = kind == "SelfSubjectAccessReview";
     let (resource, plain) = (spec.get("resourceAttributes"), spec.get("nonResourceAttributes"));
-    if resource.is_some() == plain.is_some() {
-        let text = match resource {
-            None => "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            Some(_) => "cannot be specified in combination with resourceAttributes",
-        };
-        return refused(
-            &path.child(if resource.is_some() {
-                "nonResourceAttributes"
-            } else {
-                "resourceAttributes"
-            }),
-            text,
-        );
-    }
-    if kind == "LocalSubjectAccessReview" {
-        let within = resource.map(|r| text(&r["namespace"])).unwrap_or_default();
-        if plain.is_some() {
-            return refused(
-                &path.child("nonResourceAttributes"),
-                "disallowed on this kind of request",
-            );
-        }
-        if within != call.namespace {
-            return refused(
-                &path.child("resourceAttributes.namespace"),
-                "must match metadata.namespace",
-            );
-        }
-    }
     let user = if own {
         User::clone(&context.received.user)
     } else {
-        let user = User {
+        User {
             name: text(&spec["user"]),
             uid: text(&spec["uid"]),
             groups: strings(&spec["groups"]),
             extra: serde_json::from_value(spec["extra"].clone()).unwrap_or_default(),
-        };
-        if user.name.is_empty() && user.groups.is_empty() {
-            let text = "at least one of user or group must be specified";
-            return refused(&path.child("user"), text);
         }
-        user
     };
     let attributes = match (resource, plain) {
         (Some(resource), _) => Attributes {
@@ -131,7 +110,42 @@ async fn access_review(context: Context<'_>, kind: &str, review: &Value) -> Resu
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.into();
     }
+    let ignored: Vec<String> = ["fieldSelector", "labelSelector"]
+        .into_iter()
+        .filter_map(|field| ignored(field, resource?.get(field)?))
+        .collect();
+    if !ignored.is_empty() {
+        status["evaluationError"] = ignored.join("; ").into();
+    }
     Ok(status)
+}
+
+/// What of a selector says nothing to us, which makes the question a broader one.
+fn ignored(field: &str, selector: &Value) -> Option<String> {
+    let requirements: Vec<&Value> =
+        selector["requirements"].as_array().into_iter().flatten().collect();
+    let values = |requirement: &Value| requirement["values"].as_array().map_or(0, Vec::len);
+    let understood = |requirement: &&&Value| match (field, text(&requirement["operator"]).as_str())
+    {
+        ("fieldSelector", "In" | "NotIn") => values(requirement) == 1,
+        ("fieldSelector", _) => false,
+        (_, "In" | "NotIn") => values(requirement) > 0,
+        (_, "Exists" | "DoesNotExist") => values(requirement) == 0,
+        _ => false,
+    };
+    let raw = text(&selector["rawSelector"]);
+    let broken = match field {
+        "fieldSelector" => api::selector::field::Selector::parse(&raw).is_err(),
+        _ => api::selector::label::Selector::parse(&raw).is_err(),
+    };
+    let good = requirements.iter().filter(understood).count();
+    let how = match (requirements.len(), good) {
+        (0, _) if raw.is_empty() || !broken => return None,
+        (all, good) if all > 0 && all == good => return None,
+        (_, 0) => "ignored",
+        _ => "partially ignored",
+    };
+    Some(format!("spec.resourceAttributes.{field} {how} due to parse error"))
 }
 
 fn rules_review(context: Context<'_>, review: &Value) -> Result<Value, Status> {
@@ -140,21 +154,7 @@ fn rules_review(context: Context<'_>, review: &Value) -> Result<Value, Status> {
         return Err(Status::bad_request("no namespace on request"));
     }
     let user = &context.received.user;
-    let mut rules = context.api.rbac().current().rules_for(user, &namespace);
-    if authz::is_superuser(user) {
-        let all = || Some(vec!["*".to_owned()]);
-        rules.push(PolicyRule {
-            verbs: vec!["*".into()],
-            api_groups: all(),
-            resources: all(),
-            ..PolicyRule::default()
-        });
-        rules.push(PolicyRule {
-            verbs: vec!["*".into()],
-            non_resource_urls: all(),
-            ..PolicyRule::default()
-        });
-    }
+    let rules = context.api.rbac().current().rules_for(user, &namespace);
     let (plain, resource): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule.non_resource_urls.is_some());
     let mut status =

@@ -1,7 +1,7 @@
 //! The scale subresource: one number of a workload, read and written as `autoscaling/v1.Scale`.
 use crate::answer::{self, View};
 use crate::stored;
-use crate::verbs::object::{decode_as, text};
+use crate::verbs::object::{check_name, decode_as, place, text};
 use crate::verbs::patch::Patch;
 use crate::verbs::write::{self, Owner};
 use crate::verbs::{Context, Outgoing, current};
@@ -23,7 +23,9 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         return Ok((answer::of_type(StatusCode::OK, scale, ty, &view), Vec::new()));
     }
     let written = if call.verb == Verb::Update {
-        let (wanted, warnings) = decode_as(context, ty, "autoscaling/v1", "Scale")?;
+        let (mut wanted, warnings) = decode_as(context, ty, "autoscaling/v1", "Scale")?;
+        place(&mut wanted, call)?;
+        check_name(&wanted, call)?;
         write::update(context, old, Owner::Client, |workload| {
             Ok((scaled(workload, &wanted)?, warnings.clone()))
         })
@@ -32,7 +34,10 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         let patch = Patch::read(context)?;
         write::update(context, old, Owner::Client, |workload| {
             let wanted = patch.applied_to(scale_of(workload, call.resource), ty)?;
-            Ok((scaled(workload, &wanted)?, Vec::new()))
+            let (mut wanted, warnings) = patch.decoded(wanted, ty, call)?;
+            place(&mut wanted, call)?;
+            check_name(&wanted, call)?;
+            Ok((scaled(workload, &wanted)?, warnings))
         })
         .await?
     };
@@ -63,7 +68,7 @@ fn scaled(workload: &Value, wanted: &Value) -> Result<Value, Status> {
 
 fn scale_of(workload: &Value, resource: &Resource) -> Value {
     let metadata = &workload["metadata"];
-    json!({
+    let mut scale = json!({
         "apiVersion": "autoscaling/v1", "kind": "Scale",
         "metadata": {
             "name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
@@ -74,7 +79,12 @@ fn scale_of(workload: &Value, resource: &Resource) -> Value {
             "replicas": workload["status"]["replicas"].as_i64().unwrap_or(0),
             "selector": selector_of(workload, resource),
         },
-    })
+    });
+    // None is not written.
+    if workload["spec"]["replicas"].as_i64().unwrap_or(0) == 0 {
+        scale["spec"] = json!({});
+    }
+    scale
 }
 
 /// The pods' selector as text: a map in a ReplicationController, a LabelSelector elsewhere.

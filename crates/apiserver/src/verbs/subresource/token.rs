@@ -5,7 +5,7 @@ use crate::answer::{self, View};
 use crate::objects;
 use crate::resources::ApiServer;
 use crate::service_account::{Bound, issue};
-use crate::verbs::object::{decode_as, text};
+use crate::verbs::object::{decode_as, metadata, text};
 use crate::verbs::{Context, Outgoing};
 use api::field::{Error, Path};
 use api::group::{GroupKind, GroupResource};
@@ -68,10 +68,15 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let now = Timestamp::now();
     let (token, _) = issue(issuer, &account, &bound, &audiences, times, now)
         .map_err(|_| Status::internal_error("failed to sign the token"))?;
-    request["metadata"] = json!({
-        "name": call.name, "namespace": call.namespace, "uid": uid,
-        "creationTimestamp": api::time::format(now.as_second()),
-    });
+    let identity = [
+        ("name", call.name.clone()),
+        ("namespace", call.namespace.clone()),
+        ("uid", uid.to_owned()),
+        ("creationTimestamp", api::time::format(now.as_second())),
+    ];
+    for (field, value) in identity {
+        metadata(&mut request).insert(field.into(), value.into());
+    }
     request["spec"]["audiences"] = json!(audiences);
     request["spec"]["expirationSeconds"] = lifetime.into();
     // What the client is told is when to ask again.

@@ -8,6 +8,11 @@ pub(super) fn zero<'v>(field: &Field, ty: TypeRef<'_>) -> Option<&'v Value> {
     if ty.as_struct().is_some() && !field.pointer && field.omit != Omit::Zero {
         return Some(&EMPTY_OBJECT);
     }
+    // A time is a struct in Go, and written whoever set it.
+    let is_time = matches!(ty.get(), Type::Scalar(named) if matches!(named.scalar, Scalar::Time | Scalar::MicroTime));
+    if is_time && !field.pointer && field.omit == Omit::Empty {
+        return Some(&NULL);
+    }
     if field.omit != Omit::Never {
         return None;
     }
