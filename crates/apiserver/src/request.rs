@@ -224,8 +224,11 @@ mod tests {
     fn a_verb_the_row_does_not_have_is_refused() {
         check(
             "DELETE /api/v1/namespaces",
-            "405 deletecollection is not supported on resources of kind \"namespaces\"",
+            "405 the server does not allow this method on the requested resource",
         );
-        check("POST /api/v1/pods", "405 create is not supported on resources of kind \"pods\"");
+        check(
+            "POST /api/v1/pods",
+            "405 the server does not allow this method on the requested resource",
+        );
     }
 }

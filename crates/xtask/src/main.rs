@@ -40,7 +40,7 @@ const CHORES: &[Chore] = &[
     },
     Chore {
         name: "oracle",
-        arguments: "OURS THEIRS [KIND|all [FAMILY]]",
+        arguments: "OURS THEIRS [KIND,…|all [FAMILY]]",
         about: "send two API servers (kubeconfigs) the same requests and compare their answers",
         run: |arguments| match arguments {
             [ours, theirs, rest @ ..] if rest.len() <= 2 => {

@@ -74,6 +74,15 @@ pub fn path_segment(name: &str, prefix: bool) -> names::Faults {
     if prefix { names::path_segment_prefix(name) } else { names::path_segment_name(name) }
 }
 
+/// The rule for names as upstream declares it, which counts bytes.
+pub fn long_name(name: &str, prefix: bool) -> names::Faults {
+    let in_bytes = |fault: String| match fault.strip_prefix("must be no more than ") {
+        Some(rest) => format!("must be no more than {}", rest.replace("characters", "bytes")),
+        None => fault,
+    };
+    names::name_is_dns_subdomain(name, prefix).into_iter().map(in_bytes).collect()
+}
+
 /// Of a new object.
 pub fn validate(meta: &ObjectMeta, namespaced: bool, rule: NameRule, path: &Path<'_>) -> ErrorList {
     let mut errors = names(meta, rule, path);

@@ -81,7 +81,19 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         Verb::Delete => delete::delete(context).await?,
         Verb::DeleteCollection => delete::delete_collection(context).await?,
     };
-    Ok((answer, Vec::new()))
+    Ok((answer, deprecation(call)))
+}
+
+/// A word about a resource whose time is over, whatever is done with it. Writes say it by their
+/// rules.
+fn deprecation(call: &Call) -> Vec<String> {
+    let text = match (call.resource.group, call.resource.kind) {
+        ("", "Endpoints") => {
+            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+        }
+        _ => return Vec::new(),
+    };
+    vec![text.to_owned()]
 }
 
 /// The row says that there is such a verb, but nobody does it.

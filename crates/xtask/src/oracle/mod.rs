@@ -62,7 +62,8 @@ async fn compare_all(ours: &Path, theirs: &Path, kind: &str, only: &str) -> anyh
             Ok((found.ok_or_else(|| anyhow::anyhow!("no such kind: {line}"))?, object))
         };
         let wanted = |(resource, _): &(&Resource, Value)| {
-            kind.is_empty() || kind == "all" || kind == resource.kind
+            let named = kind.split(',').any(|kind| kind == resource.kind);
+            kind.is_empty() || kind == "all" || named
         };
         let all: anyhow::Result<Vec<_>> = lines.lines().map(object).collect();
         anyhow::Ok(all?.into_iter().filter(wanted).collect::<Vec<_>>())

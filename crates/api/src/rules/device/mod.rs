@@ -8,7 +8,7 @@ mod status;
 
 use super::table::{AGE, Column, NAME, since, text};
 use super::volume_source::{csi_driver_name, driver_name};
-use super::{Field, Kind, Metadata, Part, Strategy, prepare};
+use super::{Field, Kind, Metadata, NameRule, Part, Strategy, metadata, prepare};
 use crate::field::BadValue;
 use crate::names;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule};
@@ -21,6 +21,7 @@ const PLAIN: Strategy = Strategy::USUAL.without_status();
 
 impl Kind for DeviceClass {
     const METADATA: Metadata = Metadata::AnyPrefix;
+    const NAME: NameRule = metadata::long_name;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, AGE];
 

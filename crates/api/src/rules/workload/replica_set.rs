@@ -1,6 +1,6 @@
 //! ReplicaSet and ReplicationController.
 use super::super::table::{AGE, Column, NAME, integer, labels, with};
-use super::super::{Field, Kind, Metadata, Part, pod};
+use super::super::{Field, Kind, Metadata, NameRule, Part, metadata, pod};
 use super::{CONTAINERS, IMAGES, SELECTOR, at_most, counters, selector_and_template, template};
 use crate::field::BadValue;
 use crate::selector::label::Selector;
@@ -58,6 +58,7 @@ pub fn validate_status(status: &Field<'_, '_>) {
 
 impl Kind for ReplicationController {
     const METADATA: Metadata = Metadata::AnyPrefix;
+    const NAME: NameRule = metadata::long_name;
     const COLUMNS: &[Column] = &[
         NAME,
         DESIRED,
