@@ -55,7 +55,7 @@ pub fn run(_: &[String], report: &mut Report) {
         nanos.sort_unstable();
         let at = |share: f64| f64::from(nanos[(nanos.len() as f64 * share) as usize]) / 1000.0;
         report.row(
-            &format!("RBAC decision, {BINDINGS} bindings, {name}"),
+            format!("RBAC decision, {BINDINGS} bindings, {name}"),
             &[("p50 µs", at(0.5)), ("p99 µs", at(0.99))],
         );
     }

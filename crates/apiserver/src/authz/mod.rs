@@ -59,7 +59,7 @@ pub enum Authorizer {
     AlwaysDeny,
     Node,
     Rbac,
-    Webhook(AuthorizationWebhook),
+    Webhook(Box<AuthorizationWebhook>),
 }
 
 /// What one of them says, with a reason that may be empty.

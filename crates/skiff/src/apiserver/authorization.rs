@@ -63,7 +63,7 @@ impl Flags {
             self.authorization_webhook_cache_unauthorized_ttl,
         );
         let version = &self.authorization_webhook_version;
-        Ok(Authorizer::Webhook(AuthorizationWebhook::read(file, version, ttls)?))
+        Ok(Authorizer::Webhook(Box::new(AuthorizationWebhook::read(file, version, ttls)?)))
     }
 }
 
@@ -117,5 +117,5 @@ fn structured(entry: &Value) -> anyhow::Result<Authorizer> {
         Some("NoOpinion") => false,
         _ => bail!("failurePolicy must be Deny or NoOpinion"),
     };
-    Ok(Authorizer::Webhook(webhook))
+    Ok(Authorizer::Webhook(Box::new(webhook)))
 }

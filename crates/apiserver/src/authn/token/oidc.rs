@@ -126,7 +126,7 @@ impl Provider {
     async fn ask(&self, url: &str) -> Result<Value, Error> {
         let failed = |cause: String| Error::Ask { url: url.to_owned(), cause };
         let tls = kubeconfig::trusting(self.ca.as_deref()).map_err(failed)?;
-        let client = Client::to(url, tls).map_err(|error| failed(error.to_string()))?;
+        let client = Client::to(url, tls).map_err(failed)?;
         let answer = client.get().await.map_err(|error| failed(error.to_string()))?;
         if !answer.status().is_success() {
             return Err(failed(answer.status().to_string()));
@@ -136,7 +136,7 @@ impl Provider {
 
     /// Who the claims of a signed token say it stands for.
     fn user(&self, claims: &Value, now: i64) -> Result<User, &'static str> {
-        if !claims["exp"].as_i64().is_some_and(|end| now < end) {
+        if claims["exp"].as_i64().is_none_or(|end| now >= end) {
             return Err("token is expired");
         }
         if claims["nbf"].as_i64().is_some_and(|start| now < start) {
