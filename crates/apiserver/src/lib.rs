@@ -30,6 +30,7 @@ mod debug;
 mod documents;
 pub mod encryption;
 mod fairness;
+mod following;
 mod gzip;
 mod health;
 mod holding;

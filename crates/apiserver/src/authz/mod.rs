@@ -7,7 +7,6 @@
 //! decides. [`node`] and [`rbac`] read an index in memory that follows the store, and nothing else;
 //! a [`webhook`] asks another server. Upstream's default roles are in [`roles`].
 pub mod escalation;
-pub(crate) mod following;
 pub mod node;
 pub mod rbac;
 pub mod roles;

@@ -1,9 +1,9 @@
 //! RBAC's index: who is granted what, by subject, so that a decision looks at the few bindings that
 //! concern its user.
-use super::following::Following;
 use super::rules::allows;
 use super::{Attributes, What};
 use crate::authn::User;
+use crate::following::follow;
 use crate::objects;
 use crate::resources::ApiServer;
 use api::kinds::{Resource, find_kind};
@@ -64,27 +64,17 @@ fn resource(kind: &str) -> &'static Resource {
 
 /// Builds the index, and keeps it true from then on.
 pub async fn start(api: &ApiServer) -> Result<(), Status> {
-    let mut following = Following::start(api, &KINDS.map(resource)).await?;
     refresh(api).await?;
-    let api = api.clone();
-    tokio::spawn(async move {
-        loop {
-            let changed = tokio::select! {
-                () = api.stopping() => return,
-                changed = following.next() => changed,
-            };
-            if let Err(error) = changed {
-                tracing::warn!(%error, "the watch of roles and bindings was cut");
-                if let Err(error) = following.restart(&api).await {
-                    return tracing::error!(%error, "roles and bindings are not followed any more");
-                }
-            }
+    let server = api.clone();
+    follow(api, &KINDS.map(resource), move |_| {
+        let api = server.clone();
+        async move {
             if let Err(error) = refresh(&api).await {
                 tracing::warn!(%error, "failed to read roles and bindings");
             }
         }
-    });
-    Ok(())
+    })
+    .await
 }
 
 async fn refresh(api: &ApiServer) -> Result<(), Status> {

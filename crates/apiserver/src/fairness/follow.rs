@@ -2,8 +2,9 @@
 use super::Fairness;
 use super::configure::MANDATORY;
 use crate::bootstrap::flow;
+use crate::following::follow;
 use crate::objects;
-use crate::resources::{ApiServer, range};
+use crate::resources::ApiServer;
 use crate::verbs;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
@@ -12,8 +13,6 @@ use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
-use store::cache::{CacheWatch, Selection};
 
 const KINDS: [&str; 2] = ["FlowSchema", "PriorityLevelConfiguration"];
 
@@ -23,29 +22,8 @@ fn resource(kind: &str) -> &'static Resource {
 
 /// Reads the objects, and follows them from then on.
 pub async fn start(api: &ApiServer, fairness: &Arc<Fairness>) -> Result<(), Status> {
-    let mut watches = watch(api).await?;
     refresh(api, fairness).await?;
-    let (following, lending) = ((api.clone(), fairness.clone()), (api.clone(), fairness.clone()));
-    tokio::spawn(async move {
-        let (api, fairness) = following;
-        loop {
-            let [schemas, levels] = &mut watches;
-            let changed = tokio::select! {
-                () = api.stopping() => return,
-                changed = schemas.next() => changed.map(drop),
-                changed = levels.next() => changed.map(drop),
-            };
-            if changed.is_err() {
-                match watch(&api).await {
-                    Ok(again) => watches = again,
-                    Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
-                }
-            }
-            if let Err(error) = refresh(&api, &fairness).await {
-                tracing::warn!(%error, "failed to read flow schemas and priority levels");
-            }
-        }
-    });
+    let lending = (api.clone(), fairness.clone());
     tokio::spawn(async move {
         let (api, fairness) = lending;
         tokio::select! {
@@ -53,15 +31,16 @@ pub async fn start(api: &ApiServer, fairness: &Arc<Fairness>) -> Result<(), Stat
             () = fairness.lend_while_pressed() => {}
         }
     });
-    Ok(())
-}
-
-async fn watch(api: &ApiServer) -> Result<[CacheWatch; 2], Status> {
-    let one = async |kind| {
-        let wanted = Selection { range: range(resource(kind), ""), term: None };
-        Ok::<_, Status>(api.cache(resource(kind)).await?.watch_list(wanted))
-    };
-    Ok([one(KINDS[0]).await?, one(KINDS[1]).await?])
+    let server = (api.clone(), fairness.clone());
+    follow(api, &KINDS.map(resource), move |_| {
+        let (api, fairness) = server.clone();
+        async move {
+            if let Err(error) = refresh(&api, &fairness).await {
+                tracing::warn!(%error, "failed to read flow schemas and priority levels");
+            }
+        }
+    })
+    .await
 }
 
 async fn list<T: DeserializeOwned>(api: &ApiServer, kind: &str) -> Result<Vec<T>, Status> {

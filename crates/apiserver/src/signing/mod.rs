@@ -11,7 +11,7 @@
 mod approver;
 mod signer;
 
-use crate::authz::following::Following;
+use crate::following::{Change, follow};
 use crate::objects;
 use crate::resources::ApiServer;
 use crate::tls::Pair;
@@ -22,6 +22,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rcgen::CertificateSigningRequestParams;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use store::KeyValue;
 use store::cache::Item;
 
@@ -29,36 +30,25 @@ use store::cache::Item;
 pub async fn start(api: &ApiServer, authority: Pair) -> Result<(), Status> {
     let resource = find_kind("certificates.k8s.io/v1", "CertificateSigningRequest")
         .expect("requests are in the registry");
-    let mut following = Following::start(api, &[resource]).await?;
-    let api = api.clone();
-    tokio::spawn(async move {
-        loop {
-            let next = tokio::select! {
-                () = api.stopping() => return,
-                next = following.next() => next,
-            };
-            let changed: Vec<_> = match next {
-                Ok((_, Item::Initial(objects))) => objects,
-                Ok((_, Item::InitialEnd(_))) => continue,
-                Ok((_, Item::Events(batch))) => {
-                    batch.events.iter().filter(|e| !e.is_delete()).map(|e| e.kv.clone()).collect()
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the watch of certificate signing requests was cut");
-                    if let Err(error) = following.restart(&api).await {
-                        return tracing::error!(%error, "certificates are not signed any more");
-                    }
-                    continue;
-                }
-            };
+    let (server, authority) = (api.clone(), Arc::new(authority));
+    follow(api, &[resource], move |change| {
+        let changed: Vec<_> = match change {
+            Change::Item(_, Item::Initial(objects)) => objects,
+            Change::Item(_, Item::Events(batch)) => {
+                batch.events.iter().filter(|e| !e.is_delete()).map(|e| e.kv.clone()).collect()
+            }
+            Change::Item(_, Item::InitialEnd(_)) | Change::Anew => Vec::new(),
+        };
+        let (api, authority) = (server.clone(), authority.clone());
+        async move {
             for stored in changed {
                 if let Err(error) = handle(&api, resource, &stored, &authority).await {
                     tracing::warn!(%error, key = ?stored.key, "a request for a certificate failed");
                 }
             }
         }
-    });
-    Ok(())
+    })
+    .await
 }
 
 async fn handle(
@@ -76,37 +66,37 @@ async fn handle(
     }
     let Some(request) = parse(&object) else { return Ok(()) };
     let now = Timestamp::now();
-    let change = if has(&object, "Approved") {
+    let outcome = if has(&object, "Approved") {
         match signer::sign(&object["spec"], request, authority, now) {
             None => return Ok(()),
-            Some(Ok(pem)) => Change::Certificate(STANDARD.encode(pem)),
-            Some(Err(cause)) => Change::Condition(condition("Failed", cause, now)),
+            Some(Ok(pem)) => Outcome::Certificate(STANDARD.encode(pem)),
+            Some(Err(cause)) => Outcome::Condition(condition("Failed", cause, now)),
         }
     } else {
         match approver::approve(api, &object["spec"], &request).await {
             None => return Ok(()),
-            Some(message) => Change::Condition(condition("Approved", message, now)),
+            Some(message) => Outcome::Condition(condition("Approved", message, now)),
         }
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let written = objects::modify(api, resource, ("", name), false, |object| {
-        change.apply(&mut object["status"]);
+        outcome.apply(&mut object["status"]);
         Ok(())
     });
     written.await.map(drop)
 }
 
 /// What is written into a request's status.
-enum Change {
+enum Outcome {
     Certificate(String),
     Condition(Value),
 }
 
-impl Change {
+impl Outcome {
     fn apply(&self, status: &mut Value) {
         match self {
-            Change::Certificate(certificate) => status["certificate"] = certificate.clone().into(),
-            Change::Condition(condition) => match &mut status["conditions"] {
+            Outcome::Certificate(certificate) => status["certificate"] = certificate.clone().into(),
+            Outcome::Condition(condition) => match &mut status["conditions"] {
                 Value::Array(all) if all.iter().any(|old| old["type"] == condition["type"]) => {}
                 Value::Array(all) => all.push(condition.clone()),
                 none => *none = json!([condition]),

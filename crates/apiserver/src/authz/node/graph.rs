@@ -2,7 +2,7 @@
 //!
 //! A pod ties what it names to its node; a volume and the secrets it needs belong where the claim
 //! does that it is bound to. Each tie is counted, so that it goes with the last pod that made it.
-use crate::authz::following::Following;
+use crate::following::{Change, follow};
 use crate::resources::ApiServer;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
@@ -66,27 +66,16 @@ const KINDS: &[(&str, &str)] = &[
 pub async fn start(api: &ApiServer) -> Result<(), Status> {
     let kinds: Vec<&'static Resource> =
         KINDS.iter().filter_map(|(version, kind)| find_kind(version, kind)).collect();
-    let mut following = Following::start(api, &kinds).await?;
-    let api = api.clone();
-    tokio::spawn(async move {
-        loop {
-            let next = tokio::select! {
-                () = api.stopping() => return,
-                next = following.next() => next,
-            };
-            match next {
-                Ok((resource, item)) => api.node_graph().write().take(resource.kind, item),
-                Err(error) => {
-                    tracing::warn!(%error, "a watch of what belongs to nodes was cut");
-                    *api.node_graph().write() = Graph::default();
-                    if let Err(error) = following.restart(&api).await {
-                        return tracing::error!(%error, "nodes see nothing any more");
-                    }
-                }
-            }
+    let server = api.clone();
+    follow(api, &kinds, move |change| {
+        let mut graph = server.node_graph().write();
+        match change {
+            Change::Item(resource, item) => graph.take(resource.kind, item),
+            Change::Anew => *graph = Graph::default(),
         }
-    });
-    Ok(())
+        std::future::ready(())
+    })
+    .await
 }
 
 impl Graph {
