@@ -226,7 +226,7 @@ fn whole(spec: &Field<'_, '_>) {
         versions.invalid_as(shown(), "must have exactly one version marked as storage version");
     }
     // The first version is the definition's own, too.
-    if let Some(first) = list.first() {
+    if let Some(first) = list.first().filter(|first| !first.is_empty()) {
         let faults = names::dns1035_label(first);
         if !faults.is_empty() {
             spec.spelled("version").invalid_as(*first, faults.join(","));
