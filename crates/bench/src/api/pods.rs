@@ -14,7 +14,8 @@ use testkit::client::JSON;
 /// A pod that nobody has scheduled yet, as a controller would create it.
 fn pod(name: &str) -> Value {
     let sample: Value = serde_json::from_str(codec::POD).expect("the sample is JSON");
-    let mut spec = json!({ "automountServiceAccountToken": false });
+    let mut spec =
+        json!({ "automountServiceAccountToken": false, "serviceAccountName": "default" });
     for field in ["containers", "initContainers", "volumes", "affinity", "securityContext"] {
         if let Some(value) = sample["spec"].get(field) {
             spec[field] = value.clone();
