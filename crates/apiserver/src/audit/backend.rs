@@ -1,17 +1,14 @@
 //! Where events go, and how: at once or in batches.
 use super::Error;
+use super::buffer::{Buffer, Reader, buffer};
 use super::event::{Event, Level};
 use super::file::{File, Rotation};
 use super::webhook::{self, Webhook};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-
-/// What a writer takes at a time, if so much is waiting.
-const WRITE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -88,16 +85,16 @@ pub struct Backend {
 }
 
 enum Delivery {
-    FileInBatches(SyncSender<Message<std::sync::mpsc::Sender<()>>>),
+    FileInBatches(Buffer),
     File { file: Mutex<File>, strict: bool },
-    WebhookInBatches(mpsc::Sender<Message<oneshot::Sender<()>>>),
+    WebhookInBatches(mpsc::Sender<Message>),
     Webhook { webhook: Webhook, strict: bool },
 }
 
-pub enum Message<Done> {
+pub enum Message {
     Line(Vec<u8>),
-    /// To be answered when everything before it is written.
-    Flush(Done),
+    /// To be answered when everything before it is sent.
+    Flush(oneshot::Sender<()>),
 }
 
 impl Backend {
@@ -107,10 +104,10 @@ impl Backend {
         let file = File::open(&options.path, options.rotation).map_err(failed)?;
         let delivery = match options.batch.mode {
             Mode::Batch => {
-                let (sender, receiver) = sync_channel(options.batch.buffer_size);
+                let (buffer, reader) = buffer(options.batch.buffer_size);
                 let thread = std::thread::Builder::new().name("audit".into());
-                thread.spawn(move || write_all(file, &receiver)).map_err(failed)?;
-                Delivery::FileInBatches(sender)
+                thread.spawn(move || write_all(file, &reader)).map_err(failed)?;
+                Delivery::FileInBatches(buffer)
             }
             mode => Delivery::File { file: Mutex::new(file), strict: mode == Mode::BlockingStrict },
         };
@@ -166,8 +163,8 @@ impl Backend {
     /// Says whether the request may go on.
     pub async fn take(&self, line: Vec<u8>) -> bool {
         let (outcome, strict) = match &self.delivery {
-            Delivery::FileInBatches(sender) => {
-                (sender.try_send(Message::Line(line)).map_err(|_| blocked()), false)
+            Delivery::FileInBatches(buffer) => {
+                (buffer.put(&line).then_some(()).ok_or_else(blocked), false)
             }
             Delivery::WebhookInBatches(sender) => {
                 (sender.try_send(Message::Line(line)).map_err(|_| blocked()), false)
@@ -200,15 +197,11 @@ impl Backend {
 
     pub async fn flush(&self) {
         match &self.delivery {
-            Delivery::FileInBatches(sender) => {
-                let sender = sender.clone();
-                let wait = move || {
-                    let (done, written) = std::sync::mpsc::channel();
-                    if sender.send(Message::Flush(done)).is_ok() {
-                        // The writer's end, too, is an answer.
-                        let _ = written.recv_timeout(Duration::from_secs(5));
-                    }
-                };
+            Delivery::FileInBatches(buffer) => {
+                let (done, written) = std::sync::mpsc::channel();
+                buffer.flush(done);
+                // The writer's end, too, is an answer.
+                let wait = move || written.recv_timeout(Duration::from_secs(5));
                 let _ = tokio::task::spawn_blocking(wait).await;
             }
             Delivery::WebhookInBatches(sender) => {
@@ -227,33 +220,14 @@ fn blocked() -> String {
 }
 
 /// The writer's thread: whatever waits is written at once, and nobody waits for the disk.
-fn write_all(mut file: File, messages: &Receiver<Message<std::sync::mpsc::Sender<()>>>) {
-    let mut lines = Vec::with_capacity(64 << 10);
-    let write = |file: &mut File, lines: &mut Vec<u8>| {
-        if let Err(error) = file.write(lines) {
+fn write_all(mut file: File, lines: &Reader) {
+    while let Some((lines, flushes)) = lines.next() {
+        if let Err(error) = file.write(&lines) {
             tracing::error!(%error, plugin = "log", "error in audit plugin affecting audit events");
         }
-        lines.clear();
-        lines.shrink_to(64 << 10);
-    };
-    while let Ok(first) = messages.recv() {
-        let mut next = Some(first);
-        while let Some(message) = next.take() {
-            match message {
-                Message::Line(line) => {
-                    lines.extend_from_slice(&line);
-                    lines.push(b'\n');
-                }
-                Message::Flush(done) => {
-                    write(&mut file, &mut lines);
-                    // Whoever asked may have gone.
-                    let _ = done.send(());
-                }
-            }
-            if lines.len() < WRITE {
-                next = messages.try_recv().ok();
-            }
+        for done in flushes {
+            // Whoever asked may have gone.
+            let _ = done.send(());
         }
-        write(&mut file, &mut lines);
     }
 }

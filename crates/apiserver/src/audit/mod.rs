@@ -15,6 +15,7 @@
 //!
 //! **It may not know** what a request does: it is told.
 mod backend;
+mod buffer;
 mod event;
 mod file;
 mod policy;

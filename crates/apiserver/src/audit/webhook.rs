@@ -61,7 +61,7 @@ impl Webhook {
 /// Gathers what comes and sends it, until nobody can send any more.
 pub async fn send_all(
     webhook: Webhook,
-    mut messages: mpsc::Receiver<Message<oneshot::Sender<()>>>,
+    mut messages: mpsc::Receiver<Message>,
     options: BatchOptions,
     max_bytes: Option<usize>,
 ) {
@@ -105,10 +105,7 @@ pub async fn send_all(
 type Batch = (Vec<Vec<u8>>, Option<oneshot::Sender<()>>, bool);
 
 /// A full batch, or what came until the wait was over. An idle server waits for nothing.
-async fn gather(
-    messages: &mut mpsc::Receiver<Message<oneshot::Sender<()>>>,
-    options: &BatchOptions,
-) -> Batch {
+async fn gather(messages: &mut mpsc::Receiver<Message>, options: &BatchOptions) -> Batch {
     let mut batch = Vec::new();
     let mut until = None;
     while batch.len() < options.max_size {
