@@ -119,7 +119,8 @@ async fn serve_request(
     authorize(api, &user, &wanted, trail).await?;
     let call = match target {
         Target::Document => {
-            return documents::serve(api, &receive(user, request, trail).await?).await;
+            let received = receive(user, request, trail).await?;
+            return Box::pin(documents::serve(api, &received)).await;
         }
         Target::Call(call) => call,
     };
@@ -201,7 +202,7 @@ async fn answer_call(
     remarks: &mut Vec<String>,
 ) -> Result<Answer, Status> {
     if proxy::handles(call) {
-        return proxy::run(api, call, &user, request).await;
+        return Box::pin(proxy::run(api, call, &user, request)).await;
     }
     let run = async {
         let received = receive(user, request, trail).await?;

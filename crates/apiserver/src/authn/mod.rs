@@ -127,7 +127,7 @@ pub async fn identify(
     } else if let Some(user) = peer.user() {
         Ok(user.clone())
     } else if let Some(token) = bearer(headers) {
-        let found = token::user_of(api, &token, &api.issuer().audiences).await;
+        let found = Box::pin(token::user_of(api, &token, &api.issuer().audiences)).await;
         Ok(Arc::new(found.ok_or_else(unauthorized)?.0))
     } else if !peer.showed_certificate() && authentication.anonymous.admits(path) {
         Ok(Arc::new(User::anonymous()))

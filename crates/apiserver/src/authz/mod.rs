@@ -85,7 +85,7 @@ impl Authorizer {
                 Some(reason) => Opinion::Allow(reason),
                 None => Opinion::none(""),
             },
-            Authorizer::Webhook(webhook) => webhook.decide(user, attributes).await,
+            Authorizer::Webhook(webhook) => Box::pin(webhook.decide(user, attributes)).await,
         }
     }
 }
