@@ -3,7 +3,7 @@ use crate::proxy::Anyone;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -239,10 +239,12 @@ pub fn trusting(ca: Option<&[u8]>) -> Result<ClientConfig, String> {
     Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// How often a question is asked again, and how much longer each pause is: upstream's figures.
+/// The first pause before a question is asked again: upstream's.
+pub const PAUSE: Duration = Duration::from_millis(500);
+/// How often it is asked, how much longer each pause is, and by how much they differ.
 const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(500);
 const FACTOR: f64 = 1.5;
+const JITTER: f64 = 0.2;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -275,31 +277,41 @@ impl Client {
     }
 
     /// Asks with a review, which comes back with its status. A service that cannot answer now is
-    /// asked again.
-    pub async fn review(&self, review: &serde_json::Value) -> Result<serde_json::Value, String> {
-        let body = Bytes::from(review.to_string());
-        let mut pause = PAUSE;
-        for left in (0..TRIES).rev() {
-            let cause = match self.post(body.clone()).await {
-                Ok(answer) if answer.status().is_success() => {
-                    return serde_json::from_slice(answer.body()).map_err(|e| e.to_string());
-                }
+    /// asked again, `pause` later at first.
+    pub async fn review(
+        &self,
+        review: &serde_json::Value,
+        pause: Duration,
+    ) -> Result<serde_json::Value, String> {
+        let passes = |code: StatusCode| code.is_server_error() || code.as_u16() == 429;
+        let answer = self.post_again(Bytes::from(review.to_string()), pause, passes).await?;
+        serde_json::from_slice(&answer).map_err(|error| error.to_string())
+    }
+
+    /// Posts until it is taken, or refused with a code that does not pass.
+    pub async fn post_again(
+        &self,
+        body: Bytes,
+        mut pause: Duration,
+        passes: impl Fn(StatusCode) -> bool,
+    ) -> Result<Bytes, String> {
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            let (cause, passes) = match self.post(body.clone()).await {
+                Ok(answer) if answer.status().is_success() => return Ok(answer.into_body()),
                 Ok(answer) => {
                     let code = answer.status();
-                    if !code.is_server_error() && code.as_u16() != 429 {
-                        return Err(format!("the service answered {code}"));
-                    }
-                    format!("the service answered {code}")
+                    (format!("Error contacting webhook: {}", code.as_u16()), passes(code))
                 }
-                Err(error) => error.to_string(),
+                Err(error) => (error.to_string(), true),
             };
-            if left == 0 {
+            if !passes || left == 0 {
                 return Err(cause);
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pause.mul_f64(1.0 + JITTER * fastrand::f64())).await;
             pause = pause.mul_f64(FACTOR);
         }
-        Err("the service was not asked".into())
     }
 
     async fn timed(&self, method: Method, body: Bytes) -> io::Result<Response<Bytes>> {

@@ -6,8 +6,8 @@ use api::kinds::Resource;
 use api::status::Status;
 use serde_json::Value;
 use std::sync::Arc;
-use store::cache::{At, Selection};
-use store::{KeyValue, Outcome, WriteOptions};
+use store::cache::{At, Item, Selection};
+use store::{KeyRange, KeyValue, Outcome, WriteOptions};
 
 pub async fn get(
     api: &ApiServer,
@@ -16,6 +16,23 @@ pub async fn get(
     name: &str,
 ) -> Result<Value, Status> {
     stored::decode(&*current(api, resource, namespace, name).await?, resource)
+}
+
+/// Until there is such an object, or it cannot be told.
+pub async fn wait_for(api: &ApiServer, resource: &Resource, namespace: &str, name: &str) {
+    let Ok(cache) = api.cache(resource).await else { return };
+    let range = KeyRange::key(resource.key(namespace, name));
+    let mut watch = cache.watch_list(Selection { range, term: None });
+    loop {
+        match watch.next().await {
+            Ok(Item::Initial(objects)) if !objects.is_empty() => return,
+            Ok(Item::Events(batch)) if batch.events.iter().any(|event| !event.is_delete()) => {
+                return;
+            }
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// All objects in a namespace, or in all.

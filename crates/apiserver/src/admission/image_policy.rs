@@ -6,20 +6,14 @@ use super::chain::Settings;
 use super::configuration::Fault;
 use super::{Attributes, Operation, items};
 use crate::kubeconfig::{Client, Kubeconfig};
+use crate::remembered::Remembered;
 use api::status::Status;
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
-/// So many answers are kept.
-const MOST: usize = 1024;
-/// One question is asked so often, with growing pauses.
-const TRIES: u32 = 5;
 
 pub struct Webhook {
     client: Client,
@@ -27,7 +21,7 @@ pub struct Webhook {
     allow_ttl: Duration,
     deny_ttl: Duration,
     backoff: Duration,
-    answers: Mutex<HashMap<String, (Value, Instant)>>,
+    answers: Remembered<String, Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -63,7 +57,7 @@ pub fn configure(told: Option<Value>, settings: &mut Settings) -> Result<(), Fau
         allow_ttl,
         deny_ttl,
         backoff,
-        answers: Mutex::default(),
+        answers: Remembered::default(),
     });
     Ok(())
 }
@@ -133,46 +127,16 @@ impl Webhook {
     /// The webhook's answer, perhaps one that it gave before.
     async fn ask(&self, spec: Value) -> Result<Value, String> {
         let key = spec.to_string();
-        let now = Instant::now();
-        let lock = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((status, until)) = lock().get(&key)
-            && *until > now
-        {
-            return Ok(status.clone());
+        if let Some(status) = self.answers.get(&key) {
+            return Ok(status);
         }
         let review = json!({
             "apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec,
         });
-        let body = Bytes::from(review.to_string());
-        let mut pause = self.backoff;
-        let mut left = TRIES;
-        let status = loop {
-            left -= 1;
-            let (cause, passes) = match self.client.post(body.clone()).await {
-                Ok(answer) if answer.status().is_success() => {
-                    match serde_json::from_slice::<Value>(answer.body()) {
-                        Ok(review) => break review["status"].clone(),
-                        Err(error) => (error.to_string(), false),
-                    }
-                }
-                Ok(answer) => {
-                    let code = answer.status().as_u16();
-                    (format!("Error contacting webhook: {code}"), matches!(code, 429 | 500))
-                }
-                Err(error) => (error.to_string(), true),
-            };
-            if !passes || left == 0 {
-                return Err(cause);
-            }
-            tokio::time::sleep(pause).await;
-            pause = pause.mul_f64(1.5);
-        };
+        let mut review = self.client.review(&review, self.backoff).await?;
+        let status = review["status"].take();
         let ttl = if status["allowed"] == true { self.allow_ttl } else { self.deny_ttl };
-        let mut answers = lock();
-        answers.retain(|_, (_, until)| *until > now);
-        if answers.len() < MOST {
-            answers.insert(key, (status.clone(), now + ttl));
-        }
+        self.answers.put(key, status.clone(), ttl);
         Ok(status)
     }
 }

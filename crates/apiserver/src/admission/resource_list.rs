@@ -69,57 +69,43 @@ pub fn of_containers(pod: &Value, amounts: impl Fn(&Value) -> ResourceList) -> R
     total
 }
 
-pub fn pod_requests(pod: &Value, status: Status) -> ResourceList {
-    let spec = |container: &Value| of(&container["resources"]["requests"]);
-    let mut total = match status {
-        Status::Ignored => of_containers(pod, spec),
-        Status::Counted => {
-            let infeasible = is_resize_infeasible(pod);
-            let wanted = |container: &Value| match infeasible {
-                true => ResourceList::new(),
-                false => spec(container),
-            };
-            let allocated =
-                |container: &Value| match status_of(pod, container).get("allocatedResources") {
-                    Some(amounts) => of(amounts),
-                    None => wanted(container),
-                };
-            let actual =
-                |container: &Value| match status_of(pod, container)["resources"].get("requests") {
-                    Some(amounts) => of(amounts),
-                    None => allocated(container),
-                };
-            let mut total = of_containers(pod, wanted);
-            raise(&mut total, &of_containers(pod, actual));
-            raise(&mut total, &of_containers(pod, allocated));
-            total
-        }
+/// The requests or limits of a pod's containers: as wanted, or the most of what is wanted, given
+/// and used.
+fn of_pod(pod: &Value, part: &str, status: Status) -> ResourceList {
+    let spec = |container: &Value| of(&container["resources"][part]);
+    if status == Status::Ignored {
+        return of_containers(pod, spec);
+    }
+    let infeasible = is_resize_infeasible(pod);
+    let wanted = |container: &Value| match infeasible {
+        true => ResourceList::new(),
+        false => spec(container),
     };
+    // Only requests are allocated.
+    let given = |container: &Value| status_of(pod, container).get("allocatedResources");
+    let allocated = |container: &Value| match given(container).filter(|_| part == "requests") {
+        Some(amounts) => of(amounts),
+        None => wanted(container),
+    };
+    let actual = |container: &Value| match status_of(pod, container)["resources"].get(part) {
+        Some(amounts) => of(amounts),
+        None => allocated(container),
+    };
+    let mut total = of_containers(pod, wanted);
+    raise(&mut total, &of_containers(pod, actual));
+    raise(&mut total, &of_containers(pod, allocated));
+    total
+}
+
+pub fn pod_requests(pod: &Value, status: Status) -> ResourceList {
+    let mut total = of_pod(pod, "requests", status);
     apply_pod_level(pod, "requests", &mut total);
     add(&mut total, &of(&pod["spec"]["overhead"]));
     total
 }
 
 pub fn pod_limits(pod: &Value, status: Status) -> ResourceList {
-    let spec = |container: &Value| of(&container["resources"]["limits"]);
-    let mut total = match status {
-        Status::Ignored => of_containers(pod, spec),
-        Status::Counted => {
-            let infeasible = is_resize_infeasible(pod);
-            let wanted = |container: &Value| match infeasible {
-                true => ResourceList::new(),
-                false => spec(container),
-            };
-            let actual =
-                |container: &Value| match status_of(pod, container)["resources"].get("limits") {
-                    Some(amounts) => of(amounts),
-                    None => wanted(container),
-                };
-            let mut total = of_containers(pod, wanted);
-            raise(&mut total, &of_containers(pod, actual));
-            total
-        }
-    };
+    let mut total = of_pod(pod, "limits", status);
     apply_pod_level(pod, "limits", &mut total);
     for (name, amount) in of(&pod["spec"]["overhead"]) {
         if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {

@@ -70,26 +70,28 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     check_secrets(attributes, &account, lists)
 }
 
+/// How long the default account of a new namespace is waited for.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
 /// The account that a pod acts as. Every namespace gets a default one soon after it is made: that
 /// one is waited for.
 async fn find_account(attributes: &Attributes<'_>, name: &str) -> Result<Value, Status> {
     let accounts = find_kind("v1", "ServiceAccount").expect("accounts are in the registry");
-    let place = &attributes.call.namespace;
-    let mut tries = if name == "default" { 10 } else { 1 };
-    loop {
-        tries -= 1;
-        let cause = match objects::get(attributes.api, accounts, place, name).await {
-            Ok(account) => return Ok(account),
-            Err(status) if status.is_not_found() && tries > 0 => {
-                tokio::time::sleep(Duration::from_millis(fastrand::u64(100..200))).await;
-                continue;
-            }
-            Err(status) if status.is_not_found() => format!("serviceaccount {name:?} not found"),
-            Err(status) => status.message,
-        };
-        return Err(attributes
-            .forbidden(format!("error looking up service account {place}/{name}: {cause}")));
+    let (api, place) = (attributes.api, &attributes.call.namespace);
+    let mut found = objects::get(api, accounts, place, name).await;
+    if name == "default" && found.as_ref().is_err_and(Status::is_not_found) {
+        let made = objects::wait_for(api, accounts, place, name);
+        if tokio::time::timeout(PATIENCE, made).await.is_ok() {
+            found = objects::get(api, accounts, place, name).await;
+        }
     }
+    found.map_err(|status| {
+        let cause = match status.is_not_found() {
+            true => format!("serviceaccount {name:?} not found"),
+            false => status.message,
+        };
+        attributes.forbidden(format!("error looking up service account {place}/{name}: {cause}"))
+    })
 }
 
 /// Lists of containers, and how their refusals begin.

@@ -10,11 +10,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How often a batch is tried, and how much longer each pause is.
-const TRIES: u32 = 5;
-const FACTOR: f64 = 1.5;
-const JITTER: f64 = 0.2;
-
 pub struct Webhook {
     client: Client,
     backoff: Duration,
@@ -41,20 +36,7 @@ impl Webhook {
         }
         body.extend_from_slice(b"]}");
         let body = Bytes::from(body);
-        let mut pause = self.backoff;
-        for left in (0..TRIES).rev() {
-            let cause = match self.client.post(body.clone()).await {
-                Ok(answer) if answer.status().is_success() => return Ok(()),
-                Ok(answer) => format!("the service answered {}", answer.status()),
-                Err(error) => error.to_string(),
-            };
-            if left == 0 {
-                return Err(cause);
-            }
-            tokio::time::sleep(pause.mul_f64(1.0 + JITTER * fastrand::f64())).await;
-            pause = pause.mul_f64(FACTOR);
-        }
-        Ok(())
+        self.client.post_again(body, self.backoff, |_| true).await.map(drop)
     }
 }
 

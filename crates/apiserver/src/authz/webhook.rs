@@ -1,7 +1,7 @@
 //! A service that is asked what somebody may do, with a `SubjectAccessReview`.
 use super::{Attributes, Opinion, What};
 use crate::authn::User;
-use crate::kubeconfig::{Client, Error, Kubeconfig};
+use crate::kubeconfig::{Client, Error, Kubeconfig, PAUSE};
 use crate::remembered::Remembered;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -47,7 +47,7 @@ impl AuthorizationWebhook {
             "kind": "SubjectAccessReview", "metadata": {}, "spec": spec,
             "apiVersion": format!("authorization.k8s.io/{}", self.version),
         });
-        match self.client.review(&review).await {
+        match self.client.review(&review, PAUSE).await {
             Ok(answer) => {
                 let opinion = read(&answer["status"]);
                 let allowed = matches!(opinion, Opinion::Allow(_));

@@ -93,9 +93,12 @@ impl Patch {
         ty: TypeRef<'_>,
         call: &Call,
     ) -> Result<(Value, Vec<String>), Status> {
-        let shown = || match self.language {
-            PatchType::StrategicMerge => golang::printed(&self.document),
-            _ => patched.to_string(),
+        // Kept only where a refusal would show it.
+        let whole = matches!(self.language, PatchType::Json | PatchType::Merge);
+        let whole = whole.then(|| patched.clone());
+        let shown = || match &whole {
+            Some(patched) => patched.to_string(),
+            None => golang::printed(&self.document),
         };
         let refused = |error: &DecodeError| {
             if self.language == PatchType::Apply {
@@ -109,7 +112,7 @@ impl Patch {
             Status::invalid(GroupKind::new("", ""), "", &[error])
         };
         let validation = call.query.field_validation()?;
-        let decoded = json::canonicalize(patched.clone(), ty).map_err(|e| refused(&e))?;
+        let decoded = json::canonicalize(patched, ty).map_err(|e| refused(&e))?;
         decoded.validate(validation).map_err(|e| refused(&e))
     }
 

@@ -1,7 +1,7 @@
 //! A service that is asked about tokens nobody here knows, with a `TokenReview`.
 use super::Authenticated;
 use crate::authn::User;
-use crate::kubeconfig::{Client, Error, Kubeconfig};
+use crate::kubeconfig::{Client, Error, Kubeconfig, PAUSE};
 use crate::remembered::Remembered;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -36,7 +36,7 @@ impl TokenWebhook {
             "kind": "TokenReview", "apiVersion": format!("authentication.k8s.io/{}", self.version),
             "metadata": {}, "spec": { "token": token, "audiences": audiences },
         });
-        match self.client.review(&review).await {
+        match self.client.review(&review, PAUSE).await {
             Ok(answer) => {
                 let found = read(&answer["status"], audiences);
                 self.answers.put(key, found.clone(), self.ttl);
