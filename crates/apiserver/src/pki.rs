@@ -41,6 +41,9 @@ const FRONT_PROXY_CA: &str = "front-proxy-ca";
 const AUTHORITIES: &[(&str, &str)] =
     &[(CA, "kubernetes"), (FRONT_PROXY_CA, "kubernetes-front-proxy-ca")];
 
+/// How often certificates are looked at: they are renewed months before they end.
+const LOOK: Duration = Duration::from_secs(60 * 60);
+
 const AUTHORITY_DAYS: i64 = 3650;
 const CERTIFICATE_DAYS: i64 = 365;
 
@@ -97,6 +100,21 @@ impl Pki {
             }
         }
         Ok(renewed)
+    }
+
+    /// Renews for as long as the process runs, and says when it did. Servers read the files again by
+    /// themselves.
+    pub async fn keep(&self, renewed: impl Fn(&Pki) -> Result<(), Error>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let outcome = match self.renew(Timestamp::now()) {
+                Ok(true) => renewed(self),
+                other => other.map(drop),
+            };
+            if let Err(error) = outcome {
+                tracing::error!(%error, "failed to renew certificates");
+            }
+        }
     }
 
     /// The key of a CA, and whether it was made just now.

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod apiserver;
-mod audit;
 mod logging;
 mod node;
 mod up;

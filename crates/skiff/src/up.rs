@@ -8,10 +8,8 @@ use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::Trust;
 use ::apiserver::{ApiServer, listen, signing, tls};
 use anyhow::Context;
-use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::time::Duration;
 use store::Store;
 use store::embedded::Embedded;
 use tokio::net::TcpListener;
@@ -80,29 +78,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     let serving = tls::server(&pki.pair("apiserver"), &trusts.each_ref())?;
     let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
-    let (kept, server_address) = (kubeconfig.clone(), format!("https://{address}"));
-    tokio::spawn(keep(pki, kept, server_address));
-    println!("skiff is ready at https://{address}: export KUBECONFIG={}", kubeconfig.display());
+    let shown = kubeconfig.display().to_string();
+    tokio::spawn(async move {
+        pki.keep(|pki| pki.write_kubeconfig(&kubeconfig, &format!("https://{address}"))).await;
+    });
+    println!("skiff is ready at https://{address}: export KUBECONFIG={shown}");
     stop.await;
     api.stop();
     server.await?;
     engine.close().await;
     Ok(())
-}
-
-/// How often the certificates are looked at: they are renewed months before they end.
-const LOOK: Duration = Duration::from_secs(60 * 60);
-
-/// Renews certificates while the cluster runs; the servers read the files again by themselves.
-async fn keep(pki: Pki, kubeconfig: PathBuf, server: String) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let renewed = pki.renew(Timestamp::now()).and_then(|renewed| match renewed {
-            true => pki.write_kubeconfig(&kubeconfig, &server),
-            false => Ok(()),
-        });
-        if let Err(error) = renewed {
-            tracing::error!(%error, "failed to renew certificates");
-        }
-    }
 }

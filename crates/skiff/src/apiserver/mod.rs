@@ -1,4 +1,5 @@
 //! `skiff apiserver`: the API server alone, in the place of upstream's, with its flags.
+mod audit;
 mod authentication;
 mod authorization;
 
@@ -98,7 +99,7 @@ pub struct Options {
     api_audiences: Vec<String>,
 
     #[command(flatten)]
-    audit: crate::audit::Options,
+    audit: audit::Options,
     /// Admission plugins to run beside those that run by default; their order does not matter.
     #[arg(long, value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
@@ -174,7 +175,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         (None, Some(pki)) => pki.pair("apiserver"),
         (None, None) => bail!("--tls-cert-file is missing"),
     };
-    let client_ca = options.client_ca_file.clone().or(pki.map(|pki| pki.ca()));
+    let client_ca = options.client_ca_file.clone().or(pki.as_ref().map(Pki::ca));
     let kubelet = pair(&options.kubelet_client_certificate, &options.kubelet_client_key);
     let kubelet_ca = options.kubelet_certificate_authority.as_deref();
     let client_ca_text = match &client_ca {
@@ -224,6 +225,9 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
     });
     if let Some(known_as) = known_as {
         ::apiserver::advertise(&api, known_as, address.port()).await?;
+    }
+    if let Some(pki) = pki {
+        tokio::spawn(async move { pki.keep(|_| Ok(())).await });
     }
     let stop = crate::stop_signal()?;
     let trusts: Vec<_> = trusts.iter().flatten().collect();

@@ -46,7 +46,7 @@ pub struct Options {
     #[arg(long, default_value_t = 1)]
     audit_log_batch_max_size: usize,
     /// How long a batch may wait to be full.
-    #[arg(long, default_value = "0s", value_parser = crate::apiserver::duration)]
+    #[arg(long, default_value = "0s", value_parser = super::duration)]
     audit_log_batch_max_wait: Duration,
     /// Whether batches are limited in number.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
@@ -74,7 +74,7 @@ pub struct Options {
     audit_webhook_config_file: Option<PathBuf>,
     /// How long to wait before the first failed call is tried again.
     #[arg(long, alias = "audit-webhook-batch-initial-backoff", default_value = "10s",
-        value_parser = crate::apiserver::duration)]
+        value_parser = super::duration)]
     audit_webhook_initial_backoff: Duration,
     /// The version of events that are sent.
     #[arg(long, default_value = VERSION, value_parser = [VERSION])]
@@ -89,7 +89,7 @@ pub struct Options {
     #[arg(long, default_value_t = 400)]
     audit_webhook_batch_max_size: usize,
     /// How long a batch may wait to be full.
-    #[arg(long, default_value = "30s", value_parser = crate::apiserver::duration)]
+    #[arg(long, default_value = "30s", value_parser = super::duration)]
     audit_webhook_batch_max_wait: Duration,
     /// Whether batches are limited in number.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
