@@ -6,17 +6,30 @@
 //! The kubeconfig's user must be allowed to act as others: the flood and the one who is measured are
 //! two ordinary users of one priority level. The figure that counts is how much the second one's p99
 //! grows; whoever is turned away asks again at once.
+//!
+//! A flood comes from machines of its own. Here it is a process of its own, which runs only when
+//! nobody else wants the processor; and the server should have a processor that no client shares:
+//!
+//! ```text
+//! taskset -c 0 skiff up …
+//! taskset -c 1 bench fairness …
+//! ```
+//! Without that the operating system's scheduler is measured, not the server.
+use std::io::{Read, Write};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
 use testkit::client::{Connection, Endpoint, JSON};
+use tokio::io::AsyncReadExt;
 
 use super::Options;
 use super::load::{self, Call, Until};
@@ -24,17 +37,28 @@ use super::place::Place;
 use crate::measured::Measured;
 use crate::report::Report;
 
+const OBJECTS: usize = 2000;
+
 pub fn run(arguments: &[String], report: &mut Report) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be started");
-    if let Err(error) = runtime.block_on(measure(&Options(arguments), report)) {
+    let options = Options(arguments);
+    let done = match options.text("--flood-of") {
+        Some(what) => runtime.block_on(flood(&options, what)),
+        None => runtime.block_on(measure(&options, report)),
+    };
+    if let Err(error) = done {
         eprintln!("bench fairness: {error:#}");
         std::process::exit(1);
     }
 }
 
+fn kubeconfig<'a>(options: &Options<'a>) -> Result<&'a Path> {
+    options.text("--kubeconfig").map(Path::new).context("--kubeconfig FILE is needed")
+}
+
 async fn measure(options: &Options<'_>, report: &mut Report) -> Result<()> {
-    let file = options.text("--kubeconfig").context("--kubeconfig FILE is needed")?;
-    let admin = Arc::new(Endpoint::read(Path::new(file), true)?);
+    let file = kubeconfig(options)?;
+    let admin = Arc::new(Endpoint::read(file, true)?);
     let place = Place::make(&admin).await?;
     let measured = beside_floods(options, &admin, &place, report).await;
     place.remove(&admin).await?;
@@ -47,27 +71,23 @@ async fn beside_floods(
     place: &Place,
     report: &mut Report,
 ) -> Result<()> {
-    let objects = options.number("--objects", 2000);
+    let objects = options.number("--objects", OBJECTS);
     let time = Duration::from_secs(options.number("--seconds", 5) as u64);
     load::run(admin, 16, Until::Calls(objects), load::create(place)).await?;
     allow(admin, place).await?;
-    let (flood, other) = (Arc::new(admin.acting_as("flood")), Arc::new(admin.acting_as("other")));
-    wait_until_allowed(&flood, place).await?;
+    let other = Arc::new(admin.acting_as("other"));
+    wait_until_allowed(&Arc::new(admin.acting_as("flood")), place).await?;
     wait_until_allowed(&other, place).await?;
     let one = async || load::run(&other, 1, Until::Time(time), load::get(place, objects)).await;
     one().await?;
     let alone = p99(report, "one user's gets, alone", one().await?);
     let gets = options.number("--flood", 64);
     let lists = options.number("--lists", 16);
-    let floods: [(&str, usize, Make); 2] = [
-        ("gets", gets, Box::new(load::get(place, objects))),
-        ("lists", lists, Box::new(load::list(place, "", JSON))),
-    ];
-    for (what, connections, make) in floods {
-        let flood = Flood::start(&flood, connections, make).await?;
+    for (what, connections) in [("gets", gets), ("lists", lists)] {
+        let flood = Flood::start(options, place, what, connections)?;
         let name = format!("the same, beside another's flood of {what}, {connections} connections");
         let beside = p99(report, &name, one().await?);
-        let (served, refused) = flood.stop().await?;
+        let (served, refused) = flood.stop()?;
         let figures = [
             ("times", beside / alone),
             ("flood ops/s", served as f64 / time.as_secs_f64()),
@@ -120,56 +140,87 @@ async fn wait_until_allowed(endpoint: &Arc<Endpoint>, place: &Place) -> Result<(
     bail!("{} may not read", endpoint.name)
 }
 
-type Make = Box<dyn Fn(usize) -> Call + Send + Sync>;
-
-struct Flood {
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-    refused: Arc<AtomicU64>,
-    workers: Vec<tokio::task::JoinHandle<Result<()>>>,
-}
+/// Another process that asks as fast as it is answered.
+struct Flood(Child);
 
 impl Flood {
-    async fn start(endpoint: &Arc<Endpoint>, connections: usize, make: Make) -> Result<Flood> {
-        let make: Arc<Make> = Arc::new(make);
-        let (stop, served, refused) =
-            <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicU64>)>::default();
-        let mut workers = Vec::new();
-        for _ in 0..connections {
-            let connection = Connection::open(endpoint).await?;
-            let work =
-                flood(connection, make.clone(), stop.clone(), served.clone(), refused.clone());
-            workers.push(tokio::spawn(work));
-        }
-        Ok(Flood { stop, served, refused, workers })
+    fn start(
+        options: &Options<'_>,
+        place: &Place,
+        what: &str,
+        connections: usize,
+    ) -> Result<Flood> {
+        let mut command = Command::new("chrt");
+        command
+            .args(["--idle", "0"])
+            .arg(std::env::current_exe()?)
+            .args(["fairness", "--kubeconfig"]);
+        command.arg(kubeconfig(options)?).args(["--flood-of", what]);
+        command.args(["--namespace", &place.namespace]);
+        command.args(["--connections", &connections.to_string()]);
+        command.args(["--objects", &options.number("--objects", OBJECTS).to_string()]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        // It says when all its connections are in use.
+        let ready = child.stdout.as_mut().context("it has an output")?.read(&mut [0; 1])?;
+        ensure!(ready == 1, "the flood did not begin");
+        Ok(Flood(child))
     }
 
     /// How many requests were answered, and how many turned away.
-    async fn stop(self) -> Result<(u64, u64)> {
-        self.stop.store(true, Ordering::Relaxed);
-        for worker in self.workers {
-            worker.await.map_err(|error| anyhow!("a worker failed: {error}"))??;
+    fn stop(mut self) -> Result<(u64, u64)> {
+        drop(self.0.stdin.take());
+        let mut counts = String::new();
+        self.0.stdout.take().context("it has an output")?.read_to_string(&mut counts)?;
+        ensure!(self.0.wait()?.success(), "the flood failed");
+        let mut counts = counts.split_whitespace().map(str::parse);
+        match (counts.next(), counts.next()) {
+            (Some(Ok(served)), Some(Ok(refused))) => Ok((served, refused)),
+            _ => bail!("the flood did not say what it did"),
         }
-        Ok((self.served.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed)))
     }
 }
 
-async fn flood(
-    mut connection: Connection,
-    make: Arc<Make>,
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-    refused: Arc<AtomicU64>,
-) -> Result<()> {
-    while !stop.load(Ordering::Relaxed) {
-        let Call { method, path, accept, body } = make(0);
+/// The flood's own process: until its input ends.
+async fn flood(options: &Options<'_>, what: &str) -> Result<()> {
+    let endpoint = Arc::new(Endpoint::read(kubeconfig(options)?, true)?.acting_as("flood"));
+    let place = Place::of(options.text("--namespace").context("--namespace is needed")?);
+    let make: Box<dyn Fn(usize) -> Call + Send + Sync> = match what {
+        "gets" => Box::new(load::get(&place, options.number("--objects", OBJECTS))),
+        _ => Box::new(load::list(&place, "", JSON)),
+    };
+    let counts = Arc::new(Counts { make, served: 0.into(), refused: 0.into() });
+    for _ in 0..options.number("--connections", 1) {
+        let (connection, counts) = (Connection::open(&endpoint).await?, counts.clone());
+        tokio::spawn(async move {
+            if let Err(error) = ask_again_and_again(connection, &counts).await {
+                eprintln!("bench fairness: {error:#}");
+                std::process::exit(1);
+            }
+        });
+    }
+    print!("!");
+    std::io::stdout().flush()?;
+    tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
+    println!("{} {}", counts.served.load(Relaxed), counts.refused.load(Relaxed));
+    std::process::exit(0)
+}
+
+struct Counts {
+    make: Box<dyn Fn(usize) -> Call + Send + Sync>,
+    served: AtomicU64,
+    refused: AtomicU64,
+}
+
+async fn ask_again_and_again(mut connection: Connection, counts: &Counts) -> Result<()> {
+    loop {
+        let Call { method, path, accept, body } = (counts.make)(0);
         let answer = connection.exchange(method, &path, accept, JSON, body).await?;
-        let counter = if answer.status().as_u16() == 429 { &refused } else { &served };
-        counter.fetch_add(1, Ordering::Relaxed);
+        let counter =
+            if answer.status().as_u16() == 429 { &counts.refused } else { &counts.served };
+        counter.fetch_add(1, Relaxed);
         let mut body = answer.into_body();
         while let Some(frame) = body.frame().await {
             frame?;
         }
     }
-    Ok(())
 }

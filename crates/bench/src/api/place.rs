@@ -28,13 +28,18 @@ impl Place {
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
         let mut connection = Connection::open(endpoint).await?;
         connection.call(Method::POST, "/api/v1/namespaces", body.to_string().into()).await?;
-        let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
-        let pods = format!("/api/v1/namespaces/{namespace}/pods");
         // Where no controller makes it, pods need somebody to act as.
         let account = json!({ "metadata": { "name": "default" } }).to_string();
         let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
         connection.ask(Method::POST, &accounts, JSON, account.into()).await?;
-        Ok(Place { namespace, collection, pods })
+        Ok(Place::of(&namespace))
+    }
+
+    /// The namespace that another process has made.
+    pub fn of(namespace: &str) -> Place {
+        let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let pods = format!("/api/v1/namespaces/{namespace}/pods");
+        Place { namespace: namespace.to_owned(), collection, pods }
     }
 
     pub fn path(&self, name: &str) -> String {
