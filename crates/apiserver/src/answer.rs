@@ -2,6 +2,7 @@
 use crate::pieces::Pieces;
 use crate::spliced::Spliced;
 use crate::stored;
+use crate::turns::Turn;
 use crate::verbs::{Context, Written};
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::protobuf::{self, ListEncoder};
@@ -267,7 +268,7 @@ pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) ->
 }
 
 /// A list, spliced together from the stored bytes where that can be.
-pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
+pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
     if !page.next.is_empty() {
         metadata["continue"] = page.next.clone().into();
@@ -275,16 +276,19 @@ pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Stat
     if let Some(remaining) = page.remaining.filter(|remaining| *remaining > 0) {
         metadata["remainingItemCount"] = remaining.into();
     }
-    let trees = || page.objects.iter().map(|stored| stored::decode(stored, resource));
+    let mut turn = Turn::begin();
     match view.form() {
         Some("Table") => {
             let now = Timestamp::now();
-            let rows: Result<Vec<_>, Status> =
-                trees().map(|object| Ok(row(&object?, resource, view, now))).collect();
-            Ok(view.value(StatusCode::OK, table(rows?, metadata, resource), None))
+            let mut rows = Vec::with_capacity(page.objects.len());
+            for stored in &page.objects {
+                turn.share().await;
+                rows.push(row(&stored::decode(stored, resource)?, resource, view, now));
+            }
+            Ok(view.value(StatusCode::OK, table(rows, metadata, resource), None))
         }
         _ if view.is_of_stored(resource) => {
-            let body = Spliced::new(page.objects, resource, &metadata);
+            let body = Spliced::new(page.objects, resource, &metadata).await;
             let body = body.map_err(|never| match never {}).boxed();
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }
@@ -299,6 +303,7 @@ pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Stat
                 let encoder = ty.and_then(ListEncoder::new).ok_or_else(|| no_protobuf(kind))?;
                 let mut pieces = Pieces::default();
                 for stored in &page.objects {
+                    turn.share().await;
                     json.clear();
                     write_item(stored, resource, view, &mut json)?;
                     encoder.item(&json, pieces.next()).map_err(Status::internal_error)?;
@@ -309,6 +314,7 @@ pub fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Stat
             }
             let mut items = Vec::with_capacity(page.objects.len());
             for stored in &page.objects {
+                turn.share().await;
                 json.clear();
                 write_item(stored, resource, view, &mut json)?;
                 items.push(serde_json::from_slice(&json).map_err(Status::internal_error)?);

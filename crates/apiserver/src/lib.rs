@@ -53,6 +53,7 @@ pub mod signing;
 mod spliced;
 mod stored;
 pub mod tls;
+mod turns;
 mod verbs;
 mod websocket;
 

@@ -1,10 +1,11 @@
 //! HTTPS: HTTP/1.1 and HTTP/2 on one port, whatever certificate a client shows is looked at.
 use crate::resources::ApiServer;
 use crate::serve::serve;
+use crate::turns::{InLane, Lane, Paced, Turns};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls::ServerConfig;
@@ -26,8 +27,8 @@ const MAX_HEAD: u32 = 1 << 20;
 /// What one connection may have under way; a client with more watches opens another.
 const MAX_STREAMS: u32 = 1000;
 
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder(executor: InLane) -> auto::Builder<InLane> {
+    let mut builder = auto::Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -47,6 +48,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
 pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig>) {
     let acceptor = TlsAcceptor::from(tls);
     let graceful = Arc::new(GracefulShutdown::new());
+    let turns = Turns::start();
     loop {
         let accepted = tokio::select! {
             () = api.stopping() => break,
@@ -63,7 +65,9 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
         };
         let _ = stream.set_nodelay(true);
         let (api, acceptor, watcher) = (api.clone(), acceptor.clone(), graceful.watcher());
-        tokio::spawn(async move {
+        let lane = Arc::new(Lane::default());
+        let executor = turns.in_lane(lane.clone());
+        turns.spawn(lane.clone(), async move {
             let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
@@ -72,12 +76,13 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
             let certificates = stream.get_ref().1.peer_certificates();
             let connection = Arc::new(api.authentication().peer(certificates));
             let service = service_fn(move |mut request: Request<Incoming>| {
-                let (api, connection) = (api.clone(), connection.clone());
+                let (api, connection, lane) = (api.clone(), connection.clone(), lane.clone());
                 request.extensions_mut().insert(peer);
-                async move { Ok::<_, Infallible>(serve(api, &connection, request).await) }
+                async move { Ok::<_, Infallible>(serve(api, &connection, &lane, request).await) }
             });
-            let server = builder();
-            let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+            let server = builder(executor);
+            let stream = TokioIo::new(Paced::new(stream));
+            let connection = server.serve_connection_with_upgrades(stream, service);
             if let Err(error) = watcher.watch(connection.into_owned()).await {
                 tracing::debug!(%peer, %error, "connection ended");
             }

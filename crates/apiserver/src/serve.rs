@@ -6,6 +6,7 @@ use crate::authz::{self, Attributes};
 use crate::fairness::{self, Admitted, Class};
 use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
+use crate::turns::Lane;
 use crate::verbs::{self, Context};
 use crate::{documents, gzip, in_flight, metrics, proxy};
 use api::codec::object::Encoding;
@@ -58,8 +59,13 @@ impl Received {
 }
 
 /// Serves a request; a failure becomes a `Status` in the encoding the client reads. `connection`
-/// says what its other end has proved.
-pub async fn serve(api: ApiServer, connection: &Peer, request: Request<Incoming>) -> Answer {
+/// says what its other end has proved, `lane` whose turns it takes.
+pub async fn serve(
+    api: ApiServer,
+    connection: &Peer,
+    lane: &Lane,
+    request: Request<Incoming>,
+) -> Answer {
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
@@ -68,7 +74,8 @@ pub async fn serve(api: ApiServer, connection: &Peer, request: Request<Incoming>
     let mut trail = Trail::new(api.audit().clone(), headers);
     let mut class = None;
     let mut remarks = Vec::new();
-    let serving = serve_request(&api, connection, request, &mut trail, &mut class, &mut remarks);
+    let serving =
+        serve_request(&api, connection, lane, request, &mut trail, &mut class, &mut remarks);
     let mut answer = match AssertUnwindSafe(serving).catch_unwind().await {
         Ok(Ok(answer)) => trail.answered(answer, None).await,
         Ok(Err(status)) => {
@@ -92,6 +99,7 @@ pub async fn serve(api: ApiServer, connection: &Peer, request: Request<Incoming>
 async fn serve_request(
     api: &ApiServer,
     connection: &Peer,
+    lane: &Lane,
     request: Request<Incoming>,
     trail: &mut Trail,
     class: &mut Option<Class>,
@@ -114,6 +122,7 @@ async fn serve_request(
     };
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail).await?;
+    lane.belongs_to(&user.name);
     let target = target?;
     let seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
     authorize(api, &user, &wanted, trail).await?;

@@ -5,6 +5,7 @@
 //! objects that others share, not to a copy of everything, and a piece is still in the processor's
 //! cache when it is encrypted.
 use crate::stored;
+use crate::turns::Turn;
 use api::kinds::Resource;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -25,10 +26,16 @@ pub struct Spliced {
     /// Bytes that are not sent yet. Their number is known: the client is told, and a large answer
     /// is compressed.
     left: usize,
+    /// A piece was just sent: others have a turn.
+    sent: bool,
 }
 
 impl Spliced {
-    pub fn new(objects: Vec<Arc<KeyValue>>, resource: &Resource, metadata: &Value) -> Spliced {
+    pub async fn new(
+        objects: Vec<Arc<KeyValue>>,
+        resource: &Resource,
+        metadata: &Value,
+    ) -> Spliced {
         let head = json!({
             "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata,
         });
@@ -37,9 +44,14 @@ impl Spliced {
         let end: &[u8] = if objects.is_empty() { b",\"items\":[]}" } else { b",\"items\":[" };
         piece.extend_from_slice(end);
         let commas_and_end = if objects.is_empty() { 0 } else { objects.len() + 1 };
-        let items: usize = objects.iter().map(|stored| stored::json_length(stored)).sum();
+        let (mut items, mut turn) = (0, Turn::begin());
+        for some in objects.chunks(100) {
+            turn.share().await;
+            items += some.iter().map(|stored| stored::json_length(stored)).sum::<usize>();
+        }
         let left = piece.len() + items + commas_and_end;
-        let mut spliced = Spliced { objects: objects.into_iter(), next: None, left };
+        let objects = objects.into_iter();
+        let mut spliced = Spliced { objects, next: None, left, sent: false };
         spliced.next = Some(spliced.fill(piece));
         spliced
     }
@@ -63,14 +75,19 @@ impl Body for Spliced {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if std::mem::take(&mut self.sent) && self.next.is_some() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let Some(piece) = self.next.take() else { return Poll::Ready(None) };
         if self.objects.len() > 0 {
             let next = Vec::with_capacity(PIECE + (4 << 10));
             self.next = Some(self.fill(next));
         }
         self.left -= piece.len();
+        self.sent = true;
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
 
@@ -106,7 +123,8 @@ mod tests {
             })
         };
         let objects_stored: Vec<_> = (0..objects).map(stored).collect();
-        let mut body = Spliced::new(objects_stored, resource, &json!({ "resourceVersion": "9" }));
+        let metadata = json!({ "resourceVersion": "9" });
+        let mut body = Spliced::new(objects_stored, resource, &metadata).await;
         let (hint, mut all) = (body.size_hint().exact(), Vec::new());
         while let Some(frame) = body.frame().await {
             let piece = frame.unwrap().into_data().unwrap();

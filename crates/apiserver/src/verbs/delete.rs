@@ -65,7 +65,7 @@ pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
             _ => {}
         }
     }
-    answer::list(found, call.resource, &view)
+    answer::list(found, call.resource, &view).await
 }
 
 fn options(context: Context<'_>) -> Result<Options, Status> {

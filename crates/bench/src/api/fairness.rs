@@ -29,7 +29,6 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
 use testkit::client::{Connection, Endpoint, JSON};
-use tokio::io::AsyncReadExt;
 
 use super::Options;
 use super::load::{self, Call, Until};
@@ -52,7 +51,7 @@ pub fn run(arguments: &[String], report: &mut Report) {
     }
 }
 
-fn kubeconfig<'a>(options: &Options<'a>) -> Result<&'a Path> {
+fn kubeconfig<'a>(options: &'a Options<'_>) -> Result<&'a Path> {
     options.text("--kubeconfig").map(Path::new).context("--kubeconfig FILE is needed")
 }
 
@@ -200,7 +199,7 @@ async fn flood(options: &Options<'_>, what: &str) -> Result<()> {
     }
     print!("!");
     std::io::stdout().flush()?;
-    tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     println!("{} {}", counts.served.load(Relaxed), counts.refused.load(Relaxed));
     std::process::exit(0)
 }
