@@ -1,9 +1,8 @@
 //! What a verb found, as the bytes the client asked for.
 use crate::pieces::Pieces;
 use crate::spliced::Spliced;
-use crate::stored;
-use crate::turns::Turn;
 use crate::verbs::{Context, Written};
+use crate::{stored, turns};
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::protobuf::{self, ListEncoder};
 use api::content::{self, Accepted, Target};
@@ -276,13 +275,12 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
     if let Some(remaining) = page.remaining.filter(|remaining| *remaining > 0) {
         metadata["remainingItemCount"] = remaining.into();
     }
-    let mut turn = Turn::begin();
     match view.form() {
         Some("Table") => {
             let now = Timestamp::now();
             let mut rows = Vec::with_capacity(page.objects.len());
             for stored in &page.objects {
-                turn.share().await;
+                turns::share().await;
                 rows.push(row(&stored::decode(stored, resource)?, resource, view, now));
             }
             Ok(view.value(StatusCode::OK, table(rows, metadata, resource), None))
@@ -303,7 +301,7 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
                 let encoder = ty.and_then(ListEncoder::new).ok_or_else(|| no_protobuf(kind))?;
                 let mut pieces = Pieces::default();
                 for stored in &page.objects {
-                    turn.share().await;
+                    turns::share().await;
                     json.clear();
                     write_item(stored, resource, view, &mut json)?;
                     encoder.item(&json, pieces.next()).map_err(Status::internal_error)?;
@@ -314,7 +312,7 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
             }
             let mut items = Vec::with_capacity(page.objects.len());
             for stored in &page.objects {
-                turn.share().await;
+                turns::share().await;
                 json.clear();
                 write_item(stored, resource, view, &mut json)?;
                 items.push(serde_json::from_slice(&json).map_err(Status::internal_error)?);

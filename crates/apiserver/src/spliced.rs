@@ -4,8 +4,7 @@
 //! it is written piece by piece while the connection takes it: a slow client holds on to a few
 //! objects that others share, not to a copy of everything, and a piece is still in the processor's
 //! cache when it is encrypted.
-use crate::stored;
-use crate::turns::Turn;
+use crate::{stored, turns};
 use api::kinds::Resource;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -44,12 +43,13 @@ impl Spliced {
         let end: &[u8] = if objects.is_empty() { b",\"items\":[]}" } else { b",\"items\":[" };
         piece.extend_from_slice(end);
         let commas_and_end = if objects.is_empty() { 0 } else { objects.len() + 1 };
-        let (mut items, mut turn) = (0, Turn::begin());
+        let mut items = 0;
         for some in objects.chunks(100) {
-            turn.share().await;
+            turns::share().await;
             items += some.iter().map(|stored| stored::json_length(stored)).sum::<usize>();
         }
         let left = piece.len() + items + commas_and_end;
+        turns::share().await;
         let objects = objects.into_iter();
         let mut spliced = Spliced { objects, next: None, left, sent: false };
         spliced.next = Some(spliced.fill(piece));

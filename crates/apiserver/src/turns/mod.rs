@@ -11,7 +11,7 @@
 //!                                                                        polls it once
 //! ```
 //! - [`queue`] decides who is next; [`task`] is a future that is polled when it is its turn;
-//!   [`Paced`](paced::Paced) and [`Turn`](share::Turn) end the turn of a long answer while it is sent
+//!   [`Paced`](paced::Paced) and [`share`](share::share) end the turn of a long answer while it is sent
 //!   and while it is made, so that turns are short.
 //! - A connection's [`Lane`] says whose it is: nobody's until its first request is known to be from
 //!   somebody, then that user's. Its requests run in the same lane.
@@ -26,7 +26,7 @@ mod share;
 mod task;
 
 pub use paced::Paced;
-pub use share::Turn;
+pub use share::share;
 
 use queue::Queue;
 use std::cell::Cell;
@@ -43,8 +43,8 @@ use task::Task;
 const SLICE: Duration = Duration::from_micros(30);
 
 thread_local! {
-    /// Whether this thread is a runner's just now: it looks at the queue again by itself.
-    static IN_TURN: Cell<bool> = const { Cell::new(false) };
+    /// When the turn began that this thread is in, if it is a runner's just now.
+    static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Whose turns a connection takes.
@@ -119,7 +119,7 @@ impl Shared {
         let mut waiting = self.lock();
         waiting.queue.push(task.flow(), task);
         // One task more is what the runner on this thread will take next.
-        let is_taken = IN_TURN.get() && waiting.queue.len() == 1;
+        let is_taken = TURN.get().is_some() && waiting.queue.len() == 1;
         let runner = if is_taken { None } else { waiting.idle.pop() };
         drop(waiting);
         if let Some(runner) = runner {
@@ -147,9 +147,9 @@ async fn run(shared: Arc<Shared>) {
     loop {
         let (flow, task) = shared.next().await;
         let begun = Instant::now();
-        IN_TURN.set(true);
+        TURN.set(Some(begun));
         task.run();
-        IN_TURN.set(false);
+        TURN.set(None);
         let ended = Instant::now();
         shared.lock().queue.charge(flow, ended - begun);
         if ended - since > SLICE {

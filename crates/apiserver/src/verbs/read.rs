@@ -5,7 +5,7 @@ use crate::fairness::List;
 use crate::request::Call;
 use crate::resources::{ApiServer, range, status_of};
 use crate::selection::Selection;
-use crate::turns::Turn;
+use crate::turns;
 use api::kinds::{Resource, Verb};
 use api::status::Status;
 use std::sync::Arc;
@@ -37,9 +37,8 @@ pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = View::of(context)?;
     let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
-    let mut turn = Turn::begin();
     let page = page(api, call, &selection).await?;
-    turn.share().await;
+    turns::share().await;
     let held = api.budget().take(weight(api, call, &page, &view).await).await?;
     Ok(held.until_sent(answer::list(page, call.resource, &view).await?))
 }

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow};
 use bytes::Bytes;
 use http::{HeaderValue, Method};
 
+use super::lean::Lean;
 use super::place::{Place, config_map};
 use crate::measured::Measured;
 use testkit::client::Endpoint;
@@ -43,7 +44,7 @@ pub async fn run(
     // Connecting is no part of what is measured.
     let mut connections = Vec::new();
     for _ in 0..workers {
-        connections.push(Connection::open(endpoint).await?);
+        connections.push(Client::open(endpoint).await?);
     }
     let (call, next) = (Arc::new(call), Arc::new(AtomicUsize::new(0)));
     let begun = Instant::now();
@@ -58,8 +59,32 @@ pub async fn run(
     Ok(Measured { took: begun.elapsed(), latencies })
 }
 
+/// What the endpoint's settings offer.
+enum Client {
+    Lean(Box<Lean>),
+    Http2(Connection),
+}
+
+impl Client {
+    async fn open(endpoint: &Arc<Endpoint>) -> Result<Client> {
+        if endpoint.tls.alpn_protocols.iter().any(|protocol| protocol == b"h2") {
+            return Ok(Client::Http2(Connection::open(endpoint).await?));
+        }
+        Ok(Client::Lean(Box::new(Lean::open(endpoint).await?)))
+    }
+
+    async fn drain(&mut self, call: Call) -> Result<usize> {
+        match self {
+            Client::Lean(client) => client.drain(&call).await,
+            Client::Http2(client) => {
+                client.drain(call.method, &call.path, call.accept, call.body).await
+            }
+        }
+    }
+}
+
 async fn work(
-    mut connection: Connection,
+    mut connection: Client,
     until: Until,
     call: Arc<impl Fn(usize) -> Call>,
     next: Arc<AtomicUsize>,
@@ -74,9 +99,9 @@ async fn work(
         if over {
             return Ok(latencies);
         }
-        let Call { method, path, accept, body } = call(number);
+        let call = call(number);
         let started = Instant::now();
-        connection.drain(method, &path, accept, body).await?;
+        connection.drain(call).await?;
         latencies.push(started.elapsed().as_micros() as u32);
     }
 }

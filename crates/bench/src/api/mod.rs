@@ -1,16 +1,18 @@
 //! `bench -- api`: load on an API server, or on two to compare them.
 //!
 //! ```text
-//! bench api --kubeconfig A [--against B] [--pid P] [--against-pid P,P] [--http1]
+//! bench api --kubeconfig A [--against B] [--pid P] [--against-pid P,P] [--http2]
 //!           [--objects 10000] [--connections 32] [--watchers 100] [--seconds 5]
 //! ```
 //! Any server will do: it is spoken to over TLS as a user of a kubeconfig. What is compared is
 //! measured one after the other, because a shared machine is never the same for long. Memory and
 //! processor time are read from `/proc` for the given processes together (upstream's is its API
 //! server and etcd); the time a request takes of a processor is what another program's load
-//! changes least.
+//! changes least. Requests are HTTP/1.1 from a client that is as cheap as can be ([`lean`]); with
+//! `--http2` they are made as an ordinary client makes them.
 pub mod fairness;
 mod fan_out;
+mod lean;
 mod load;
 mod place;
 mod pods;
@@ -64,7 +66,7 @@ struct Side {
 
 impl Side {
     async fn open(options: &Options<'_>, file: &str, processes: &str) -> Result<Side> {
-        let http2 = !options.0.iter().any(|a| a == "--http1");
+        let http2 = options.0.iter().any(|a| a == "--http2");
         let endpoint = Arc::new(Endpoint::read(Path::new(file), http2)?);
         let place = Place::make(&endpoint).await?;
         let processes = options.text(processes).unwrap_or_default();
