@@ -62,7 +62,7 @@ pub use pod::qos_class;
 pub use scheduling::toleration_faults;
 pub use table::{Column, Row};
 
-use crate::codec::json;
+use crate::codec::{given, json};
 use crate::field::{Error, ErrorList, Path};
 use crate::kinds::Resource;
 use crate::meta::TableRowCondition;
@@ -151,6 +151,8 @@ pub struct Strategy {
     pub separate_status: bool,
     /// `metadata.generation` counts the changes of the spec.
     pub counts_generations: bool,
+    /// To that count, a list or map given empty is another than none.
+    pub counts_given_empty: bool,
     /// The metadata that a write to the status cannot change.
     pub status_resets: &'static [&'static str],
 }
@@ -161,6 +163,7 @@ impl Strategy {
         allow_unconditional_update: true,
         separate_status: true,
         counts_generations: true,
+        counts_given_empty: false,
         status_resets: &[],
     };
 
@@ -179,6 +182,10 @@ impl Strategy {
 
     pub const fn without_generation(self) -> Strategy {
         Strategy { counts_generations: false, ..self }
+    }
+
+    pub const fn counting_given_empty(self) -> Strategy {
+        Strategy { counts_given_empty: true, ..self }
     }
 
     /// Writes to the status leave the metadata alone.
@@ -245,9 +252,12 @@ fn prepare_create<T: Kind>(object: &mut Value) {
 }
 
 fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
-    defaults::forget_disabled(new, type_of::<T>());
+    let ty = type_of::<T>();
+    defaults::forget_disabled(new, ty);
+    let aligned = given::aligned(old, new, ty);
+    let old = if T::STRATEGY.counts_given_empty { old } else { &aligned };
     T::prepare_update(new, old, part);
-    settle_status(new, type_of::<T>());
+    settle_status(new, ty);
 }
 
 /// A status that was wiped is not absent: it is the zero value, with the defaults of its type.
@@ -258,7 +268,7 @@ fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
         return;
     };
     let given = object.get_mut("status").map_or_else(|| Map::new().into(), Value::take);
-    if let Ok(decoded) = json::canonicalize(given, status) {
+    if let Ok(decoded) = json::canonicalize_given(given, status) {
         object["status"] = decoded.value;
     }
     defaults::set(object, ty);
@@ -311,6 +321,7 @@ fn validate_update<T: Kind>(
         errors.extend(metadata::names(&meta, T::NAME, &path));
     }
     let mut warnings = Vec::new();
+    let old = &*given::aligned(old, object, type_of::<T>());
     errors.extend(check::collect(object, type_of::<T>(), |new| {
         // What was wrong before is not reported: the old object only answers questions.
         check::collect(old, type_of::<T>(), |old| {

@@ -6,7 +6,7 @@ use crate::names::{self, Faults, ip};
 use k8s_openapi::api::networking::v1::{IPAddress, NetworkPolicy, ServiceCIDR};
 
 impl Kind for NetworkPolicy {
-    const STRATEGY: Strategy = Strategy::USUAL.without_status();
+    const STRATEGY: Strategy = Strategy::USUAL.without_status().counting_given_empty();
     const COLUMNS: &[Column] =
         &[NAME, with("Pod-Selector", |policy, _| selector(&policy.at("spec.podSelector"))), AGE];
 

@@ -27,7 +27,8 @@ pub fn decode(
         ))
     })?;
     check_type(&found, resource)?;
-    let decoded = object::decode(body, encoding, resource.ty()).map_err(|e| unfit(resource, &e))?;
+    let decoded = object::decode_given(body, encoding, resource.ty());
+    let decoded = decoded.map_err(|e| unfit(resource, &e))?;
     settle(decoded, resource, validation)
 }
 

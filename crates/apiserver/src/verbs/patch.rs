@@ -112,7 +112,7 @@ impl Patch {
             Status::invalid(GroupKind::new("", ""), "", &[error])
         };
         let validation = call.query.field_validation()?;
-        let decoded = json::canonicalize(patched, ty).map_err(|e| refused(&e))?;
+        let decoded = json::canonicalize_given(patched, ty).map_err(|e| refused(&e))?;
         decoded.validate(validation).map_err(|e| refused(&e))
     }
 

@@ -9,7 +9,7 @@ use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
 use crate::resources::status_of;
 use crate::stored;
-use api::codec::json;
+use api::codec::{given, json};
 use api::kinds::Resource;
 use api::patch::apply::keep_timestamps_if_unchanged;
 use api::rules::{Part, Verdict, defaults};
@@ -85,7 +85,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     let notes = admission::validate(attributes.after(warnings)).await?;
     let warnings = notes.warnings;
     claims.join(notes.claims);
-    json::forget_empty(&mut object, resource.ty());
+    given::forget_empty(&mut object, resource.ty());
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
@@ -166,9 +166,8 @@ async fn next_state(
     object::place(&mut new, call)?;
     check_version(call, &mut new, old)?;
     defaults::set(&mut new, resource.ty());
-    match owner {
-        Owner::Client => new = managed::updated(context, old, new, Timestamp::now()),
-        Owner::Settled => keep_timestamps_if_unchanged(old, &mut new),
+    if owner == Owner::Client {
+        new = managed::updated(context, old, new, Timestamp::now());
     }
     let operation = Operation::Update;
     let admitted =
@@ -192,13 +191,16 @@ async fn next_state(
     }
     metadata(&mut new).remove("selfLink");
     let mut new = canonical(new, resource)?;
+    // Only now is it known whether the write changes anything else.
+    let same = given::aligned(old, &new, resource.ty());
+    keep_timestamps_if_unchanged(&same, &mut new);
     let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
     let mut warnings = admitted.warnings;
     warnings.extend(judged(verdict, resource, &new)?);
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
-    json::forget_empty(&mut new, resource.ty());
+    given::forget_empty(&mut new, resource.ty());
     Ok((new, claims, notes.warnings))
 }
 
@@ -248,7 +250,7 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
 }
 
 fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
-    Ok(json::canonicalize(object, resource.ty()).map_err(|e| object::unfit(resource, &e))?.value)
+    Ok(json::canonicalize_given(object, resource.ty()).map_err(|e| object::unfit(resource, &e))?.value)
 }
 
 /// Errors refuse the write; warnings go with it.

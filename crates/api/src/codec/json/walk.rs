@@ -5,6 +5,7 @@
 //! of a type that decodes itself (a quantity, a time) ends the decoding at once. So which of two
 //! errors a user sees depends on their kind, not only on their order.
 use super::super::path::{Path, go_type};
+use super::super::given::is_empty_collection;
 use super::super::presence::{complete, is_written, zero};
 use super::super::scalar::{self, Input, Refusal};
 use super::super::{DecodeError, MAX_DEPTH};
@@ -29,9 +30,15 @@ pub(super) struct Walk {
     error: Option<DecodeError>,
     /// Inside a value that upstream decodes with a lenient decoder of its own.
     lenient: bool,
+    /// Optional lists and maps are kept even if nothing is in them.
+    keeps_empty: bool,
 }
 
 impl Walk {
+    pub fn keeping_empty() -> Walk {
+        Walk { keeps_empty: true, ..Walk::default() }
+    }
+
     pub fn start<'de, D: Deserializer<'de>>(
         &mut self,
         ty: Option<TypeRef<'_>>,
@@ -306,7 +313,8 @@ impl<'s> Seed<'_, 's> {
                     None => zero(field_ty),
                 };
             }
-            if is_written(&value, field, field_ty) {
+            let kept = self.walk.keeps_empty && is_empty_collection(&value, field_ty);
+            if kept || is_written(&value, field, field_ty) {
                 object.insert(key, value);
             } else if again {
                 object.remove(&key);

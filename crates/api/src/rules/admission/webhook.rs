@@ -13,7 +13,7 @@ const FORM: &str = "; desired format: https://host[/path]";
 impl Kind for ValidatingWebhookConfiguration {
     const NAMED_ANEW: bool = true;
     const METADATA: Metadata = Metadata::AnyFinalizer;
-    const STRATEGY: Strategy = PLAIN;
+    const STRATEGY: Strategy = PLAIN.counting_given_empty();
     const COLUMNS: &[Column] = COLUMNS;
 
     fn validate(configuration: &Field<'_, '_>) {
@@ -24,7 +24,7 @@ impl Kind for ValidatingWebhookConfiguration {
 impl Kind for MutatingWebhookConfiguration {
     const NAMED_ANEW: bool = true;
     const METADATA: Metadata = Metadata::AnyFinalizer;
-    const STRATEGY: Strategy = PLAIN;
+    const STRATEGY: Strategy = PLAIN.counting_given_empty();
     const COLUMNS: &[Column] = COLUMNS;
 
     fn validate(configuration: &Field<'_, '_>) {

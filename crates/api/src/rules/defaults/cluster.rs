@@ -60,7 +60,7 @@ fn network_policy(policy: &mut Map<String, Value>) {
     let spec = policy.inside("spec");
     let egress = spec.get("egress").is_some_and(|egress| egress.as_array() != Some(&vec![]));
     let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-    spec.fill("policyTypes", types);
+    spec.fill_zero("policyTypes", types);
 }
 
 fn role_ref(binding: &mut Map<String, Value>) {

@@ -84,7 +84,7 @@ fn job(job: &mut Map<String, Value>) {
     let labels = &spec.get("template").unwrap_or(&Value::Null)["metadata"]["labels"];
     if labels.is_object() {
         let labels = labels.clone();
-        job.inside("metadata").fill("labels", labels);
+        job.inside("metadata").fill_empty("labels", labels);
     }
 }
 
@@ -101,7 +101,7 @@ fn autoscaler(autoscaler: &mut Map<String, Value>) {
     spec.fill("minReplicas", 1);
     let target = json!({ "type": "Utilization", "averageUtilization": 80 });
     let cpu = json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]);
-    spec.fill("metrics", cpu);
+    spec.fill_zero("metrics", cpu);
     if let Some(behavior) = spec.given("behavior") {
         let percent = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
         let pods = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });

@@ -4,6 +4,7 @@ use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
 use super::same;
 use super::zero::{empty_object, zero};
 use crate::codec::is_written;
+use crate::schema::TypeRef;
 use serde_json::{Map, Value};
 
 /// No field is in more than one of the sets.
@@ -146,6 +147,9 @@ impl Walker {
             Atom::Map(map) => {
                 let (left, right) = (as_map(old), as_map(new));
                 let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
+                if map.atomic && self.alike(left, right, map) {
+                    return Delta::default();
+                }
                 if map.atomic || (empty(left) && empty(right) && !self.sees_struct(map)) {
                     return leaf(old, new);
                 }
@@ -160,6 +164,22 @@ impl Walker {
     /// Typed structs have no empty and no null form that could differ.
     fn sees_struct(&self, map: &MapAtom<'_>) -> bool {
         self.view != View::Tree && is_typed(map)
+    }
+
+    /// Whether two typed structs without parts are the same: what would not be written does not
+    /// count. Inside their lists it does, as it does upstream.
+    fn alike(
+        &self,
+        left: Option<&Map<String, Value>>,
+        right: Option<&Map<String, Value>>,
+        map: &MapAtom<'_>,
+    ) -> bool {
+        match (left, right, map.fields) {
+            (Some(left), Some(right), Some((_, ty))) => {
+                self.view == View::Typed && is_typed(map) && structs_alike(left, right, ty)
+            }
+            _ => false,
+        }
     }
 
     fn compare_maps(
@@ -249,6 +269,25 @@ impl Walker {
             }
         }
     }
+}
+
+fn structs_alike(left: &Map<String, Value>, right: &Map<String, Value>, ty: TypeRef<'_>) -> bool {
+    zip(Some(left), Some(right)).all(|(name, old, new)| {
+        let Some(field) = ty.field(name) else { return old == new };
+        let ty = ty.at(field.ty);
+        let written = |value: Option<&'_ Value>| value.is_some_and(|v| is_written(v, field, ty));
+        match (old, new) {
+            (Some(old), Some(new)) if written(Some(old)) && written(Some(new)) => {
+                match (old, new) {
+                    (Value::Object(old), Value::Object(new)) if ty.as_struct().is_some() => {
+                        structs_alike(old, new, ty)
+                    }
+                    _ => same(old, new),
+                }
+            }
+            _ => written(old) == written(new),
+        }
+    })
 }
 
 fn leaf(old: Option<&Value>, new: Option<&Value>) -> Delta {
