@@ -106,7 +106,12 @@ impl Kind for AutoscalerV1 {
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => Self::validate(new),
-            Part::Sub(_) => status(&new.at("status")),
+            Part::Sub(_) => {
+                for condition in new.at("status.conditions").items() {
+                    condition.at("observedGeneration").nonnegative();
+                }
+                status(&new.at("status"));
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests for certificates, bundles of trust.
 use super::table::{AGE, Column, NAME, labels, text, text_or, with};
-use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::duration::Duration;
 use crate::field::{BadValue, Error};
 use crate::names::{self, Faults};
@@ -263,7 +263,7 @@ fn bundle_name_for(name: &str, signer: &str, prefix: bool) -> Faults {
 }
 
 impl Kind for ClusterTrustBundle {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation().conditional();
     const NAME: NameRule = metadata::path_segment;
     const COLUMNS: &[Column] = &[NAME, text_or("SignerName", "spec.signerName", "<none>")];

@@ -1,6 +1,6 @@
 //! Endpoints and EndpointSlices: where a service's traffic goes.
 use super::table::{AGE, Column, NAME, first_of, text, with};
-use super::{Field, Kind, Part, Strategy, prepare};
+use super::{Anew, Field, Kind, Part, Strategy, prepare};
 use crate::names::{self, ip};
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,7 +14,7 @@ const MAX_ADDRESSES: usize = 100;
 const MAX_HINTS: usize = 8;
 
 impl Kind for Endpoints {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().creates_on_update();
     const COLUMNS: &[Column] =
@@ -118,7 +118,7 @@ fn addresses_cell(endpoints: &Field<'_, '_>) -> String {
 }
 
 impl Kind for EndpointSlice {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_status();
     const COLUMNS: &[Column] = &[
         NAME,

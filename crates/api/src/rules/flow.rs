@@ -1,6 +1,6 @@
 //! FlowSchema and PriorityLevelConfiguration: whose requests wait for whose.
 use super::table::{AGE, Column, NAME, integer, text, text_or, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Anew, Field, Kind, Part, Strategy};
 use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
@@ -14,7 +14,7 @@ const MAX_QUEUES: i64 = 10_000_000;
 const HASH_BITS: u32 = 60;
 
 impl Kind for FlowSchema {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = STRATEGY;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -194,7 +194,7 @@ fn subject(subject: &Field<'_, '_>) {
 }
 
 impl Kind for PriorityLevelConfiguration {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = STRATEGY;
     const COLUMNS: &[Column] = &[
         NAME,

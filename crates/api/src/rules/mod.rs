@@ -60,6 +60,7 @@ pub use check::Field;
 pub use metadata::{Metadata, NameRule};
 pub use pod::qos_class;
 pub use scheduling::toleration_faults;
+pub use service::{families, keep_ports};
 pub use table::{Column, Row};
 
 use crate::codec::{given, json};
@@ -98,8 +99,17 @@ pub trait Kind: Form {
     /// Which rules of metadata it has.
     const METADATA: Metadata = Metadata::Usual;
 
-    /// An update asks again what the name must be, and what it was made from.
-    const NAMED_ANEW: bool = false;
+    /// Whether an update asks again what the name must be, and what it was made from.
+    const NAMED_ANEW: Anew = Anew::Never;
+
+    /// The servers that upstream keeps apart for extensions ask some things more than once, and say
+    /// what they find as often.
+    const REPEATS: bool = false;
+
+    /// What a name must be, where that depends on the object.
+    fn name_faults(_object: &Value, name: &str, prefix: bool) -> names::Faults {
+        (Self::NAME)(name, prefix)
+    }
 
     /// What a creation keeps of the request. The server has already set identity and times.
     fn prepare_create(object: &mut Value) {
@@ -131,6 +141,18 @@ pub trait Kind: Form {
     fn conditions(_object: &Field<'_, '_>) -> Vec<TableRowCondition> {
         Vec::new()
     }
+}
+
+/// When an update asks again for the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anew {
+    Never,
+    /// Before the finalizers: the kind asks everything of a changed object that it asks of a new one.
+    First,
+    /// After everything else about metadata.
+    Last,
+    /// When the kind itself asks for it: [`named_anew`].
+    ByKind,
 }
 
 /// Which part of an object a write is about: the main resource, or a subresource's name.
@@ -260,7 +282,7 @@ fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
     settle_status(new, ty);
 }
 
-/// A status that was wiped is not absent: it is the zero value, with the defaults of its type.
+/// A status that was wiped is not absent: it is the zero value.
 fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
     let Some(status) =
         ty.child("status").filter(|_| !ty.field("status").is_some_and(|f| f.pointer))
@@ -271,7 +293,6 @@ fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
     if let Ok(decoded) = json::canonicalize_given(given, status) {
         object["status"] = decoded.value;
     }
-    defaults::set(object, ty);
 }
 
 fn validate_create<T: Kind>(
@@ -284,8 +305,9 @@ fn validate_create<T: Kind>(
     if T::METADATA == Metadata::AnyPrefix {
         meta.generate_name = None;
     }
-    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked) {
-        errors.extend(metadata::validate(&meta, resource.is_namespaced(), T::NAME, &path));
+    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked | Metadata::ByKind) {
+        let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
+        errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
     }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
         errors.extend(metadata::unqualified_finalizers(&meta, &path));
@@ -299,7 +321,7 @@ fn validate_create<T: Kind>(
         let rule = metadata::path_segment;
         errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
     }
-    Ok(Verdict { errors: in_order(errors), warnings })
+    Ok(Verdict { errors: in_order(errors, T::REPEATS), warnings })
 }
 
 fn validate_update<T: Kind>(
@@ -314,11 +336,21 @@ fn validate_update<T: Kind>(
     let rule = metadata::path_segment;
     let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
     errors.extend(metadata::validate_update(&meta, &previous, &path));
+    let anew = if part == Part::Sub("status") { Anew::Never } else { T::NAMED_ANEW };
+    let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
+    if T::REPEATS {
+        errors.extend(metadata::validate_update(&meta, &previous, &path));
+        if anew == Anew::First {
+            errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
+        }
+    } else if anew == Anew::First {
+        errors.extend(metadata::names(&meta, rule, &path));
+    }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
         errors.extend(metadata::unqualified_finalizers(&meta, &path));
     }
-    if T::NAMED_ANEW && part != Part::Sub("status") {
-        errors.extend(metadata::names(&meta, T::NAME, &path));
+    if anew == Anew::Last {
+        errors.extend(metadata::names(&meta, rule, &path));
     }
     let mut warnings = Vec::new();
     let old = &*given::aligned(old, object, type_of::<T>());
@@ -331,14 +363,32 @@ fn validate_update<T: Kind>(
             }
         });
     }));
-    Ok(Verdict { errors: in_order(errors), warnings })
+    Ok(Verdict { errors: in_order(errors, T::REPEATS), warnings })
+}
+
+/// Asks again for the name of a changed object.
+fn named_anew<T: Kind>(object: &Field<'_, '_>) {
+    let rule = |name: &str, prefix: bool| T::name_faults(object.value(), name, prefix);
+    if let Some(meta) = object.at("metadata").read() {
+        object.extend(metadata::names(&meta, rule, &Path::new("metadata")));
+    }
+}
+
+/// What a kind asks itself of its objects' metadata.
+fn asked_by_kind<T: Kind>(object: &Field<'_, '_>, is_new: bool) {
+    let (path, rule) = (Path::new("metadata"), |name: &str, prefix: bool| (T::NAME)(name, prefix));
+    let Some(meta) = object.at("metadata").read::<ObjectMeta>() else { return };
+    if is_new {
+        object.extend(metadata::validate(&meta, true, rule, &path));
+    }
+    object.extend(metadata::unqualified_finalizers(&meta, &path));
 }
 
 /// Nothing is said twice, and what declared rules say is said last.
-fn in_order(errors: ErrorList) -> ErrorList {
+fn in_order(errors: ErrorList, repeats: bool) -> ErrorList {
     let (declared, mut said): (ErrorList, ErrorList) =
         errors.into_iter().partition(|error| error.declared);
-    if said.len() > 1 {
+    if said.len() > 1 && !repeats {
         let mut seen = std::collections::HashSet::new();
         said.retain(|error| seen.insert(error.to_string()));
     }

@@ -1,6 +1,6 @@
 //! Namespace.
 use super::table::{AGE, Column, NAME, text};
-use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::field::Path;
 use crate::names;
 use k8s_openapi::api::core::v1::Namespace;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const KUBERNETES: &str = "kubernetes";
 
 impl Kind for Namespace {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const NAME: NameRule = names::name_is_dns_label;
     const COLUMNS: &[Column] = &[NAME, text("Status", "status.phase"), AGE];

@@ -1,6 +1,6 @@
 //! NetworkPolicy, IPAddress and ServiceCIDR.
 use super::table::{AGE, Column, NAME, selector, with};
-use super::{Field, Kind, NameRule, Part, Strategy};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy};
 use crate::field::{BadValue, Path};
 use crate::names::{self, Faults, ip};
 use k8s_openapi::api::networking::v1::{IPAddress, NetworkPolicy, ServiceCIDR};
@@ -139,7 +139,7 @@ fn contains((network, length): Block, address: std::net::IpAddr) -> bool {
 }
 
 impl Kind for IPAddress {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation();
     const NAME: NameRule = address_name;
     const COLUMNS: &[Column] = &[

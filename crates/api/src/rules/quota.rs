@@ -1,7 +1,7 @@
 //! ResourceQuota and LimitRange: how much a namespace may use.
 use super::pod::resources::{amount, any_name, container_name};
 use super::table::{AGE, Column, NAME, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Anew, Field, Kind, Part, Strategy};
 use crate::field::BadValue;
 use crate::names;
 use crate::quantity::Quantity;
@@ -202,7 +202,7 @@ fn selector(spec: &Field<'_, '_>) {
 }
 
 impl Kind for LimitRange {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().creates_on_update();
 

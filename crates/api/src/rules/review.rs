@@ -1,6 +1,6 @@
 //! Questions: who am I, may I, is this token good; and a storage migration, which is an order.
 use super::table::{Column, text, with};
-use super::{Field, Kind, Metadata, Part, Strategy};
+use super::{Anew, Field, Kind, Metadata, Part, Strategy};
 use crate::field::BadValue;
 use crate::names;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
@@ -129,7 +129,7 @@ fn requirement(requirement: &Field<'_, '_>, of_labels: bool) {
 }
 
 impl Kind for StorageVersionMigration {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const COLUMNS: &[Column] = &[
         text("Name", "metadata.name"),

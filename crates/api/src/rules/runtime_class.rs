@@ -1,6 +1,6 @@
 //! RuntimeClass.
 use super::table::{AGE, Column, NAME, text};
-use super::{Field, Kind, Metadata, Part, Strategy, pod, scheduling};
+use super::{Anew, Field, Kind, Metadata, Part, Strategy, pod, scheduling};
 use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -14,7 +14,7 @@ const TOLERATION: &[(&str, &str, &str)] = &[
 ];
 
 impl Kind for RuntimeClass {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().conditional().creates_on_update();

@@ -56,7 +56,7 @@ pub const REFERENCE: Rows = &[
 ];
 pub const EVENT_SOURCE: Rows =
     &[("Component", "component", "\"\"", Plain), ("Host", "host", "\"\"", Plain)];
-pub const CLAIM_TEMPLATE_SPEC: Rows = &[("Spec", "spec", "{}", Struct(CLAIM_SPEC))];
+const CLAIM_TEMPLATE_SPEC: Rows = &[("Spec", "spec", "{}", Struct(CLAIM_SPEC))];
 const CLAIM_SPEC: Rows = &[("Devices", "devices", "{}", Struct(DEVICE_CLAIM))];
 const DEVICE_CLAIM: Rows = &[
     ("Requests", "requests", "null", List(DEVICE_REQUEST)),
@@ -131,6 +131,15 @@ pub fn pointer(value: &Value, rows: Rows) -> BadValue {
 
 pub fn structure(value: &Value, rows: Rows) -> BadValue {
     BadValue::verbatim(row(value, rows))
+}
+
+/// Its metadata has no name of its own in Go: what is inside comes first.
+pub fn claim_template_spec(spec: &Value) -> BadValue {
+    let metadata = super::metadata::shown(&spec["metadata"]);
+    let opened = metadata.text().and_then(|text| text.strip_suffix('}')).unwrap_or("{");
+    let comma = if opened == "{" { "" } else { "," };
+    let rest = row(spec, CLAIM_TEMPLATE_SPEC);
+    BadValue::verbatim(format!("{opened}{comma}{}", &rest[1..]))
 }
 
 fn row(value: &Value, rows: Rows) -> String {

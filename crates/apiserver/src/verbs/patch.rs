@@ -8,6 +8,7 @@ use api::codec::{DecodeError, json};
 use api::content::PatchType;
 use api::field::Path;
 use api::group::GroupKind;
+use api::patch::apply::{self, typed};
 use api::patch::json_patch::{self, Limits};
 use api::patch::{golang, merge, strategic};
 use api::rules::Part;
@@ -128,10 +129,27 @@ impl Patch {
             }
             PatchType::StrategicMerge => Ok(strategic::merge(object, self.document.clone(), ty)?),
             PatchType::Merge | PatchType::Apply => {
+                if self.language == PatchType::Apply {
+                    self.check_applied(ty)?;
+                }
                 merge::apply(&mut object, &self.document).map_err(|e| invalid(&e))?;
                 Ok(object)
             }
         }
+    }
+}
+
+impl Patch {
+    /// What is applied has the declared fields.
+    fn check_applied(&self, ty: TypeRef<'_>) -> Result<(), Status> {
+        let config = &self.document;
+        let word = |field: &str| config[field].as_str().unwrap_or_default();
+        let (kind, version) = (word("kind"), word("apiVersion"));
+        let (namespace, name) = (text(config, "namespace"), text(config, "name"));
+        typed::validate(config, ty, false).map_err(|errors| {
+            let object = format!("{namespace}/{name}; {version}, Kind={kind}");
+            apply::Error::Invalid { object, errors }.into()
+        })
     }
 }
 

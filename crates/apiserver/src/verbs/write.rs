@@ -10,6 +10,7 @@ use crate::keeping;
 use crate::resources::status_of;
 use crate::stored;
 use api::codec::{given, json};
+use api::convert;
 use api::kinds::Resource;
 use api::patch::apply::keep_timestamps_if_unchanged;
 use api::rules::{Part, Verdict, defaults};
@@ -53,6 +54,7 @@ pub async fn create(
     }
     object::wipe(&mut object);
     defaults::set(&mut object, resource.ty());
+    let mut object = through_storage(object, resource)?;
     if owner == Owner::Client {
         object = managed::updated(context, &managed::empty(resource), object, now);
     }
@@ -85,7 +87,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     let notes = admission::validate(attributes.after(warnings)).await?;
     let warnings = notes.warnings;
     claims.join(notes.claims);
-    given::forget_empty(&mut object, resource.ty());
+    as_read(&mut object, resource);
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
@@ -166,6 +168,7 @@ async fn next_state(
     object::place(&mut new, call)?;
     check_version(call, &mut new, old)?;
     defaults::set(&mut new, resource.ty());
+    let mut new = through_storage(new, resource)?;
     if owner == Owner::Client {
         new = managed::updated(context, old, new, Timestamp::now());
     }
@@ -200,7 +203,7 @@ async fn next_state(
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
-    given::forget_empty(&mut new, resource.ty());
+    as_read(&mut new, resource);
     Ok((new, claims, notes.warnings))
 }
 
@@ -249,8 +252,28 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
     }
 }
 
+/// What one version of a kind can say in two places says the same in both once it has been through
+/// the version that is stored.
+fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> {
+    let (version, stored) = (resource.api_version(), resource.storage_version());
+    if version == stored {
+        return Ok(object);
+    }
+    let there =
+        convert::convert(object, &stored).map_err(|e| Status::bad_request(e.to_string()))?;
+    convert::convert(there, &version).map_err(Status::internal_error)
+}
+
+/// The object as it is read back: without what is empty, with the defaults of what is missing then.
+fn as_read(object: &mut Value, resource: &Resource) {
+    given::forget_empty(object, resource.ty());
+    defaults::set(object, resource.ty());
+}
+
 fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
-    Ok(json::canonicalize_given(object, resource.ty()).map_err(|e| object::unfit(resource, &e))?.value)
+    Ok(json::canonicalize_given(object, resource.ty())
+        .map_err(|e| object::unfit(resource, &e))?
+        .value)
 }
 
 /// Errors refuse the write; warnings go with it.

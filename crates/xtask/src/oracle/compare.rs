@@ -17,7 +17,7 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut = |text: &str| text.chars().take(240).collect::<String>();
+        let cut = |text: &str| text.chars().take(1200).collect::<String>();
         write!(f, "{}: ours {}, theirs {}", self.place, cut(&self.ours), cut(&self.theirs))
     }
 }

@@ -4,8 +4,8 @@
 //! Go goes on after a value of the wrong type, and reports the first of them at the end; an error
 //! of a type that decodes itself (a quantity, a time) ends the decoding at once. So which of two
 //! errors a user sees depends on their kind, not only on their order.
-use super::super::path::{Path, go_type};
 use super::super::given::is_empty_collection;
+use super::super::path::{Path, go_type};
 use super::super::presence::{complete, is_written, zero};
 use super::super::scalar::{self, Input, Refusal};
 use super::super::{DecodeError, MAX_DEPTH};

@@ -1,6 +1,6 @@
 //! Admission policies and what binds them.
 use super::super::table::{AGE, Column, NAME, count, text, with};
-use super::super::{Field, Kind, Metadata, Part, Strategy};
+use super::super::{Anew, Field, Kind, Metadata, Part, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::field::Error;
 use crate::names;
@@ -56,7 +56,7 @@ const BINDING_COLUMNS: &[Column] = &[
 ];
 
 impl Kind for ValidatingAdmissionPolicy {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = Strategy::USUAL.conditional().status_only();
     const COLUMNS: &[Column] = &[NAME, count("Validations", "spec.validations"), PARAM_KIND, AGE];
@@ -233,7 +233,7 @@ fn validation(validation: &Field<'_, '_>) {
 }
 
 impl Kind for MutatingAdmissionPolicy {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, count("Mutations", "spec.mutations"), PARAM_KIND, AGE];
@@ -281,7 +281,7 @@ fn mutation(mutation: &Field<'_, '_>) {
 }
 
 impl Kind for ValidatingAdmissionPolicyBinding {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
@@ -303,7 +303,7 @@ impl Kind for ValidatingAdmissionPolicyBinding {
 }
 
 impl Kind for MutatingAdmissionPolicyBinding {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;

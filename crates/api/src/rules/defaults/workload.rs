@@ -66,6 +66,11 @@ fn stateful_set(set: &mut Map<String, Value>) {
     retention.fill("whenScaled", "Retain");
     spec.fill("replicas", 1);
     spec.fill("revisionHistoryLimit", 10);
+    // A template of a claim says that it is one, whatever it said.
+    for template in spec.each("volumeClaimTemplates") {
+        template.insert("apiVersion".into(), "v1".into());
+        template.insert("kind".into(), "PersistentVolumeClaim".into());
+    }
 }
 
 fn job(job: &mut Map<String, Value>) {

@@ -23,6 +23,7 @@ const PULL: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 impl Kind for CustomResourceDefinition {
     const METADATA: Metadata = Metadata::AnyFinalizer;
+    const REPEATS: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.conditional();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -65,6 +66,16 @@ impl Kind for CustomResourceDefinition {
         .wide(),
     ];
 
+    fn name_faults(definition: &Value, name: &str, prefix: bool) -> names::Faults {
+        let spec = &definition["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut faults = names::name_is_dns_subdomain(name, prefix);
+        if name != format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"])) {
+            faults.push("must be spec.names.plural+\".\"+spec.group".into());
+        }
+        faults
+    }
+
     fn prepare_create(definition: &mut Value) {
         prepare::create(definition, &Self::STRATEGY);
         keep_stored(definition);
@@ -78,14 +89,7 @@ impl Kind for CustomResourceDefinition {
     }
 
     fn validate(definition: &Field<'_, '_>) {
-        let (metadata, spec) = (definition.at("metadata"), definition.at("spec"));
-        let wanted = format!("{}.{}", spec.at("names.plural").text(), spec.at("group").text());
-        for field in ["generateName", "name"] {
-            let name = metadata.at(field);
-            if name.text() != wanted && !name.is_empty() {
-                name.invalid("must be spec.names.plural+\".\"+spec.group");
-            }
-        }
+        let spec = definition.at("spec");
         whole(&spec);
         definition_names(&definition.at("status.acceptedNames"));
         stored(&definition.at("status.storedVersions"), &spec.at("versions"));

@@ -1,6 +1,6 @@
 //! Claims of devices, and templates of them.
 use super::super::table::{AGE, Column, NAME, with};
-use super::super::{Field, Kind, Part, Strategy, metadata, prepare, shown};
+use super::super::{Anew, Field, Kind, Part, Strategy, metadata, prepare, shown};
 use super::{EFFECTS, MAX, PLAIN, configuration, selectors};
 use crate::field::{BadValue, Error};
 use crate::names;
@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use serde_json::Value;
 
 impl Kind for ResourceClaim {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().status_only();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -73,7 +73,7 @@ fn identity(device: &Value) -> [String; 4] {
 }
 
 impl Kind for ResourceClaimTemplate {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = PLAIN.without_generation();
     const COLUMNS: &[Column] = &[NAME, AGE];
 
@@ -89,10 +89,10 @@ impl Kind for ResourceClaimTemplate {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        Self::validate(new);
         let (now, then) = (new.at("spec"), old.at("spec"));
         if now.value() != then.value() {
-            let shown = shown::structure(now.value(), shown::CLAIM_TEMPLATE_SPEC);
-            now.invalid_as(shown, metadata::IMMUTABLE);
+            now.invalid_as(shown::claim_template_spec(now.value()), metadata::IMMUTABLE);
         }
     }
 }

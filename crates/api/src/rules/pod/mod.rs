@@ -25,13 +25,13 @@ mod warnings;
 pub use qos::class as qos_class;
 pub use template::template;
 
-use super::{Column, Field, Kind, Part, Strategy};
+use super::{Anew, Column, Field, Kind, Part, Strategy};
 use crate::meta::TableRowCondition;
 use k8s_openapi::api::core::v1::{Binding, Pod, PodTemplate};
 use serde_json::Value;
 
 impl Kind for Pod {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy { status_resets: &["ownerReferences"], ..Strategy::USUAL };
     const COLUMNS: &[Column] = table::COLUMNS;
 

@@ -2,11 +2,13 @@
 //!
 //! Addresses and node ports are allocated by the server, before this is asked.
 mod addresses;
+pub mod families;
 mod shown;
 mod strategy;
 mod traffic;
 
 pub use shown::balancer_addresses;
+pub use strategy::keep_ports;
 
 use super::table::{AGE, Column, NAME, labels, text, with};
 use super::{Field, Kind, NameRule, Part, Strategy, endpoints, prepare};
@@ -36,15 +38,15 @@ impl Kind for Service {
 
     fn prepare_create(service: &mut Value) {
         prepare::create(service, &Self::STRATEGY);
-        strategy::both_addresses(&mut service["spec"]);
+        families::keep_addresses(&mut service["spec"], None);
     }
 
     fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
         prepare::update(new, old, part, &Self::STRATEGY);
         if part == Part::Main {
             strategy::forget_other_types(&mut new["spec"], &old["spec"]);
-            strategy::keep_allocated(&mut new["spec"], &old["spec"]);
-            strategy::both_addresses(&mut new["spec"]);
+            families::keep_addresses(&mut new["spec"], Some(&old["spec"]));
+            strategy::keep_ports(&mut new["spec"], &old["spec"]);
         }
     }
 
@@ -121,7 +123,9 @@ fn whole(service: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     ports(&spec.at("ports"));
     spec.at("selector").label_map();
     affinity(&spec);
-    addresses::validate(&spec);
+    let before: Vec<&str> =
+        old.map(|old| old.at("spec.clusterIPs").texts().collect()).unwrap_or_default();
+    addresses::related(&spec, &before);
     let known: Vec<&str> =
         old.map(|old| old.at("spec.externalIPs").texts().collect()).unwrap_or_default();
     for address in spec.at("externalIPs").items() {
