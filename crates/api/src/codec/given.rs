@@ -13,7 +13,10 @@ use std::borrow::Cow;
 /// Whether this is a list or map with nothing in it. A struct with nothing in it is another matter.
 pub(super) fn is_empty_collection(value: &Value, ty: TypeRef<'_>) -> bool {
     match value {
-        Value::Array(items) => items.is_empty() && ty.as_list().is_some(),
+        Value::Array(items) => {
+            let either = matches!(ty.get(), Type::Either(..));
+            items.is_empty() && (either || ty.as_list().is_some())
+        }
         Value::Object(entries) => entries.is_empty() && ty.as_map().is_some(),
         _ => false,
     }
@@ -22,15 +25,26 @@ pub(super) fn is_empty_collection(value: &Value, ty: TypeRef<'_>) -> bool {
 /// Drops the empty lists and maps that are not written; those that always are become null, as they
 /// do on the way through upstream's store.
 pub fn forget_empty(value: &mut Value, ty: TypeRef<'_>) {
+    forget(value, ty, true);
+}
+
+/// The same for what upstream stores as JSON: there an empty list that is always written stays one.
+pub fn forget_optional(value: &mut Value, ty: TypeRef<'_>) {
+    forget(value, ty, false);
+}
+
+fn forget(value: &mut Value, ty: TypeRef<'_>, nulls: bool) {
     match (ty.get(), value) {
         (Type::Struct(structure), Value::Object(fields)) => {
             fields.retain(|name, value| {
                 let Some(field) = structure.field(name) else { return true };
                 let ty = ty.at(field.ty);
                 if !is_empty_collection(value, ty) {
-                    forget_empty(value, ty);
+                    forget(value, ty, nulls);
                 } else if field.omit == Omit::Never {
-                    *value = Value::Null;
+                    if nulls {
+                        *value = Value::Null;
+                    }
                 } else {
                     return false;
                 }
@@ -38,10 +52,10 @@ pub fn forget_empty(value: &mut Value, ty: TypeRef<'_>) {
             });
         }
         (Type::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| forget_empty(item, ty.at(list.element)));
+            items.iter_mut().for_each(|item| forget(item, ty.at(list.element), nulls));
         }
         (Type::Map(map), Value::Object(entries)) => {
-            entries.values_mut().for_each(|entry| forget_empty(entry, ty.at(map.value)));
+            entries.values_mut().for_each(|entry| forget(entry, ty.at(map.value), nulls));
         }
         _ => {}
     }

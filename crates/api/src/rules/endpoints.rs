@@ -119,7 +119,7 @@ fn addresses_cell(endpoints: &Field<'_, '_>) -> String {
 
 impl Kind for EndpointSlice {
     const NAMED_ANEW: Anew = Anew::Last;
-    const STRATEGY: Strategy = Strategy::USUAL.without_status();
+    const STRATEGY: Strategy = Strategy::USUAL.without_status().counting_disabled();
     const COLUMNS: &[Column] = &[
         NAME,
         text("AddressType", "addressType"),

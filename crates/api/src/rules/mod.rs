@@ -64,7 +64,7 @@ pub use service::{families, keep_ports};
 pub use table::{Column, Row};
 
 use crate::codec::{given, json};
-use crate::field::{Error, ErrorList, Path};
+use crate::field::{Error, ErrorList, ErrorType, Path};
 use crate::kinds::Resource;
 use crate::meta::TableRowCondition;
 use crate::names;
@@ -175,6 +175,8 @@ pub struct Strategy {
     pub counts_generations: bool,
     /// To that count, a list or map given empty is another than none.
     pub counts_given_empty: bool,
+    /// To that count, fields of features that are off are fields like any other.
+    pub counts_disabled: bool,
     /// The metadata that a write to the status cannot change.
     pub status_resets: &'static [&'static str],
 }
@@ -186,6 +188,7 @@ impl Strategy {
         separate_status: true,
         counts_generations: true,
         counts_given_empty: false,
+        counts_disabled: false,
         status_resets: &[],
     };
 
@@ -208,6 +211,10 @@ impl Strategy {
 
     pub const fn counting_given_empty(self) -> Strategy {
         Strategy { counts_given_empty: true, ..self }
+    }
+
+    pub const fn counting_disabled(self) -> Strategy {
+        Strategy { counts_disabled: true, ..self }
     }
 
     /// Writes to the status leave the metadata alone.
@@ -275,10 +282,16 @@ fn prepare_create<T: Kind>(object: &mut Value) {
 
 fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
     let ty = type_of::<T>();
+    let counts = T::STRATEGY.counts_disabled && part == Part::Main;
+    let changed = counts && prepare::changed(new, &given::aligned(old, new, ty));
     defaults::forget_disabled(new, ty);
     let aligned = given::aligned(old, new, ty);
     let old = if T::STRATEGY.counts_given_empty { old } else { &aligned };
     T::prepare_update(new, old, part);
+    if changed {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        new["metadata"]["generation"] = (generation + 1).into();
+    }
     settle_status(new, ty);
 }
 
@@ -311,6 +324,12 @@ fn validate_create<T: Kind>(
     }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
         errors.extend(metadata::unqualified_finalizers(&meta, &path));
+    }
+    if T::METADATA == Metadata::AnyPrefix {
+        // Where only the name counts, what it must be is declared.
+        let name = |error: &&mut Error| error.field == "metadata.name";
+        let faults = errors.iter_mut().filter(name);
+        faults.for_each(|error| error.declared = error.error_type == ErrorType::Invalid);
     }
     let mut warnings = Vec::new();
     errors.extend(check::collect(object, type_of::<T>(), |object| {

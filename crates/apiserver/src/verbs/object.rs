@@ -62,7 +62,11 @@ pub fn settle(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let (value, warnings) = decoded.validate(validation).map_err(|e| unfit(resource, &e))?;
-    Ok((typed(value, resource), warnings))
+    let value = typed(value, resource);
+    match api::convert::unreadable(&value) {
+        Some(fault) => Err(unfit(resource, &DecodeError::Type(fault))),
+        None => Ok((value, warnings)),
+    }
 }
 
 /// The object with the name of its type.

@@ -114,7 +114,29 @@ impl Patch {
         };
         let validation = call.query.field_validation()?;
         let decoded = json::canonicalize_given(patched, ty).map_err(|e| refused(&e))?;
-        decoded.validate(validation).map_err(|e| refused(&e))
+        let (object, warnings) = decoded.validate(validation).map_err(|e| refused(&e))?;
+        match api::convert::unreadable(&object) {
+            Some(fault) => Err(self.unreadable(fault, refused)),
+            None => Ok((object, warnings)),
+        }
+    }
+
+    /// What fits its type and yet cannot be read is a fault of the server to upstream, but in JSON.
+    fn unreadable(&self, fault: String, refused: impl Fn(&DecodeError) -> Status) -> Status {
+        let message = match self.language {
+            PatchType::Json | PatchType::Merge => return refused(&DecodeError::Type(fault)),
+            PatchType::StrategicMerge => fault,
+            PatchType::Apply => {
+                let config = &self.document;
+                let word = |field: &str| config[field].as_str().unwrap_or_default();
+                let place = format!("{}/{}", text(config, "namespace"), text(config, "name"));
+                let (version, kind) = (word("apiVersion"), word("kind"));
+                format!(
+                    "failed to convert to unversioned ({place}; {version}, Kind={kind}): {fault}"
+                )
+            }
+        };
+        Status { code: 500, message, ..Status::default() }
     }
 
     /// The object with the patch in it; an apply merges, where nobody keeps its owners.

@@ -266,7 +266,10 @@ fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> 
 
 /// The object as it is read back: without what is empty, with the defaults of what is missing then.
 fn as_read(object: &mut Value, resource: &Resource) {
-    given::forget_empty(object, resource.ty());
+    match resource.group {
+        "apiextensions.k8s.io" => given::forget_optional(object, resource.ty()),
+        _ => given::forget_empty(object, resource.ty()),
+    }
     defaults::set(object, resource.ty());
 }
 

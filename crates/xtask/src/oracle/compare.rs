@@ -121,8 +121,21 @@ fn without_identity(answer: &Value) -> Value {
     }
     let (first, parts) = (text.find(ACCESS).unwrap_or(text.len()), text.split(ACCESS).skip(1));
     let parts = parts.map(|part| format!("{ACCESS}NAME{}", part.get(SUFFIX..).unwrap_or_default()));
-    let text = text[..first].to_owned() + &parts.collect::<String>();
+    let text = without_versions(&(text[..first].to_owned() + &parts.collect::<String>()));
     serde_json::from_str(&text).unwrap_or_else(|_| answer.clone())
+}
+
+/// The version that a message says an object has made nobody's.
+fn without_versions(text: &str) -> String {
+    const SAYS: &str = "ResourceVersion in object meta: ";
+    let (first, rest) = text.split_once(SAYS).map_or((text, None), |(a, b)| (a, Some(b)));
+    match rest {
+        Some(rest) => {
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{first}{SAYS}VERSION{rest}")
+        }
+        None => text.to_owned(),
+    }
 }
 
 /// Every uid made nobody's.

@@ -106,6 +106,10 @@ impl<'s> Seed<'_, 's> {
                 Input::Bool(value) => Ok(value.into()),
                 _ => Err(Refusal::Fatal("boolean or JSON schema expected".to_owned())),
             },
+            // Neither of the two: there, and yet nothing.
+            Some(Type::Either(Either::SchemaOrList, _)) if self.walk.keeps_empty => {
+                Ok(Value::Array(Vec::new()))
+            }
             Some(Type::Either(..)) => Ok(Value::Null),
             Some(_) => Err(Refusal::WrongType(input.found().to_owned())),
         };
@@ -229,7 +233,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 None if self.scalar() == Some(Scalar::Bytes) => {
                     return self.read(Input::List(&elements));
                 }
-                None if elements.is_empty() && self.is_either() => return Ok(Value::Null),
+                None if elements.is_empty() && self.is_either() && !self.walk.keeps_empty => {
+                    return Ok(Value::Null);
+                }
                 None => return Ok(Value::Array(elements)),
             }
         }

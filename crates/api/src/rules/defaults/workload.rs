@@ -43,6 +43,9 @@ fn daemon_set(set: &mut Map<String, Value>) {
         let update = strategy.inside("rollingUpdate");
         update.fill("maxUnavailable", 1);
         update.fill("maxSurge", 0);
+    } else if let Some(update) = strategy.given("rollingUpdate") {
+        update.fill("maxUnavailable", 0);
+        update.fill("maxSurge", 0);
     }
     spec.fill("revisionHistoryLimit", 10);
 }

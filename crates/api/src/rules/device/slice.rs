@@ -14,7 +14,7 @@ const MAX_ADVANCED: usize = 64;
 const MAX_SETS: usize = 8;
 
 impl Kind for ResourceSlice {
-    const STRATEGY: Strategy = PLAIN;
+    const STRATEGY: Strategy = PLAIN.counting_disabled();
     const COLUMNS: &[Column] = &[
         NAME,
         text("Node", "spec.nodeName"),
