@@ -89,6 +89,11 @@ pub fn canonicalize_given(value: Value, ty: TypeRef<'_>) -> Result<Decoded, Deco
     settle(value, ty, Walk::keeping_empty())
 }
 
+/// The same of a tree that never was a text: its unknown fields are named otherwise.
+pub fn convert_given(value: Value, ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
+    settle(value, ty, Walk::converting())
+}
+
 fn settle(value: Value, ty: TypeRef<'_>, mut walk: Walk) -> Result<Decoded, DecodeError> {
     let result = walk.start(Some(ty), value);
     walk.finish(result).unwrap_or_else(|error| Err(DecodeError::Syntax(error.to_string())))

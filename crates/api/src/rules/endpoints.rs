@@ -118,7 +118,7 @@ fn addresses_cell(endpoints: &Field<'_, '_>) -> String {
 }
 
 impl Kind for EndpointSlice {
-    const NAMED_ANEW: Anew = Anew::Last;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().counting_disabled();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -160,13 +160,18 @@ impl Kind for EndpointSlice {
 
     fn validate(slice: &Field<'_, '_>) {
         slice_type(slice);
-        slice_endpoints(&slice.at("endpoints"), slice.at("addressType").text());
         slice_ports(&slice.at("ports"));
+        slice_endpoints(&slice.at("endpoints"), slice.at("addressType").text());
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
+        slice_type(new);
         new.at("addressType").declared_immutable(&old.at("addressType"));
+        slice_ports(&new.at("ports"));
+        // What was fine once stays fine.
+        if new.at("endpoints").value() != old.at("endpoints").value() {
+            slice_endpoints(&new.at("endpoints"), new.at("addressType").text());
+        }
     }
 }
 

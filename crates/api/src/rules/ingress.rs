@@ -198,7 +198,7 @@ fn typed_reference(reference: &Field<'_, '_>, declared: bool) {
 }
 
 impl Kind for IngressClass {
-    const NAMED_ANEW: Anew = Anew::Last;
+    const NAMED_ANEW: Anew = Anew::ByKind;
     const STRATEGY: Strategy = Strategy::USUAL.without_status();
     const COLUMNS: &[Column] = &[
         with("Name", |class, _| {
@@ -255,6 +255,7 @@ impl Kind for IngressClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         new.at("spec.controller").immutable(&old.at("spec.controller"));
+        super::named_anew::<Self>(new);
         Self::validate(new);
     }
 }

@@ -320,7 +320,7 @@ fn validate_create<T: Kind>(
     }
     if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked | Metadata::ByKind) {
         let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
-        errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
+        errors.extend(once(metadata::validate(&meta, resource.is_namespaced(), rule, &path)));
     }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
         errors.extend(metadata::unqualified_finalizers(&meta, &path));
@@ -355,12 +355,13 @@ fn validate_update<T: Kind>(
     let rule = metadata::path_segment;
     let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
     errors.extend(metadata::validate_update(&meta, &previous, &path));
-    let anew = if part == Part::Sub("status") { Anew::Never } else { T::NAMED_ANEW };
+    let unasked = matches!(part, Part::Sub("status" | "finalize"));
+    let anew = if unasked { Anew::Never } else { T::NAMED_ANEW };
     let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
     if T::REPEATS {
-        errors.extend(metadata::validate_update(&meta, &previous, &path));
+        errors.extend(once(metadata::validate_update(&meta, &previous, &path)));
         if anew == Anew::First {
-            errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
+            errors.extend(once(metadata::validate(&meta, resource.is_namespaced(), rule, &path)));
         }
     } else if anew == Anew::First {
         errors.extend(metadata::names(&meta, rule, &path));
@@ -407,12 +408,19 @@ fn asked_by_kind<T: Kind>(object: &Field<'_, '_>, is_new: bool) {
 fn in_order(errors: ErrorList, repeats: bool) -> ErrorList {
     let (declared, mut said): (ErrorList, ErrorList) =
         errors.into_iter().partition(|error| error.declared);
-    if said.len() > 1 && !repeats {
-        let mut seen = std::collections::HashSet::new();
-        said.retain(|error| seen.insert(error.to_string()));
+    if !repeats {
+        said = once(said);
     }
     said.extend(declared);
     said
+}
+
+fn once(mut errors: ErrorList) -> ErrorList {
+    if errors.len() > 1 {
+        let mut seen = std::collections::HashSet::new();
+        errors.retain(|error| seen.insert(error.to_string()));
+    }
+    errors
 }
 
 /// Conditions of the usual form, in a status.

@@ -77,13 +77,14 @@ fn port(port: &Field<'_, '_>) {
         if end.exists() {
             end.invalid("may not be specified when `port` is non-numeric");
         }
-    } else if end.exists() {
+    }
+    number.port_or_name();
+    if !number.value().is_string() && end.exists() {
         if end.int() < number.int() {
             end.invalid("must be greater than or equal to `port`");
         }
         end.port();
     }
-    number.port_or_name();
 }
 
 fn peer(peer: &Field<'_, '_>, known: &[&str]) {

@@ -157,7 +157,7 @@ async fn ports(
 ) -> Result<(), Status> {
     let mine = old.map(node_ports).unwrap_or_default();
     let kind = word(service, "type").to_owned();
-    let mut given = HashSet::new();
+    let (mut given, mut seen) = (HashSet::new(), HashSet::new());
     let automatic = service["spec"]["allocateLoadBalancerNodePorts"].as_bool().unwrap_or(true);
     if kind == "NodePort" || kind == "LoadBalancer" {
         let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
@@ -174,6 +174,12 @@ async fn ports(
             let entry = &service["spec"]["ports"][i];
             let number = entry["port"].as_i64().unwrap_or(0);
             let wanted = entry["nodePort"].as_i64().unwrap_or(0);
+            let protocol = entry["protocol"].as_str().unwrap_or_default().to_owned();
+            if wanted != 0 && old.is_some() && !seen.insert((protocol.clone(), wanted)) {
+                // A fault of the server to upstream, on updates.
+                let message = format!("duplicate nodePort: {{{protocol} {wanted}}}");
+                return Err(Status { code: 500, message, ..Status::default() });
+            }
             if wanted == 0 && kind == "LoadBalancer" && !automatic {
                 continue;
             }

@@ -113,7 +113,11 @@ impl Patch {
             Status::invalid(GroupKind::new("", ""), "", &[error])
         };
         let validation = call.query.field_validation()?;
-        let decoded = json::canonicalize_given(patched, ty).map_err(|e| refused(&e))?;
+        let decoded = match self.language {
+            PatchType::Json | PatchType::Merge => json::canonicalize_given(patched, ty),
+            PatchType::StrategicMerge | PatchType::Apply => json::convert_given(patched, ty),
+        };
+        let decoded = decoded.map_err(|e| refused(&e))?;
         let (object, warnings) = decoded.validate(validation).map_err(|e| refused(&e))?;
         match api::convert::unreadable(&object) {
             Some(fault) => Err(self.unreadable(fault, refused)),

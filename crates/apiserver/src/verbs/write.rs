@@ -3,7 +3,7 @@
 //! The wanted state is made from the old one, by whatever verb is running; this does what every
 //! write goes through, and begins anew when somebody else was faster.
 use super::object::{self, metadata, text};
-use super::{Context, managed, moments};
+use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
@@ -11,6 +11,7 @@ use crate::resources::status_of;
 use crate::stored;
 use api::codec::{given, json};
 use api::convert;
+use api::field::ErrorList;
 use api::kinds::Resource;
 use api::patch::apply::keep_timestamps_if_unchanged;
 use api::rules::{Part, Verdict, defaults};
@@ -55,13 +56,14 @@ pub async fn create(
     object::wipe(&mut object);
     defaults::set(&mut object, resource.ty());
     let mut object = through_storage(object, resource)?;
+    moments::fill(&mut object, resource, now);
     if owner == Owner::Client {
         object = managed::updated(context, &managed::empty(resource), object, now);
     }
     let operation = Operation::Create;
     let admitted =
         admission::admit(Attributes::new(context, operation, Some(&mut object), None)).await?;
-    object::name(&mut object);
+    object::name(&mut object, resource);
     object::begin(&mut object, now);
     loop {
         match try_create(context, object.clone()).await? {
@@ -82,7 +84,8 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     (resource.rules.prepare_create)(&mut object);
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
-    let warnings = judged(verdict, resource, &object)?;
+    let first = privileged::faults(context, &object, None).await;
+    let warnings = judged(first, verdict, resource, &object)?;
     let attributes = Attributes::new(context, Operation::Create, Some(&mut object), None);
     let notes = admission::validate(attributes.after(warnings)).await?;
     let warnings = notes.warnings;
@@ -169,6 +172,9 @@ async fn next_state(
     check_version(call, &mut new, old)?;
     defaults::set(&mut new, resource.ty());
     let mut new = through_storage(new, resource)?;
+    if context.part() == Part::Main {
+        moments::fill(&mut new, resource, Timestamp::now());
+    }
     if owner == Owner::Client {
         new = managed::updated(context, old, new, Timestamp::now());
     }
@@ -198,8 +204,9 @@ async fn next_state(
     let same = given::aligned(old, &new, resource.ty());
     keep_timestamps_if_unchanged(&same, &mut new);
     let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
+    let first = privileged::faults(context, &new, Some(old)).await;
     let mut warnings = admitted.warnings;
-    warnings.extend(judged(verdict, resource, &new)?);
+    warnings.extend(judged(first, verdict, resource, &new)?);
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
@@ -271,6 +278,10 @@ fn as_read(object: &mut Value, resource: &Resource) {
         _ => given::forget_empty(object, resource.ty()),
     }
     defaults::set(object, resource.ty());
+    if resource.kind == "Service" && object["spec"]["type"] == "ExternalName" {
+        // It was once set where it means nothing.
+        api::rules::prepare::put(&mut object["spec"], "internalTrafficPolicy", None);
+    }
 }
 
 fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
@@ -281,6 +292,7 @@ fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
 
 /// Errors refuse the write; warnings go with it.
 fn judged(
+    mut errors: ErrorList,
     verdict: Result<Verdict, serde_json::Error>,
     resource: &Resource,
     object: &Value,
@@ -289,8 +301,9 @@ fn judged(
         let kind = resource.kind;
         Status::bad_request(format!("{kind} cannot be handled as a {kind}: {error}"))
     })?;
-    if verdict.errors.is_empty() {
+    errors.extend(verdict.errors);
+    if errors.is_empty() {
         return Ok(verdict.warnings);
     }
-    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &verdict.errors))
+    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &errors))
 }

@@ -122,6 +122,7 @@ fn without_identity(answer: &Value) -> Value {
     let (first, parts) = (text.find(ACCESS).unwrap_or(text.len()), text.split(ACCESS).skip(1));
     let parts = parts.map(|part| format!("{ACCESS}NAME{}", part.get(SUFFIX..).unwrap_or_default()));
     let text = without_versions(&(text[..first].to_owned() + &parts.collect::<String>()));
+    let text = without_moments(&text);
     serde_json::from_str(&text).unwrap_or_else(|_| answer.clone())
 }
 
@@ -136,6 +137,17 @@ fn without_versions(text: &str) -> String {
         }
         None => text.to_owned(),
     }
+}
+
+/// The times of managers that a message shows made nobody's.
+fn without_moments(text: &str) -> String {
+    const TIME: &str = "\\\"time\\\":\\\"";
+    let mut parts = text.split(TIME);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part.split_once('Z').map_or(part, |(_, rest)| rest);
+        text + TIME + "NOW" + rest
+    })
 }
 
 /// Every uid made nobody's.

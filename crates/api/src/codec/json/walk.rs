@@ -32,9 +32,15 @@ pub(super) struct Walk {
     lenient: bool,
     /// Optional lists and maps are kept even if nothing is in them.
     keeps_empty: bool,
+    /// A tree is converted, not a text decoded: upstream has two pieces of code for that.
+    converts: bool,
 }
 
 impl Walk {
+    pub fn converting() -> Walk {
+        Walk { converts: true, ..Walk::keeping_empty() }
+    }
+
     pub fn keeping_empty() -> Walk {
         Walk { keeps_empty: true, ..Walk::default() }
     }
@@ -290,7 +296,11 @@ impl<'s> Seed<'_, 's> {
         let mut seen = Seen::default();
         while let Some(key) = access.next_key_seed(Key)? {
             let Some(position) = structure.position(&key) else {
-                self.walk.report(Problem::UnknownField(self.path.join(&key)));
+                let place = match self.walk.converts {
+                    true => self.path.join_without_keys(&key),
+                    false => self.path.join(&key),
+                };
+                self.walk.report(Problem::UnknownField(place));
                 access.next_value::<IgnoredAny>()?;
                 continue;
             };

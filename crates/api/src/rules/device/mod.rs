@@ -52,6 +52,11 @@ fn extended_name(name: &Field<'_, '_>) {
     name.faults(names::qualified_name(&format!("{QUOTA}{}", name.text())));
 }
 
+/// Faults as declared rules tell them, which count bytes.
+fn in_bytes(faults: names::Faults) -> names::Faults {
+    faults.into_iter().map(|fault| fault.replace(" characters", " bytes")).collect()
+}
+
 fn selectors(selectors: &Field<'_, '_>) {
     if !selectors.declared().at_most(MAX) {
         return;

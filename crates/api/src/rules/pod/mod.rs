@@ -15,6 +15,7 @@ mod resize;
 pub mod resources;
 mod security;
 pub mod spec;
+mod status;
 mod strategy;
 mod table;
 mod template;
@@ -59,7 +60,7 @@ impl Kind for Pod {
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => update::main(new, old),
-            Part::Sub("status") => update::status(new, old),
+            Part::Sub("status") => status::validate(new, old),
             Part::Sub("ephemeralcontainers") => update::ephemeral_containers(new, old),
             Part::Sub("resize") => resize::validate(new, old),
             Part::Sub(_) => {}

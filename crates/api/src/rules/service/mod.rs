@@ -65,6 +65,7 @@ impl Kind for Service {
         if balanced(&spec) && balanced(&before) && class.value() != was.value() {
             class.invalid_as(class_shown(&class), "may not change once set");
         }
+        traffic::balancer_class(&spec);
         if traffic::needs_health_check(&spec) && traffic::needs_health_check(&before) {
             let (port, held) = (spec.at("healthCheckNodePort"), before.at("healthCheckNodePort"));
             if port.int() != held.int() {
@@ -103,7 +104,11 @@ fn whole(service: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
         }
         "ExternalName" => {
             for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if !spec.at(field).is_empty() {
+                let given = match field {
+                    "ipFamilyPolicy" => spec.at(field).exists(),
+                    _ => !spec.at(field).is_empty(),
+                };
+                if given {
                     spec.at(field).forbidden("may not be set for ExternalName services");
                 }
             }
@@ -137,6 +142,7 @@ fn whole(service: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     }
     spec.at("type").require_one_of(TYPES);
     traffic::node_ports(&spec);
+    ports_once(&spec.at("ports"));
     traffic::balancer(service, &spec, old);
     traffic::policies(&spec);
 }
@@ -151,7 +157,7 @@ fn topology(annotations: &Field<'_, '_>) {
 }
 
 fn ports(ports: &Field<'_, '_>) {
-    let (mut named, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    let mut named = BTreeSet::new();
     for port in ports.items() {
         let name = port.at("name");
         if ports.len() > 1 && name.is_empty() {
@@ -169,6 +175,13 @@ fn ports(ports: &Field<'_, '_>) {
         if protocol.exists() {
             protocol.faults(names::qualified_name(protocol.text()));
         }
+    }
+}
+
+/// A port is what its protocol and number are.
+fn ports_once(ports: &Field<'_, '_>) {
+    let mut taken = BTreeSet::new();
+    for port in ports.items() {
         if !taken.insert((port.at("protocol").text(), port.at("port").int())) {
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",

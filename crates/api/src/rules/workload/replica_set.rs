@@ -106,9 +106,13 @@ impl Kind for ReplicationController {
         }
     }
 
-    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
-        match new.at("spec.template").exists() {
-            true => pod::template_warnings(&new.at("spec.template")),
+    /// Upstream warns of the old template when there is a new one.
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        let generation = |set: &Field<'_, '_>| set.at("metadata.generation").int();
+        let template = old.unwrap_or(new).at("spec.template");
+        let same = old.is_some_and(|old| generation(old) == generation(new));
+        match template.exists() && !same {
+            true => pod::template_warnings(&template),
             false => Vec::new(),
         }
     }

@@ -17,12 +17,6 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let view = View::of(context)?;
     let ty = builtin().named("core/v1.Binding").expect("a binding is in the facts");
     let (mut binding, mut warnings) = decode_as(context, ty, "v1", "Binding")?;
-    let namespace = text(&binding, "namespace");
-    if !namespace.is_empty() && namespace != call.namespace {
-        let detail =
-            "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(Status::bad_request(detail));
-    }
     if call.name.is_empty() && text(&binding, "name").is_empty() {
         return Err(Status::bad_request("Name parameter required."));
     }

@@ -6,6 +6,7 @@ use super::zero::{empty_object, zero};
 use crate::codec::is_written;
 use crate::schema::TypeRef;
 use serde_json::{Map, Value};
+use std::cell::Cell;
 
 /// No field is in more than one of the sets.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -13,6 +14,8 @@ pub struct Comparison {
     pub removed: Set,
     pub modified: Set,
     pub added: Set,
+    /// An element of a keyed list lacks its keys: nobody can own it, so nothing is decided.
+    pub keyless: bool,
 }
 
 /// How the objects compared were obtained.
@@ -39,6 +42,7 @@ impl Comparison {
             removed: change(self.removed),
             modified: change(self.modified),
             added: change(self.added),
+            keyless: self.keyless,
         }
     }
 }
@@ -51,8 +55,10 @@ pub(super) fn compare(old: &Value, new: &Value, ty: Ty<'_>, view: View) -> Compa
         _ => empty_object(),
     };
     let (old, new) = (typed(old), typed(new));
-    let Delta { removed, modified, added } = Walker { view }.compare(Some(old), Some(new), ty);
-    Comparison { removed: removed.children, modified: modified.children, added: added.children }
+    let walker = Walker { view, keyless: Cell::new(false) };
+    let Delta { removed, modified, added } = walker.compare(Some(old), Some(new), ty);
+    let (removed, modified, added) = (removed.children, modified.children, added.children);
+    Comparison { removed, modified, added, keyless: walker.keyless.get() }
 }
 
 #[derive(Default)]
@@ -110,6 +116,7 @@ impl Nodes {
 
 struct Walker {
     view: View,
+    keyless: Cell<bool>,
 }
 
 impl Walker {
@@ -223,7 +230,11 @@ impl Walker {
             let mut found: Vec<(PathElement, usize)> = items
                 .iter()
                 .enumerate()
-                .filter_map(|(i, item)| Some((list.element(identity, item).ok()?, i)))
+                .filter_map(|(i, item)| {
+                    let element = list.element(identity, item);
+                    self.keyless.set(self.keyless.get() || element.is_err());
+                    Some((element.ok()?, i))
+                })
                 .collect();
             found.sort_by(|a, b| a.0.cmp(&b.0));
             found
