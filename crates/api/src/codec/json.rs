@@ -12,7 +12,7 @@ pub(super) use reader::{Reader, SyntaxError, integer, repair};
 
 use super::DecodeError;
 use crate::quote::Quoted;
-use crate::schema::{Omit, Type, TypeRef};
+use crate::schema::TypeRef;
 use serde::Deserializer;
 use serde_json::Value;
 use std::fmt;
@@ -66,43 +66,35 @@ pub struct Decoded {
 
 /// Decodes an object of a known type into its canonical tree.
 pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
-    decode_bytes(bytes, Some(ty))
+    decode_bytes(bytes, Some(ty), Walk::default())
+}
+
+/// The same, with the lists and maps that were given empty: see [`given`](super::given).
+pub fn decode_given(bytes: &[u8], ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
+    decode_bytes(bytes, Some(ty), Walk::keeping_empty())
 }
 
 /// Decodes any JSON; only duplicate keys can be wrong with it.
 pub fn decode_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    decode_bytes(bytes, None)
-}
-
-/// Lists that are always written and have nothing in them become null, as they do on the way
-/// through upstream's store.
-pub fn forget_empty(value: &mut Value, ty: TypeRef<'_>) {
-    match (ty.get(), value) {
-        (Type::Struct(structure), Value::Object(fields)) => {
-            for (name, value) in fields.iter_mut() {
-                let Some(field) = structure.field(name) else { continue };
-                match value {
-                    Value::Array(list) if list.is_empty() && field.omit == Omit::Never => {
-                        *value = Value::Null;
-                    }
-                    Value::Array(_) | Value::Object(_) => forget_empty(value, ty.at(field.ty)),
-                    _ => {}
-                }
-            }
-        }
-        (Type::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| forget_empty(item, ty.at(list.element)));
-        }
-        (Type::Map(map), Value::Object(entries)) => {
-            entries.values_mut().for_each(|entry| forget_empty(entry, ty.at(map.value)));
-        }
-        _ => {}
-    }
+    decode_bytes(bytes, None, Walk::default())
 }
 
 /// Brings a tree into the canonical form of a type: after a patch, or for a stored object.
 pub fn canonicalize(value: Value, ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
-    let mut walk = Walk::default();
+    settle(value, ty, Walk::default())
+}
+
+/// The same, with the lists and maps that were given empty.
+pub fn canonicalize_given(value: Value, ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
+    settle(value, ty, Walk::keeping_empty())
+}
+
+/// The same of a tree that never was a text: its unknown fields are named otherwise.
+pub fn convert_given(value: Value, ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
+    settle(value, ty, Walk::converting())
+}
+
+fn settle(value: Value, ty: TypeRef<'_>, mut walk: Walk) -> Result<Decoded, DecodeError> {
     let result = walk.start(Some(ty), value);
     walk.finish(result).unwrap_or_else(|error| Err(DecodeError::Syntax(error.to_string())))
 }
@@ -117,8 +109,11 @@ pub(super) fn decode_with<'de, D: Deserializer<'de>>(
     walk.finish(result)
 }
 
-fn decode_bytes(bytes: &[u8], ty: Option<TypeRef<'_>>) -> Result<Decoded, DecodeError> {
-    let mut walk = Walk::default();
+fn decode_bytes(
+    bytes: &[u8],
+    ty: Option<TypeRef<'_>>,
+    mut walk: Walk,
+) -> Result<Decoded, DecodeError> {
     let mut reader = Reader::new(bytes);
     let result = walk.start(ty, &mut reader).and_then(|value| reader.end().map(|()| value));
     let syntax = |SyntaxError(text)| DecodeError::Syntax(text);

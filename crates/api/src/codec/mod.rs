@@ -12,6 +12,7 @@
 //! - empty optional bytes count as absent;
 //! - broken UTF-8 in protobuf is repaired when it is read, not when it is written as JSON.
 mod base64;
+pub mod given;
 pub mod json;
 pub mod object;
 mod path;

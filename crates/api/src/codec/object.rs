@@ -27,6 +27,19 @@ pub fn decode(bytes: &[u8], encoding: Encoding, ty: TypeRef<'_>) -> Result<Decod
     }
 }
 
+/// The same as it was given: see [`given`](super::given). Protobuf has no empty lists.
+pub fn decode_given(
+    bytes: &[u8],
+    encoding: Encoding,
+    ty: TypeRef<'_>,
+) -> Result<Decoded, DecodeError> {
+    match encoding {
+        Encoding::Json => json::decode_given(bytes, ty),
+        Encoding::Yaml => yaml::decode_given(bytes, ty),
+        Encoding::Protobuf => decode(bytes, encoding, ty),
+    }
+}
+
 /// Encodes a canonical tree.
 pub fn encode(value: &Value, encoding: Encoding, ty: TypeRef<'_>) -> Vec<u8> {
     match encoding {

@@ -33,6 +33,21 @@ impl Path<'_> {
         }
     }
 
+    /// The same without the keys of maps, which upstream's converter of trees forgets.
+    pub fn join_without_keys(&self, name: &str) -> String {
+        match self {
+            Path::Root => name.to_owned(),
+            Path::Key { parent, .. } => parent.join_without_keys(name),
+            Path::Field { parent, name: own, .. } => {
+                parent.join_without_keys(&format!("{own}.{name}"))
+            }
+            Path::Index { parent, index } => {
+                let text = parent.join_without_keys("");
+                format!("{}[{index}].{name}", text.trim_end_matches('.'))
+            }
+        }
+    }
+
     pub fn join(&self, name: &str) -> String {
         let text = self.text();
         if text.is_empty() { name.to_owned() } else { format!("{text}.{name}") }

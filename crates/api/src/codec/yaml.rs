@@ -7,6 +7,7 @@ use super::DecodeError;
 use super::json::{self, Decoded, Problem};
 use crate::quote::Quoted;
 use crate::schema::TypeRef;
+use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
 mod emit;
@@ -15,8 +16,20 @@ pub use emit::encode;
 
 /// Decodes one document of a known type.
 pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
+    decode_with(bytes, |plain| json::canonicalize(plain, ty))
+}
+
+/// The same, with the lists and maps that were given empty.
+pub fn decode_given(bytes: &[u8], ty: TypeRef<'_>) -> Result<Decoded, DecodeError> {
+    decode_with(bytes, |plain| json::canonicalize_given(plain, ty))
+}
+
+fn decode_with(
+    bytes: &[u8],
+    settle: impl FnOnce(Value) -> Result<Decoded, DecodeError>,
+) -> Result<Decoded, DecodeError> {
     let plain = decode_untyped(bytes)?;
-    let mut decoded = json::canonicalize(plain.value, ty)?;
+    let mut decoded = settle(plain.value)?;
     decoded.problems.splice(0..0, plain.problems);
     Ok(decoded)
 }

@@ -10,8 +10,10 @@ mod moves;
 
 use crate::codec::object::TypeMeta;
 use crate::codec::{DecodeError, json};
+use crate::quote::Quoted;
 use crate::schema::builtin;
 use serde_json::{Map, Value};
+use std::num::IntErrorKind;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
@@ -68,6 +70,21 @@ pub fn convert(mut value: Value, api_version: &str) -> Result<Value, ConvertErro
         source,
     })?;
     Ok(decoded.value)
+}
+
+/// Why an object cannot be read into the form that all versions share, in Go's words.
+pub fn unreadable(object: &Value) -> Option<String> {
+    const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+    let text = object["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?;
+    if object["kind"] != "DaemonSet" {
+        return None;
+    }
+    let fault = match text.parse::<i64>().map_err(|error| error.kind().clone()) {
+        Ok(_) => return None,
+        Err(IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => "value out of range",
+        Err(_) => "invalid syntax",
+    };
+    Some(format!("strconv.ParseInt: parsing {}: {fault}", Quoted(text)))
 }
 
 #[cfg(test)]

@@ -81,7 +81,9 @@ pub fn conversion_error(error: &DecodeError) -> String {
     match wanted {
         "string" if found == "int64" => "cannot convert int64 to string".to_owned(),
         "int32" | "int64" | "string" | "bool" | "float64" => format!("unrecognized type: {wanted}"),
-        _ if wanted.starts_with("[]") => format!("cannot restore slice from {found}"),
+        _ if wanted.starts_with("[]") || wanted.ends_with(".ExtraValue") => {
+            format!("cannot restore slice from {found}")
+        }
         _ if wanted.starts_with("map[") => format!("cannot restore map from {found}"),
         _ => format!("cannot restore struct from: {found}"),
     }

@@ -39,11 +39,11 @@ macro_rules! roles {
             const COLUMNS: &[Column] = $columns;
 
             fn validate(object: &Field<'_, '_>) {
-                $validate(object);
+                $validate(object, true);
             }
 
             fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-                $validate(new);
+                $validate(new, false);
                 $update(new, old);
             }
         })*
@@ -51,13 +51,13 @@ macro_rules! roles {
 }
 
 roles! {
-    Role: ROLE_COLUMNS, |role| rules(role, true), |_, _| ();
+    Role: ROLE_COLUMNS, |role, _| rules(role, true), |_, _| ();
     ClusterRole: ROLE_COLUMNS, cluster_role, |_, _| ();
-    RoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["Role", "ClusterRole"]), same_role;
-    ClusterRoleBinding: BINDING_COLUMNS, |binding| validate_binding(binding, &["ClusterRole"]), same_role;
+    RoleBinding: BINDING_COLUMNS, |binding, is_new| validate_binding(binding, &["Role", "ClusterRole"], is_new), same_role;
+    ClusterRoleBinding: BINDING_COLUMNS, |binding, is_new| validate_binding(binding, &["ClusterRole"], is_new), same_role;
 }
 
-fn cluster_role(role: &Field<'_, '_>) {
+fn cluster_role(role: &Field<'_, '_>, _: bool) {
     rules(role, false);
     if role.at("aggregationRule").exists() {
         let selectors = role.at("aggregationRule.clusterRoleSelectors");
@@ -97,14 +97,15 @@ fn rules(role: &Field<'_, '_>, namespaced: bool) {
     }
 }
 
-fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str]) {
+/// What is declared about a role that may not change is not asked, so others speak.
+fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str], is_new: bool) {
     let role = binding.at("roleRef");
     if role.at("apiGroup").text() != GROUP {
         role.at("apiGroup").not_supported(&[GROUP]);
     }
     role.at("kind").one_of(kinds);
-    let name = role.at("name");
-    if name.declared().require() {
+    let name = if is_new { role.at("name").declared() } else { role.at("name") };
+    if name.require() {
         name.faults(metadata::path_segment(name.text(), false));
     }
     for subject in binding.at("subjects").items() {

@@ -1,16 +1,17 @@
 //! APIService: a group and version that another server answers for.
 use super::table::{AGE, Column, NAME, with};
-use super::{Field, Kind, Metadata, NameRule, Part, Strategy, metadata, prepare};
+use super::{Anew, Field, Kind, Metadata, Part, Strategy, metadata, prepare};
 use crate::field::Error;
 use crate::names;
+use crate::quote::Quoted;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde_json::{Value, json};
 
 impl Kind for APIService {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
+    const REPEATS: bool = true;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
-    const NAME: NameRule = metadata::path_segment;
     const COLUMNS: &[Column] = &[
         NAME,
         with("Service", |service, _| {
@@ -39,6 +40,16 @@ impl Kind for APIService {
         AGE,
     ];
 
+    fn name_faults(service: &Value, name: &str, _: bool) -> names::Faults {
+        let text = |field: &str| service["spec"][field].as_str().unwrap_or_default();
+        let wanted = format!("{}.{}", text("version"), text("group"));
+        let faults = metadata::path_segment(name, false);
+        if !faults.is_empty() || name == wanted {
+            return faults;
+        }
+        vec![format!("must be `spec.version+\".\"+spec.group`: {}", Quoted(&wanted))]
+    }
+
     /// What the server itself serves is there.
     fn prepare_create(service: &mut Value) {
         prepare::create(service, &Self::STRATEGY);
@@ -55,18 +66,8 @@ impl Kind for APIService {
     }
 
     fn validate(service: &Field<'_, '_>) {
-        let (name, spec) = (service.at("metadata.name"), service.at("spec"));
+        let spec = service.at("spec");
         let (group, version) = (spec.at("group"), spec.at("version"));
-        let wanted = format!("{}.{}", version.text(), group.text());
-        if !name.is_empty()
-            && name.text() != wanted
-            && names::path_segment_name(name.text()).is_empty()
-        {
-            name.invalid(format!(
-                "must be `spec.version+\".\"+spec.group`: {}",
-                crate::quote::Quoted(&wanted)
-            ));
-        }
         if group.is_empty() && version.text() != "v1" {
             group.required("only v1 may have an empty group and it better be legacy kube");
         }

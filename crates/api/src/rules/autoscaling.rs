@@ -3,11 +3,12 @@ use super::pod::resources::container_name;
 use super::table::{AGE, Column, NAME, first_of, integer, text_or, with};
 use super::workload::{at_most_everything, count_or_percent};
 use super::{Field, Kind, Metadata, Part, Strategy};
+use crate::codec::given;
 use crate::names;
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as AutoscalerV1;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const SOURCES: &[(&str, &str)] = &[
     ("Object", "object"),
@@ -63,12 +64,48 @@ impl Kind for HorizontalPodAutoscaler {
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => Self::validate(new),
-            Part::Sub(_) => status(&new.at("status")),
+            Part::Sub(_) => {
+                for condition in new.at("status.conditions").items() {
+                    condition.at("observedGeneration").nonnegative();
+                }
+                status(&new.at("status"));
+            }
         }
     }
 }
 
+/// What v1 has in annotations of its spec and of its status.
+const OF_SPEC: [&str; 2] =
+    ["autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior"];
+const OF_STATUS: [&str; 2] = [
+    "autoscaling.alpha.kubernetes.io/current-metrics",
+    "autoscaling.alpha.kubernetes.io/conditions",
+];
+
+/// A part that a write does not change stays as it was in annotations, too.
+fn keep_annotations(new: &mut Value, old: &Value, names: [&str; 2]) {
+    let before = &old["metadata"]["annotations"];
+    if names.iter().any(|name| before.get(name).is_some())
+        && !new["metadata"]["annotations"].is_object()
+    {
+        new["metadata"]["annotations"] = json!({});
+    }
+    for name in names {
+        super::prepare::put(&mut new["metadata"]["annotations"], name, before.get(name));
+    }
+}
+
 impl Kind for AutoscalerV1 {
+    fn prepare_create(autoscaler: &mut Value) {
+        super::prepare::create(autoscaler, &Self::STRATEGY);
+        keep_annotations(autoscaler, &Value::Null, OF_STATUS);
+    }
+
+    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
+        keep_annotations(new, old, if part == Part::Main { OF_STATUS } else { OF_SPEC });
+        super::prepare::update(new, old, part, &Self::STRATEGY);
+    }
+
     const COLUMNS: &[Column] = &[
         NAME,
         REFERENCE,
@@ -334,12 +371,16 @@ impl Kind for PodDisruptionBudget {
         let spec = budget.at("spec");
         let (min, max) = (spec.at("minAvailable"), spec.at("maxUnavailable"));
         if min.exists() && max.exists() {
-            let shown = spec.internal(&[
-                ("MinAvailable", "minAvailable", "null"),
-                ("Selector", "selector", "null"),
-                ("MaxUnavailable", "maxUnavailable", "null"),
-                ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", "null"),
-            ]);
+            let mut whole = spec.value().clone();
+            given::forget_empty(&mut whole["selector"], selector_type());
+            let shown = spec.with_value(&whole, |spec| {
+                spec.internal(&[
+                    ("MinAvailable", "minAvailable", "null"),
+                    ("Selector", "selector", "null"),
+                    ("MaxUnavailable", "maxUnavailable", "null"),
+                    ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", "null"),
+                ])
+            });
             spec.invalid_as(shown, "minAvailable and maxUnavailable cannot be both set");
         }
         for field in [&min, &max].iter().filter(|field| field.exists()) {
@@ -355,9 +396,13 @@ impl Kind for PodDisruptionBudget {
             return Self::validate(new);
         }
         let status = new.at("status");
+        super::conditions(&status.at("conditions"));
         for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
             status.at(field).nonnegative();
         }
-        super::conditions(&status.at("conditions"));
     }
+}
+
+fn selector_type() -> crate::schema::TypeRef<'static> {
+    crate::schema::builtin().named("meta/v1.LabelSelector").expect("selectors are in the facts")
 }

@@ -1,6 +1,6 @@
 //! Requests for certificates, bundles of trust.
 use super::table::{AGE, Column, NAME, labels, text, text_or, with};
-use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::duration::Duration;
 use crate::field::{BadValue, Error};
 use crate::names::{self, Faults};
@@ -263,20 +263,17 @@ fn bundle_name_for(name: &str, signer: &str, prefix: bool) -> Faults {
 }
 
 impl Kind for ClusterTrustBundle {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation().conditional();
-    const NAME: NameRule = metadata::path_segment;
     const COLUMNS: &[Column] = &[NAME, text_or("SignerName", "spec.signerName", "<none>")];
+
+    fn name_faults(bundle: &Value, name: &str, prefix: bool) -> Faults {
+        let signer = bundle["spec"]["signerName"].as_str().unwrap_or_default();
+        bundle_name_for(name, signer, prefix)
+    }
 
     fn validate(bundle: &Field<'_, '_>) {
         let signer = bundle.at("spec.signerName");
-        for (field, prefix) in [("generateName", true), ("name", false)] {
-            let metadata = bundle.at("metadata");
-            let name = metadata.at(field);
-            if !name.is_empty() {
-                name.faults(bundle_name_for(name.text(), signer.text(), prefix));
-            }
-        }
         if !signer.is_empty() {
             signer_name(&signer);
         }

@@ -404,7 +404,10 @@ impl Field<'_, '_> {
             let shown = match (self.value, old.value) {
                 (Value::Null, Value::String(_)) => "".into(),
                 (Value::Null, _) => BadValue::null(),
-                (Value::Object(fields), _) if fields.contains_key("matchExpressions") => {
+                (Value::Object(fields), _)
+                    if fields.contains_key("matchExpressions")
+                        || fields.contains_key("matchLabels") =>
+                {
                     super::workload::selector_shown(self)
                 }
                 (value, _) => value.into(),

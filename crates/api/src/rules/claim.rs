@@ -1,7 +1,7 @@
 //! PersistentVolumeClaim.
 use super::table::{AGE, Column, NAME, text, text_or, with};
 use super::volume::{access_modes, storage_class, volume_modes};
-use super::{Field, Kind, Part, Strategy, prepare};
+use super::{Anew, Field, Kind, Part, Strategy, prepare};
 use crate::field::{BadValue, Path};
 use crate::names;
 use crate::quote::Quoted;
@@ -18,7 +18,7 @@ const RESIZE_STATUSES: &[&str] = &[
 ];
 
 impl Kind for PersistentVolumeClaim {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -45,13 +45,13 @@ impl Kind for PersistentVolumeClaim {
 
     fn prepare_create(claim: &mut Value) {
         prepare::create(claim, &Self::STRATEGY);
-        both_sources(&mut claim["spec"]);
+        both_sources(&mut claim["spec"], None);
     }
 
     fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
         prepare::update(new, old, part, &Self::STRATEGY);
         if part == Part::Main {
-            both_sources(&mut new["spec"]);
+            both_sources(&mut new["spec"], Some(&old["spec"]));
         }
     }
 
@@ -75,30 +75,34 @@ impl Kind for PersistentVolumeClaim {
                 annotation.key(BETA_CLASS).path()
             ));
         }
-        for part in ["requests", "limits"] {
-            let amounts = new.at("spec.resources").at(part).value().clone();
-            let fraction = amounts["storage"]
-                .as_str()
-                .and_then(|text| crate::quantity::Quantity::parse(text).ok())
-                .filter(|quantity| quantity.milli_value() % 1000 != 0);
-            if let Some(quantity) = fraction {
-                let text = quantity.to_string();
-                warnings.push(format!(
-                    "spec.resources.{part}[storage]: fractional byte value {} is invalid, must be an integer",
-                    Quoted(&text)
-                ));
-            }
-        }
+        warnings.extend(spec_warnings(&new.at("spec"), "spec"));
         warnings
     }
 }
 
+/// Nobody can claim a part of a byte.
+pub fn spec_warnings(spec: &Field<'_, '_>, place: &str) -> Vec<String> {
+    let warning = |part: &'static str| {
+        let resources = spec.at("resources");
+        let amounts = resources.at(part);
+        let amount = amounts.key("storage").quantity();
+        let fraction = amount.filter(|amount| amount.milli_value() % 1000 != 0)?.to_string();
+        let shown = Quoted(&fraction);
+        Some(format!(
+            "{place}.resources.{part}[storage]: fractional byte value {shown} is invalid, must be an integer"
+        ))
+    };
+    ["requests", "limits"].into_iter().filter_map(warning).collect()
+}
+
 /// What a claim is filled from can be said in two fields; each is set from the other. The older one
 /// knows claims and snapshots only, and forgets anything else.
-fn both_sources(spec: &mut Value) {
-    // To be filled from another namespace is a feature that is off.
+fn both_sources(spec: &mut Value, old: Option<&Value>) {
+    // To be filled from another namespace is a feature that is off; a claim that is filled already
+    // is told so by its rules.
+    let in_use = |field: &str| old.is_some_and(|old| old.get(field).is_some());
     let foreign = spec["dataSourceRef"]["namespace"].as_str().is_some_and(|name| !name.is_empty());
-    if foreign {
+    if foreign && !in_use("dataSourceRef") {
         prepare::put(spec, "dataSourceRef", None);
     }
     let (old, new) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
@@ -112,7 +116,9 @@ fn both_sources(spec: &mut Value) {
         _ => false,
     };
     match (old, new) {
-        (Some(old), None) if known(&old) => spec["dataSourceRef"] = copy(&old),
+        (Some(old), None) if known(&old) || in_use("dataSource") => {
+            spec["dataSourceRef"] = copy(&old);
+        }
         (Some(_), None) => prepare::put(spec, "dataSource", None),
         (None, Some(new)) if new.get("namespace").is_none_or(|namespace| *namespace == "") => {
             spec["dataSource"] = copy(&new);

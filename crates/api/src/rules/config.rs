@@ -1,6 +1,6 @@
 //! ConfigMap, Secret and ServiceAccount: what pods are configured with.
 use super::table::{AGE, Column, NAME, count, text, with};
-use super::{Field, Kind, Part, Strategy, prepare};
+use super::{Anew, Field, Kind, Part, Strategy, prepare};
 use crate::field::{Error, Path};
 use crate::names;
 use base64::Engine;
@@ -14,7 +14,7 @@ const FROZEN: &str = "field is immutable when `immutable` is set";
 const PLAIN: Strategy = Strategy::USUAL.without_status().without_generation();
 
 impl Kind for ConfigMap {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -70,7 +70,7 @@ fn decoded(entry: &Field<'_, '_>) -> Vec<u8> {
 }
 
 impl Kind for Secret {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] =
         &[NAME, text("Type", "type"), count("Data", "data").of("string"), AGE];
@@ -183,7 +183,7 @@ fn json_entry(data: &Field<'_, '_>, key: &'static str) {
 }
 
 impl Kind for ServiceAccount {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, AGE];
 

@@ -1,6 +1,6 @@
 //! Endpoints and EndpointSlices: where a service's traffic goes.
 use super::table::{AGE, Column, NAME, first_of, text, with};
-use super::{Field, Kind, Part, Strategy, prepare};
+use super::{Anew, Field, Kind, Part, Strategy, prepare};
 use crate::names::{self, ip};
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,7 +14,7 @@ const MAX_ADDRESSES: usize = 100;
 const MAX_HINTS: usize = 8;
 
 impl Kind for Endpoints {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().creates_on_update();
     const COLUMNS: &[Column] =
@@ -118,8 +118,8 @@ fn addresses_cell(endpoints: &Field<'_, '_>) -> String {
 }
 
 impl Kind for EndpointSlice {
-    const NAMED_ANEW: bool = true;
-    const STRATEGY: Strategy = Strategy::USUAL.without_status();
+    const NAMED_ANEW: Anew = Anew::First;
+    const STRATEGY: Strategy = Strategy::USUAL.without_status().counting_disabled();
     const COLUMNS: &[Column] = &[
         NAME,
         text("AddressType", "addressType"),
@@ -160,13 +160,18 @@ impl Kind for EndpointSlice {
 
     fn validate(slice: &Field<'_, '_>) {
         slice_type(slice);
-        slice_endpoints(&slice.at("endpoints"), slice.at("addressType").text());
         slice_ports(&slice.at("ports"));
+        slice_endpoints(&slice.at("endpoints"), slice.at("addressType").text());
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
+        slice_type(new);
         new.at("addressType").declared_immutable(&old.at("addressType"));
+        slice_ports(&new.at("ports"));
+        // What was fine once stays fine.
+        if new.at("endpoints").value() != old.at("endpoints").value() {
+            slice_endpoints(&new.at("endpoints"), new.at("addressType").text());
+        }
     }
 }
 

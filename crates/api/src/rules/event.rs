@@ -1,6 +1,7 @@
 //! Events, in both of their groups.
 use super::table::{Column, age, text, timestamp, with};
-use super::{Field, Kind, Metadata, NameRule, Part, Strategy, metadata, shown};
+use super::{Field, Kind, Metadata, NameRule, Part, Strategy, asked_by_kind, metadata, shown};
+use crate::field::BadValue;
 use crate::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
@@ -39,6 +40,7 @@ impl Kind for CoreEvent {
 }
 
 impl Kind for Event {
+    const METADATA: Metadata = Metadata::ByKind;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[
         with("Last Seen", |event, now| {
@@ -57,8 +59,16 @@ impl Kind for Event {
     ];
 
     fn validate(event: &Field<'_, '_>) {
-        namespaces_match(event, "regarding");
-        modern(event);
+        basic(event);
+        asked_by_kind::<Self>(event, true);
+        series(&event.at("series"));
+        if !event.at("eventTime").exists() {
+            event.at("eventTime").required("");
+        }
+        let kind = event.at("type");
+        if !matches!(kind.text(), "Normal" | "Warning") {
+            kind.invalid_as("", "has invalid value: ".to_owned() + kind.text());
+        }
         for (field, spelled) in [
             ("deprecatedFirstTimestamp", "firstTimestamp"),
             ("deprecatedLastTimestamp", "lastTimestamp"),
@@ -93,10 +103,8 @@ impl Kind for Event {
             ("reportingController", "reportingController"),
             ("reportingInstance", "reportingInstance"),
         ];
-        namespaces_match(new, "regarding");
-        if new.at("eventTime").exists() {
-            reported(new, "reportingController", "reportingController", "note");
-        }
+        basic(new);
+        asked_by_kind::<Self>(new, false);
         if new.at("series").value() != old.at("series").value() {
             series(&new.at("series"));
         }
@@ -105,7 +113,14 @@ impl Kind for Event {
             let place = now.on_path(crate::field::Path::new(spelled));
             let shown = match *field {
                 "regarding" => shown::structure(now.value(), shown::REFERENCE),
-                "related" => shown::pointer(now.value(), shown::REFERENCE),
+                "related" => {
+                    if now.value() != then.value() {
+                        let shown = shown::pointer(now.value(), shown::REFERENCE);
+                        place.invalid_as(shown, metadata::IMMUTABLE);
+                    }
+                    continue;
+                }
+                "eventTime" if !now.exists() => BadValue::null(),
                 "deprecatedSource" => shown::structure(now.value(), shown::EVENT_SOURCE),
                 "deprecatedCount" => now.int().into(),
                 _ => {
@@ -142,16 +157,11 @@ fn namespaces_match(event: &Field<'_, '_>, object: &'static str) {
     }
 }
 
-/// What events must have since they are written by machines for machines.
-fn modern(event: &Field<'_, '_>) {
-    if !event.at("eventTime").exists() {
-        event.at("eventTime").required("");
-    }
-    series(&event.at("series"));
-    reported(event, "reportingController", "reportingController", "note");
-    let kind = event.at("type");
-    if !matches!(kind.text(), "Normal" | "Warning") {
-        kind.invalid_as("", "has invalid value: ".to_owned() + kind.text());
+/// What any event must have; one with a time of its own says who reports it.
+fn basic(event: &Field<'_, '_>) {
+    namespaces_match(event, "regarding");
+    if event.at("eventTime").exists() {
+        reported(event, "reportingController", "reportingController", "note");
     }
 }
 

@@ -1,6 +1,6 @@
 //! FlowSchema and PriorityLevelConfiguration: whose requests wait for whose.
 use super::table::{AGE, Column, NAME, integer, text, text_or, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Anew, Field, Kind, Part, Strategy};
 use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
@@ -14,7 +14,7 @@ const MAX_QUEUES: i64 = 10_000_000;
 const HASH_BITS: u32 = 60;
 
 impl Kind for FlowSchema {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = STRATEGY;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -194,7 +194,7 @@ fn subject(subject: &Field<'_, '_>) {
 }
 
 impl Kind for PriorityLevelConfiguration {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = STRATEGY;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -217,15 +217,15 @@ impl Kind for PriorityLevelConfiguration {
             kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'");
         }
         match kind.text() {
-            "Exempt" if exempt.exists() => shares(&exempt),
+            "Exempt" if exempt.exists() => {
+                shares(&exempt);
+                lendable(&exempt);
+            }
             "Limited" if limited.exists() => limited_level(&limited),
             "Limited" => limited.declared().required(""),
             "Exempt" => {}
             "" => {}
             _ => kind.not_supported(&["Exempt", "Limited"]),
-        }
-        if limited.exists() && kind.text() != "Limited" {
-            limit_response(&limited.at("limitResponse"));
         }
         for (field, own) in [(&limited, "Limited"), (&exempt, "Exempt")] {
             if field.exists() && kind.text() != own {
@@ -233,6 +233,9 @@ impl Kind for PriorityLevelConfiguration {
             }
         }
         kind.declared().require();
+        if limited.exists() {
+            declared_response(&limited.at("limitResponse"));
+        }
         conditions(&level.at("status.conditions"));
     }
 
@@ -253,6 +256,9 @@ fn shares(level: &Field<'_, '_>) {
     if shares.int() < 0 {
         shares.invalid("must be a non-negative integer");
     }
+}
+
+fn lendable(level: &Field<'_, '_>) {
     let lendable = level.at("lendablePercent");
     if !(0..=100).contains(&lendable.int()) {
         lendable.invalid("must be between 0 and 100, inclusive");
@@ -261,26 +267,32 @@ fn shares(level: &Field<'_, '_>) {
 
 fn limited_level(limited: &Field<'_, '_>) {
     shares(limited);
+    limit_response(&limited.at("limitResponse"));
+    lendable(limited);
     let borrowing = limited.at("borrowingLimitPercent");
     if borrowing.int() < 0 {
         borrowing.invalid("if specified, must be a non-negative integer");
     }
-    limit_response(&limited.at("limitResponse"));
 }
 
 fn limit_response(response: &Field<'_, '_>) {
     let (kind, queuing) = (response.at("type"), response.at("queuing"));
     match kind.text() {
         "Queue" if queuing.exists() => queues(&queuing),
-        "Queue" => queuing.declared().required(""),
-        "Reject" => {}
-        "" => {}
+        "Queue" | "Reject" | "" => {}
         _ => kind.not_supported(&["Queue", "Reject"]),
     }
-    if queuing.exists() && kind.text() != "Queue" {
-        queuing.declared().forbidden("");
+}
+
+/// What is declared about it holds whatever the level is.
+fn declared_response(response: &Field<'_, '_>) {
+    let (kind, queuing) = (response.at("type").declared(), response.at("queuing").declared());
+    match (kind.text() == "Queue", queuing.exists()) {
+        (true, false) => queuing.required(""),
+        (false, true) => queuing.forbidden(""),
+        _ => {}
     }
-    kind.declared().require();
+    kind.require();
 }
 
 fn queues(queuing: &Field<'_, '_>) {

@@ -1,7 +1,7 @@
 //! Ingress and IngressClass.
 use super::service::balancer_addresses;
 use super::table::{AGE, Column, NAME, first_of, text, text_or, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Anew, Field, Kind, Part, Strategy};
 use crate::field::{BadValue, Path};
 use crate::names::{self, ip};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -10,7 +10,7 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 
 impl Kind for Ingress {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const COLUMNS: &[Column] = &[
         NAME,
         text_or("Class", "spec.ingressClassName", "<none>"),
@@ -198,7 +198,7 @@ fn typed_reference(reference: &Field<'_, '_>, declared: bool) {
 }
 
 impl Kind for IngressClass {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::ByKind;
     const STRATEGY: Strategy = Strategy::USUAL.without_status();
     const COLUMNS: &[Column] = &[
         with("Name", |class, _| {
@@ -255,6 +255,7 @@ impl Kind for IngressClass {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
         new.at("spec.controller").immutable(&old.at("spec.controller"));
+        super::named_anew::<Self>(new);
         Self::validate(new);
     }
 }

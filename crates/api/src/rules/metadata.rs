@@ -28,6 +28,8 @@ pub enum Metadata {
     Last,
     /// None at all: a question is not an object.
     Unasked,
+    /// The usual ones, when the kind itself asks for them.
+    ByKind,
 }
 
 /// Metadata as messages show it: in the order of Go's struct.
@@ -51,14 +53,26 @@ pub fn shown(metadata: &Value) -> BadValue {
     ];
     const ENTRY: &[&str] =
         &["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+    const OWNER: &[&str] =
+        &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    fn is_nothing(value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Array(items) => items.is_empty(),
+            Value::Object(entries) => entries.is_empty(),
+            _ => false,
+        }
+    }
     fn ordered(value: &Value, names: &[&str]) -> String {
         let part = |name: &&str| {
-            let value = value.get(name)?;
+            let value = value.get(name).filter(|value| !is_nothing(value))?;
+            let list = |entries: &[Value], names: &[&str]| {
+                let entries: Vec<String> = entries.iter().map(|e| ordered(e, names)).collect();
+                format!("[{}]", entries.join(","))
+            };
             let text = match (*name, value) {
-                ("managedFields", Value::Array(entries)) => {
-                    let entries = entries.iter().map(|entry| ordered(entry, ENTRY));
-                    format!("[{}]", entries.collect::<Vec<_>>().join(","))
-                }
+                ("managedFields", Value::Array(entries)) => list(entries, ENTRY),
+                ("ownerReferences", Value::Array(entries)) => list(entries, OWNER),
                 _ => crate::quote::go_json(value).unwrap_or_default(),
             };
             Some(format!("\"{name}\":{text}"))
@@ -84,7 +98,12 @@ pub fn long_name(name: &str, prefix: bool) -> names::Faults {
 }
 
 /// Of a new object.
-pub fn validate(meta: &ObjectMeta, namespaced: bool, rule: NameRule, path: &Path<'_>) -> ErrorList {
+pub fn validate(
+    meta: &ObjectMeta,
+    namespaced: bool,
+    rule: impl Fn(&str, bool) -> names::Faults,
+    path: &Path<'_>,
+) -> ErrorList {
     let mut errors = names(meta, rule, path);
     let namespace = meta.namespace.clone().unwrap_or_default();
     let field = path.child("namespace");
@@ -108,7 +127,11 @@ pub fn validate(meta: &ObjectMeta, namespaced: bool, rule: NameRule, path: &Path
 }
 
 /// The name, and what it is made from.
-pub fn names(meta: &ObjectMeta, rule: NameRule, path: &Path<'_>) -> ErrorList {
+pub fn names(
+    meta: &ObjectMeta,
+    rule: impl Fn(&str, bool) -> names::Faults,
+    path: &Path<'_>,
+) -> ErrorList {
     let mut errors = ErrorList::new();
     let given = |text: &Option<String>| text.clone().unwrap_or_default();
     let (name, prefix) = (given(&meta.name), given(&meta.generate_name));

@@ -60,10 +60,11 @@ pub use check::Field;
 pub use metadata::{Metadata, NameRule};
 pub use pod::qos_class;
 pub use scheduling::toleration_faults;
+pub use service::{families, keep_ports};
 pub use table::{Column, Row};
 
-use crate::codec::json;
-use crate::field::{Error, ErrorList, Path};
+use crate::codec::{given, json};
+use crate::field::{Error, ErrorList, ErrorType, Path};
 use crate::kinds::Resource;
 use crate::meta::TableRowCondition;
 use crate::names;
@@ -98,8 +99,17 @@ pub trait Kind: Form {
     /// Which rules of metadata it has.
     const METADATA: Metadata = Metadata::Usual;
 
-    /// An update asks again what the name must be, and what it was made from.
-    const NAMED_ANEW: bool = false;
+    /// Whether an update asks again what the name must be, and what it was made from.
+    const NAMED_ANEW: Anew = Anew::Never;
+
+    /// The servers that upstream keeps apart for extensions ask some things more than once, and say
+    /// what they find as often.
+    const REPEATS: bool = false;
+
+    /// What a name must be, where that depends on the object.
+    fn name_faults(_object: &Value, name: &str, prefix: bool) -> names::Faults {
+        (Self::NAME)(name, prefix)
+    }
 
     /// What a creation keeps of the request. The server has already set identity and times.
     fn prepare_create(object: &mut Value) {
@@ -133,6 +143,18 @@ pub trait Kind: Form {
     }
 }
 
+/// When an update asks again for the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anew {
+    Never,
+    /// Before the finalizers: the kind asks everything of a changed object that it asks of a new one.
+    First,
+    /// After everything else about metadata.
+    Last,
+    /// When the kind itself asks for it: [`named_anew`].
+    ByKind,
+}
+
 /// Which part of an object a write is about: the main resource, or a subresource's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
@@ -151,6 +173,10 @@ pub struct Strategy {
     pub separate_status: bool,
     /// `metadata.generation` counts the changes of the spec.
     pub counts_generations: bool,
+    /// To that count, a list or map given empty is another than none.
+    pub counts_given_empty: bool,
+    /// To that count, fields of features that are off are fields like any other.
+    pub counts_disabled: bool,
     /// The metadata that a write to the status cannot change.
     pub status_resets: &'static [&'static str],
 }
@@ -161,6 +187,8 @@ impl Strategy {
         allow_unconditional_update: true,
         separate_status: true,
         counts_generations: true,
+        counts_given_empty: false,
+        counts_disabled: false,
         status_resets: &[],
     };
 
@@ -179,6 +207,14 @@ impl Strategy {
 
     pub const fn without_generation(self) -> Strategy {
         Strategy { counts_generations: false, ..self }
+    }
+
+    pub const fn counting_given_empty(self) -> Strategy {
+        Strategy { counts_given_empty: true, ..self }
+    }
+
+    pub const fn counting_disabled(self) -> Strategy {
+        Strategy { counts_disabled: true, ..self }
     }
 
     /// Writes to the status leave the metadata alone.
@@ -245,12 +281,21 @@ fn prepare_create<T: Kind>(object: &mut Value) {
 }
 
 fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
-    defaults::forget_disabled(new, type_of::<T>());
+    let ty = type_of::<T>();
+    let counts = T::STRATEGY.counts_disabled && part == Part::Main;
+    let changed = counts && prepare::changed(new, &given::aligned(old, new, ty));
+    defaults::forget_disabled(new, ty);
+    let aligned = given::aligned(old, new, ty);
+    let old = if T::STRATEGY.counts_given_empty { old } else { &aligned };
     T::prepare_update(new, old, part);
-    settle_status(new, type_of::<T>());
+    if changed {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        new["metadata"]["generation"] = (generation + 1).into();
+    }
+    settle_status(new, ty);
 }
 
-/// A status that was wiped is not absent: it is the zero value, with the defaults of its type.
+/// A status that was wiped is not absent: it is the zero value.
 fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
     let Some(status) =
         ty.child("status").filter(|_| !ty.field("status").is_some_and(|f| f.pointer))
@@ -258,10 +303,9 @@ fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
         return;
     };
     let given = object.get_mut("status").map_or_else(|| Map::new().into(), Value::take);
-    if let Ok(decoded) = json::canonicalize(given, status) {
+    if let Ok(decoded) = json::canonicalize_given(given, status) {
         object["status"] = decoded.value;
     }
-    defaults::set(object, ty);
 }
 
 fn validate_create<T: Kind>(
@@ -274,11 +318,18 @@ fn validate_create<T: Kind>(
     if T::METADATA == Metadata::AnyPrefix {
         meta.generate_name = None;
     }
-    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked) {
-        errors.extend(metadata::validate(&meta, resource.is_namespaced(), T::NAME, &path));
+    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked | Metadata::ByKind) {
+        let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
+        errors.extend(once(metadata::validate(&meta, resource.is_namespaced(), rule, &path)));
     }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
         errors.extend(metadata::unqualified_finalizers(&meta, &path));
+    }
+    if T::METADATA == Metadata::AnyPrefix {
+        // Where only the name counts, what it must be is declared.
+        let name = |error: &&mut Error| error.field == "metadata.name";
+        let faults = errors.iter_mut().filter(name);
+        faults.for_each(|error| error.declared = error.error_type == ErrorType::Invalid);
     }
     let mut warnings = Vec::new();
     errors.extend(check::collect(object, type_of::<T>(), |object| {
@@ -289,7 +340,7 @@ fn validate_create<T: Kind>(
         let rule = metadata::path_segment;
         errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
     }
-    Ok(Verdict { errors: in_order(errors), warnings })
+    Ok(Verdict { errors: in_order(errors, T::REPEATS), warnings })
 }
 
 fn validate_update<T: Kind>(
@@ -304,13 +355,25 @@ fn validate_update<T: Kind>(
     let rule = metadata::path_segment;
     let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
     errors.extend(metadata::validate_update(&meta, &previous, &path));
+    let unasked = matches!(part, Part::Sub("status" | "finalize"));
+    let anew = if unasked { Anew::Never } else { T::NAMED_ANEW };
+    let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
+    if T::REPEATS {
+        errors.extend(once(metadata::validate_update(&meta, &previous, &path)));
+        if anew == Anew::First {
+            errors.extend(once(metadata::validate(&meta, resource.is_namespaced(), rule, &path)));
+        }
+    } else if anew == Anew::First {
+        errors.extend(metadata::names(&meta, rule, &path));
+    }
     if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
         errors.extend(metadata::unqualified_finalizers(&meta, &path));
     }
-    if T::NAMED_ANEW && part != Part::Sub("status") {
-        errors.extend(metadata::names(&meta, T::NAME, &path));
+    if anew == Anew::Last {
+        errors.extend(metadata::names(&meta, rule, &path));
     }
     let mut warnings = Vec::new();
+    let old = &*given::aligned(old, object, type_of::<T>());
     errors.extend(check::collect(object, type_of::<T>(), |new| {
         // What was wrong before is not reported: the old object only answers questions.
         check::collect(old, type_of::<T>(), |old| {
@@ -320,19 +383,44 @@ fn validate_update<T: Kind>(
             }
         });
     }));
-    Ok(Verdict { errors: in_order(errors), warnings })
+    Ok(Verdict { errors: in_order(errors, T::REPEATS), warnings })
+}
+
+/// Asks again for the name of a changed object.
+fn named_anew<T: Kind>(object: &Field<'_, '_>) {
+    let rule = |name: &str, prefix: bool| T::name_faults(object.value(), name, prefix);
+    if let Some(meta) = object.at("metadata").read() {
+        object.extend(metadata::names(&meta, rule, &Path::new("metadata")));
+    }
+}
+
+/// What a kind asks itself of its objects' metadata.
+fn asked_by_kind<T: Kind>(object: &Field<'_, '_>, is_new: bool) {
+    let (path, rule) = (Path::new("metadata"), |name: &str, prefix: bool| (T::NAME)(name, prefix));
+    let Some(meta) = object.at("metadata").read::<ObjectMeta>() else { return };
+    if is_new {
+        object.extend(metadata::validate(&meta, true, rule, &path));
+    }
+    object.extend(metadata::unqualified_finalizers(&meta, &path));
 }
 
 /// Nothing is said twice, and what declared rules say is said last.
-fn in_order(errors: ErrorList) -> ErrorList {
+fn in_order(errors: ErrorList, repeats: bool) -> ErrorList {
     let (declared, mut said): (ErrorList, ErrorList) =
         errors.into_iter().partition(|error| error.declared);
-    if said.len() > 1 {
-        let mut seen = std::collections::HashSet::new();
-        said.retain(|error| seen.insert(error.to_string()));
+    if !repeats {
+        said = once(said);
     }
     said.extend(declared);
     said
+}
+
+fn once(mut errors: ErrorList) -> ErrorList {
+    if errors.len() > 1 {
+        let mut seen = std::collections::HashSet::new();
+        errors.retain(|error| seen.insert(error.to_string()));
+    }
+    errors
 }
 
 /// Conditions of the usual form, in a status.

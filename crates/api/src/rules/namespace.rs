@@ -1,6 +1,6 @@
 //! Namespace.
 use super::table::{AGE, Column, NAME, text};
-use super::{Field, Kind, NameRule, Part, Strategy, metadata, prepare};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::field::Path;
 use crate::names;
 use k8s_openapi::api::core::v1::Namespace;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const KUBERNETES: &str = "kubernetes";
 
 impl Kind for Namespace {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const NAME: NameRule = names::name_is_dns_label;
     const COLUMNS: &[Column] = &[NAME, text("Status", "status.phase"), AGE];
@@ -55,7 +55,13 @@ impl Kind for Namespace {
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => {}
-            Part::Sub("finalize") => Self::validate(new),
+            Part::Sub("finalize") => {
+                for finalizer in new.at("spec.finalizers").items() {
+                    finalizer.faults(names::qualified_name(finalizer.text()));
+                    let odd = metadata::unqualified_finalizer(finalizer.text(), finalizer.path());
+                    finalizer.extend(odd);
+                }
+            }
             Part::Sub(_) => {
                 let phase = new.at("status.phase");
                 let deleted = new.at("metadata.deletionTimestamp").exists();

@@ -1,12 +1,12 @@
 //! NetworkPolicy, IPAddress and ServiceCIDR.
 use super::table::{AGE, Column, NAME, selector, with};
-use super::{Field, Kind, NameRule, Part, Strategy};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy};
 use crate::field::{BadValue, Path};
 use crate::names::{self, Faults, ip};
 use k8s_openapi::api::networking::v1::{IPAddress, NetworkPolicy, ServiceCIDR};
 
 impl Kind for NetworkPolicy {
-    const STRATEGY: Strategy = Strategy::USUAL.without_status();
+    const STRATEGY: Strategy = Strategy::USUAL.without_status().counting_given_empty();
     const COLUMNS: &[Column] =
         &[NAME, with("Pod-Selector", |policy, _| selector(&policy.at("spec.podSelector"))), AGE];
 
@@ -77,13 +77,14 @@ fn port(port: &Field<'_, '_>) {
         if end.exists() {
             end.invalid("may not be specified when `port` is non-numeric");
         }
-    } else if end.exists() {
+    }
+    number.port_or_name();
+    if !number.value().is_string() && end.exists() {
         if end.int() < number.int() {
             end.invalid("must be greater than or equal to `port`");
         }
         end.port();
     }
-    number.port_or_name();
 }
 
 fn peer(peer: &Field<'_, '_>, known: &[&str]) {
@@ -139,7 +140,7 @@ fn contains((network, length): Block, address: std::net::IpAddr) -> bool {
 }
 
 impl Kind for IPAddress {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation();
     const NAME: NameRule = address_name;
     const COLUMNS: &[Column] = &[

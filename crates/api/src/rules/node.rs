@@ -1,7 +1,7 @@
 //! Node.
 use super::scheduling::EFFECTS;
 use super::table::{AGE, Column, NAME, text, text_or, with};
-use super::{Field, Kind, Part, Strategy, pod};
+use super::{Anew, Field, Kind, Part, Strategy, pod};
 use crate::field::{BadValue, Error, Path};
 use crate::names::{self, ip};
 use k8s_openapi::api::core::v1::Node;
@@ -16,7 +16,7 @@ const TAINT: &[(&str, &str, &str)] = &[
 ];
 
 impl Kind for Node {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -52,9 +52,12 @@ impl Kind for Node {
         pod_cidrs(node);
     }
 
-    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        taints(&new.at("spec.taints").on_path(Path::new("metadata").child("taints")));
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
+        if part == Part::Main {
+            Self::validate(new);
+        }
         resources(new);
+        declared_features(&new.at("status.declaredFeatures"));
         let addresses = new.at("status.addresses");
         let list = addresses.list();
         for (i, place) in addresses.items().enumerate() {
@@ -63,11 +66,6 @@ impl Kind for Node {
                     place.internal(&[("Type", "type", "\"\""), ("Address", "address", "\"\"")]);
                 place.push(Error::duplicate(place.path(), shown));
             }
-        }
-        declared_features(&new.at("status.declaredFeatures"));
-        let external = new.at("spec.externalID");
-        if external.text() != old.at("spec.externalID").text() {
-            external.forbidden("may not be updated");
         }
         let (now, then) = (new.at("spec.podCIDRs"), old.at("spec.podCIDRs"));
         if !then.is_empty() && now.value() != then.value() {
@@ -81,6 +79,11 @@ impl Kind for Node {
                 "field cannot be modified once set"
             };
             now.invalid_as(BadValue::null(), detail);
+        }
+        taints(&new.at("spec.taints").on_path(Path::new("metadata").child("taints")));
+        let external = new.at("spec.externalID");
+        if external.text() != old.at("spec.externalID").text() {
+            external.forbidden("may not be updated");
         }
     }
 
@@ -129,15 +132,15 @@ fn declared_features(features: &Field<'_, '_>) {
     let mut last: Option<&str> = None;
     for feature in features.items() {
         let name = feature.text();
-        if !sound(name) {
-            feature.invalid(format!("invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", crate::quote::Quoted(name)));
-        }
         match last {
             Some(last) if last == name => feature.duplicate(),
             Some(last) if last > name => feature.invalid("list must be sorted alphabetically"),
             _ => {}
         }
         last = Some(name);
+        if !sound(name) {
+            feature.invalid(format!("invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", crate::quote::Quoted(name)));
+        }
     }
 }
 
@@ -155,6 +158,17 @@ fn pod_cidrs(node: &Field<'_, '_>) {
     let blocks = node.at("spec.podCIDRs");
     for block in blocks.items() {
         block.extend(ip::cidr_for_legacy_field(block.path(), block.text(), true, &[]));
+    }
+    let broken = blocks
+        .texts()
+        .position(|block| !ip::cidr_for_legacy_field(blocks.path(), block, false, &[]).is_empty());
+    if let Some(place) = broken.filter(|_| blocks.len() > 1) {
+        let block = blocks.texts().nth(place).unwrap_or_default();
+        let detail = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{place}]: <nil> (invalid CIDR address: {block})"
+        );
+        blocks.push(Error::internal(blocks.path(), detail));
+        return blocks.invalid("may specify no more than one CIDR for each IP family");
     }
     let v4 = blocks.texts().filter(|block| !block.contains(':')).count();
     if blocks.len() > 1 && (blocks.len() > 2 || v4 != 1) {

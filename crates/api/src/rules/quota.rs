@@ -1,7 +1,7 @@
 //! ResourceQuota and LimitRange: how much a namespace may use.
 use super::pod::resources::{amount, any_name, container_name};
 use super::table::{AGE, Column, NAME, with};
-use super::{Field, Kind, Part, Strategy};
+use super::{Anew, Field, Kind, Part, Strategy, shown};
 use crate::field::BadValue;
 use crate::names;
 use crate::quantity::Quantity;
@@ -160,7 +160,7 @@ fn selector(spec: &Field<'_, '_>) {
         for (resource, _) in spec.at("hard").entries() {
             if is_standard(resource) && !applies(scope, resource) {
                 list.invalid_as(
-                    BadValue::json(selector.value()),
+                    shown::structure(selector.value(), shown::SCOPE_SELECTOR),
                     "unsupported scope applied to resource",
                 );
             }
@@ -202,7 +202,7 @@ fn selector(spec: &Field<'_, '_>) {
 }
 
 impl Kind for LimitRange {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy =
         Strategy::USUAL.without_status().without_generation().creates_on_update();
 

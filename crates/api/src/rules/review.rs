@@ -1,6 +1,6 @@
 //! Questions: who am I, may I, is this token good; and a storage migration, which is an order.
 use super::table::{Column, text, with};
-use super::{Field, Kind, Metadata, Part, Strategy};
+use super::{Anew, Field, Kind, Metadata, Part, Strategy};
 use crate::field::BadValue;
 use crate::names;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
@@ -8,6 +8,7 @@ use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
 use k8s_openapi::api::storagemigration::v1::StorageVersionMigration;
+use serde_json::Value;
 
 const QUESTION: Strategy = Strategy::USUAL.without_status().without_generation();
 
@@ -67,8 +68,15 @@ fn somebody(spec: &Field<'_, '_>) {
 
 /// A question has no identity.
 fn nothing_but(metadata: &Field<'_, '_>, allowed: &[&str], detail: &'static str) {
-    let odd = |name: &String| name != "managedFields" && !allowed.contains(&name.as_str());
-    if metadata.map().is_some_and(|fields| fields.keys().any(odd)) {
+    let empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
+    };
+    let odd = |(name, value): (&String, &Value)| {
+        name != "managedFields" && !allowed.contains(&name.as_str()) && !empty(value)
+    };
+    if metadata.map().is_some_and(|fields| fields.iter().any(odd)) {
         metadata.invalid_as(super::metadata::shown(metadata.value()), detail);
     }
 }
@@ -129,7 +137,7 @@ fn requirement(requirement: &Field<'_, '_>, of_labels: bool) {
 }
 
 impl Kind for StorageVersionMigration {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const COLUMNS: &[Column] = &[
         text("Name", "metadata.name"),
@@ -182,8 +190,12 @@ impl Kind for StorageVersionMigration {
             }
             return;
         }
-        super::conditions(&new.at("status.conditions"));
         let (now, then) = (new.at("status.resourceVersion"), old.at("status.resourceVersion"));
+        let digits = now.text().bytes().all(|b| b.is_ascii_digit());
+        if !now.is_empty() && (!digits || now.text().starts_with('0')) {
+            now.invalid(format!("resource version is not well formed: {}", now.text()));
+        }
+        super::conditions(&new.at("status.conditions"));
         if !then.is_empty() && now.text() != then.text() {
             now.invalid(super::metadata::IMMUTABLE);
         }

@@ -56,7 +56,7 @@ pub const REFERENCE: Rows = &[
 ];
 pub const EVENT_SOURCE: Rows =
     &[("Component", "component", "\"\"", Plain), ("Host", "host", "\"\"", Plain)];
-pub const CLAIM_TEMPLATE_SPEC: Rows = &[("Spec", "spec", "{}", Struct(CLAIM_SPEC))];
+const CLAIM_TEMPLATE_SPEC: Rows = &[("Spec", "spec", "{}", Struct(CLAIM_SPEC))];
 const CLAIM_SPEC: Rows = &[("Devices", "devices", "{}", Struct(DEVICE_CLAIM))];
 const DEVICE_CLAIM: Rows = &[
     ("Requests", "requests", "null", List(DEVICE_REQUEST)),
@@ -121,6 +121,44 @@ pub const SET_STRATEGY: Rows = &[
 const SET_UPDATE: Rows =
     &[("Partition", "partition", "0", Plain), ("MaxUnavailable", "maxUnavailable", "null", Plain)];
 
+pub const SECURITY_CONTEXT: Rows = &[
+    ("Capabilities", "capabilities", "null", Struct(CAPABILITIES)),
+    ("Privileged", "privileged", "null", Plain),
+    ("SELinuxOptions", "seLinuxOptions", "null", Struct(SE_LINUX)),
+    ("WindowsOptions", "windowsOptions", "null", Struct(WINDOWS)),
+    ("RunAsUser", "runAsUser", "null", Plain),
+    ("RunAsGroup", "runAsGroup", "null", Plain),
+    ("RunAsNonRoot", "runAsNonRoot", "null", Plain),
+    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", "null", Plain),
+    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", "null", Plain),
+    ("ProcMount", "procMount", "null", Plain),
+    ("SeccompProfile", "seccompProfile", "null", Struct(PROFILE)),
+    ("AppArmorProfile", "appArmorProfile", "null", Struct(PROFILE)),
+];
+const CAPABILITIES: Rows = &[("Add", "add", "null", Plain), ("Drop", "drop", "null", Plain)];
+const SE_LINUX: Rows = &[
+    ("User", "user", "\"\"", Plain),
+    ("Role", "role", "\"\"", Plain),
+    ("Type", "type", "\"\"", Plain),
+    ("Level", "level", "\"\"", Plain),
+];
+const WINDOWS: Rows = &[
+    ("GMSACredentialSpecName", "gmsaCredentialSpecName", "null", Plain),
+    ("GMSACredentialSpec", "gmsaCredentialSpec", "null", Plain),
+    ("RunAsUserName", "runAsUserName", "null", Plain),
+    ("HostProcess", "hostProcess", "null", Plain),
+];
+const PROFILE: Rows =
+    &[("Type", "type", "\"\"", Plain), ("LocalhostProfile", "localhostProfile", "null", Plain)];
+
+pub const SCOPE_SELECTOR: Rows =
+    &[("MatchExpressions", "matchExpressions", "null", List(SCOPE_REQUIREMENT))];
+const SCOPE_REQUIREMENT: Rows = &[
+    ("ScopeName", "scopeName", "\"\"", Plain),
+    ("Operator", "operator", "\"\"", Plain),
+    ("Values", "values", "null", Plain),
+];
+
 /// A struct, or Go's nil where a pointer to one leads nowhere.
 pub fn pointer(value: &Value, rows: Rows) -> BadValue {
     match value {
@@ -131,6 +169,15 @@ pub fn pointer(value: &Value, rows: Rows) -> BadValue {
 
 pub fn structure(value: &Value, rows: Rows) -> BadValue {
     BadValue::verbatim(row(value, rows))
+}
+
+/// Its metadata has no name of its own in Go: what is inside comes first.
+pub fn claim_template_spec(spec: &Value) -> BadValue {
+    let metadata = super::metadata::shown(&spec["metadata"]);
+    let opened = metadata.text().and_then(|text| text.strip_suffix('}')).unwrap_or("{");
+    let comma = if opened == "{" { "" } else { "," };
+    let rest = row(spec, CLAIM_TEMPLATE_SPEC);
+    BadValue::verbatim(format!("{opened}{comma}{}", &rest[1..]))
 }
 
 fn row(value: &Value, rows: Rows) -> String {

@@ -1,6 +1,6 @@
 //! Storage classes, CSI drivers, attachments.
 use super::table::{AGE, Column, NAME, boolean, count, text, text_or, with};
-use super::{Field, Kind, NameRule, Part, Strategy};
+use super::{Anew, Field, Kind, NameRule, Part, Strategy};
 use crate::field::Error;
 use crate::names;
 use k8s_openapi::api::storage::v1::{
@@ -17,7 +17,7 @@ const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 const MAX_SECRET: i64 = 1 << 32;
 
 impl Kind for StorageClass {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[
         NAME,
@@ -31,7 +31,9 @@ impl Kind for StorageClass {
     fn validate(class: &Field<'_, '_>) {
         provisioner(&class.at("provisioner"), true);
         parameters(&class.at("parameters"), true);
-        class.at("reclaimPolicy").one_of_if_given(POLICIES);
+        if !class.at("reclaimPolicy").is_empty() {
+            class.at("reclaimPolicy").one_of(POLICIES);
+        }
         class.at("volumeBindingMode").one_of_if_given(&["Immediate", "WaitForFirstConsumer"]);
         super::scheduling::topology_terms(&class.at("allowedTopologies"));
     }
@@ -74,7 +76,7 @@ fn parameters(map: &Field<'_, '_>, may_be_empty: bool) {
 }
 
 impl Kind for VolumeAttributesClass {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::ByKind;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, text("DriverName", "driverName"), AGE];
 
@@ -84,7 +86,6 @@ impl Kind for VolumeAttributesClass {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
         for (field, detail) in [
             ("driverName", "updates to driverName are forbidden."),
             ("parameters", "updates to parameters are forbidden."),
@@ -93,6 +94,8 @@ impl Kind for VolumeAttributesClass {
                 new.at(field).forbidden(detail);
             }
         }
+        super::named_anew::<Self>(new);
+        Self::validate(new);
     }
 }
 
@@ -128,7 +131,6 @@ impl Kind for CSIDriver {
     }
 
     fn validate(driver: &Field<'_, '_>) {
-        super::volume_source::csi_driver_name(&driver.at("metadata.name"));
         let spec = driver.at("spec");
         if !spec.at("attachRequired").exists() {
             spec.spelled("attachedRequired").required("");
@@ -179,7 +181,8 @@ impl Kind for CSIDriver {
 
     fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
         let spec = new.at("spec");
-        let unset = old.is_none()
+        let requests = |driver: &Field<'_, '_>| driver.at("spec.tokenRequests").value().clone();
+        let unset = old.is_none_or(|old| requests(old) != requests(new))
             && !spec.at("tokenRequests").is_empty()
             && !spec.at("serviceAccountTokenInSecrets").exists();
         let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, \
@@ -189,7 +192,7 @@ impl Kind for CSIDriver {
 }
 
 impl Kind for CSINode {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const COLUMNS: &[Column] = &[NAME, count("Drivers", "spec.drivers"), AGE];
 
@@ -207,20 +210,16 @@ impl Kind for CSINode {
             if drivers.items().take(i).any(|other| other.at("name").text() == name) {
                 driver.at("name").duplicate();
             }
-            let keys = driver.at("topologyKeys");
-            for key in keys.texts() {
-                names::qualified_name(key)
-                    .into_iter()
-                    .for_each(|fault| driver.invalid_as(key, fault));
-            }
-            let all = keys.list();
+            let all: Vec<&str> = driver.at("topologyKeys").texts().collect();
             for (i, key) in all.iter().enumerate() {
-                if *key == "" {
+                if key.is_empty() {
                     driver.required("");
                 }
                 if all[..i].contains(key) {
-                    driver.push(Error::duplicate(driver.path(), key));
+                    driver.push(Error::duplicate(driver.path(), *key));
                 }
+                let faults = names::qualified_name(key).into_iter();
+                faults.for_each(|fault| driver.invalid_as(*key, fault));
             }
         }
     }
@@ -258,7 +257,7 @@ fn same_drivers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
 }
 
 impl Kind for CSIStorageCapacity {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = PLAIN.conditional();
 
     fn validate(capacity: &Field<'_, '_>) {
@@ -287,7 +286,7 @@ impl Kind for CSIStorageCapacity {
 }
 
 impl Kind for VolumeAttachment {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().conditional().status_only();
     const NAME: NameRule = names::name_is_dns_subdomain;
     const COLUMNS: &[Column] = &[
@@ -300,44 +299,54 @@ impl Kind for VolumeAttachment {
     ];
 
     fn validate(attachment: &Field<'_, '_>) {
-        let spec = attachment.at("spec");
-        super::volume_source::driver_name(&spec.at("attacher").declared());
-        let node = spec.at("nodeName");
-        node.faults(names::name_is_dns_subdomain(node.text(), false));
-        let source = spec.at("source");
-        let (inline, name) = (source.at("inlineVolumeSpec"), source.at("persistentVolumeName"));
-        match (inline.exists(), name.exists()) {
-            (false, false) => source
-                .required("must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
-            (true, true) => source
-                .forbidden("must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
-            (true, false) => super::volume::validate_spec(&inline, "", true),
-            (false, true) => {
-                if name.text().is_empty() {
-                    name.required("must specify non empty persistentVolumeName");
-                }
-                name.faults(names::name_is_dns_subdomain(name.text(), false));
-            }
-        }
-        let metadata = attachment.at("status.attachmentMetadata");
-        let size: usize =
-            metadata.entries().map(|(key, value)| key.len() + value.text().len()).sum();
-        if size > 256 * 1024 {
-            metadata.too_long(256 * 1024);
-        }
-        for field in ["attachError", "detachError"] {
-            let status = attachment.at("status");
-            let error = status.at(field);
-            error.at("errorCode").between(0, i32::MAX.into());
-            let error = error.at("message");
-            if error.text().len() > 256 * 1024 {
-                error.too_long(256 * 1024);
-            }
-        }
+        super::volume_source::driver_name(&attachment.at("spec.attacher").declared());
+        attached(attachment);
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
-        new.at("spec").declared_immutable(&old.at("spec"));
+        // What is declared about a spec that may not change is not asked, so others speak.
+        let (now, then) = (new.at("spec"), old.at("spec"));
+        if now.value() != then.value() {
+            super::volume_source::csi_driver_name(&now.at("attacher"));
+        }
+        attached(new);
+        now.declared_immutable(&then);
+    }
+}
+
+/// Beside who attaches.
+fn attached(attachment: &Field<'_, '_>) {
+    let spec = attachment.at("spec");
+    let source = spec.at("source");
+    let (inline, name) = (source.at("inlineVolumeSpec"), source.at("persistentVolumeName"));
+    match (inline.exists(), name.exists()) {
+        (false, false) => {
+            source.required("must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+        }
+        (true, true) => source
+            .forbidden("must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
+        (true, false) => super::volume::validate_spec(&inline, "", true),
+        (false, true) => {
+            name.require_for("must specify non empty persistentVolumeName");
+        }
+    }
+    let node = spec.at("nodeName");
+    node.faults(names::name_is_dns_subdomain(node.text(), false));
+    let metadata = attachment.at("status.attachmentMetadata");
+    let size: usize = metadata.entries().map(|(key, value)| key.len() + value.text().len()).sum();
+    if size > 256 * 1024 {
+        metadata.too_long(256 * 1024);
+    }
+    for field in ["attachError", "detachError"] {
+        let status = attachment.at("status");
+        let error = status.at(field);
+        error.at("errorCode").between(0, i32::MAX.into());
+        let error = error.at("message");
+        if error.text().len() > 256 * 1024 {
+            error.too_long(256 * 1024);
+        }
+    }
+    if name.exists() {
+        name.faults(names::name_is_dns_subdomain(name.text(), false));
     }
 }

@@ -1,7 +1,7 @@
 //! PersistentVolume.
 use super::table::{AGE, Column, NAME, text, text_or, with};
 use super::volume_source::{self as shared, Source, exactly_one, source};
-use super::{Field, Kind, Part, Strategy, prepare, scheduling};
+use super::{Anew, Field, Kind, Part, Strategy, prepare, scheduling};
 use crate::field::{BadValue, Error, Path};
 use crate::names;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -35,7 +35,7 @@ const SOURCES: &[Source] = &[
     }),
     source("cinder", &["volumeID"]).with(secret_reference),
     source("fc", &[]).with(shared::fc),
-    source("flexVolume", &["driver"]).with(shared::flex),
+    source("flexVolume", &["driver"]).with(shared::flex).beside_others(),
     source("azureFile", &["secretName", "shareName"]).with(|file| {
         if file.at("secretNamespace").exists() {
             file.at("secretNamespace").require();
@@ -46,7 +46,11 @@ const SOURCES: &[Source] = &[
     source("portworxVolume", &["volumeID"]),
     source("azureDisk", &["diskName", "diskURI"]).with(shared::azure_disk),
     source("scaleIO", &["gateway", "system", "volumeName"]),
-    source("local", &["path"]).with(|local| local.at("path").no_backsteps()),
+    source("local", &["path"]).with(|local| local.at("path").no_backsteps()).with_volume(|spec| {
+        if !spec.at("nodeAffinity").exists() {
+            spec.at("nodeAffinity").required("Local volume requires node affinity");
+        }
+    }),
     source("storageos", &["volumeName"]).with(|storage| {
         shared::storage_os(storage);
         if storage.at("secretRef").exists() {
@@ -57,7 +61,7 @@ const SOURCES: &[Source] = &[
 ];
 
 impl Kind for PersistentVolume {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -211,15 +215,8 @@ pub fn validate_spec(spec: &Field<'_, '_>, _name: &str, inline: bool) {
         if !matches!(policy.text(), "" | "Retain") {
             policy.forbidden("may only be Retain in the context of inline volumes");
         }
-        for field in [&affinity, &class] {
-            if !field.is_empty() {
-                field.forbidden(INLINE);
-            }
-        }
-        if mode.exists() && mode.text() != "Filesystem" {
-            mode.forbidden(
-                "may not specify volumeMode other than Filesystem in the context of inline volumes",
-            );
+        if affinity.exists() {
+            affinity.forbidden(INLINE);
         }
     } else {
         capacity(&spec.at("capacity"));
@@ -233,19 +230,28 @@ pub fn validate_spec(spec: &Field<'_, '_>, _name: &str, inline: bool) {
                 affinity.at("required").required("must specify required node constraints");
             }
         }
-        if !class.is_empty() {
-            class.faults(names::name_is_dns_subdomain(class.text(), false));
-        }
-        volume_modes(&mode);
     }
     exactly_one(spec, SOURCES);
-    if spec.at("local").exists() && !affinity.exists() {
-        affinity.required("Local volume requires node affinity");
-    }
     let root =
         |path: &str| !path.is_empty() && path.split('/').all(|part| matches!(part, "" | "."));
     if root(spec.at("hostPath.path").text()) && policy.text() == "Recycle" {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'");
+    }
+    match inline {
+        true => {
+            if !class.is_empty() {
+                class.forbidden(INLINE);
+            }
+            if mode.exists() && mode.text() != "Filesystem" {
+                mode.forbidden("may not specify volumeMode other than Filesystem in the context of inline volumes");
+            }
+        }
+        false => {
+            if !class.is_empty() {
+                class.faults(names::name_is_dns_subdomain(class.text(), false));
+            }
+            volume_modes(&mode);
+        }
     }
     let attributes = spec.at("volumeAttributesClassName");
     if attributes.exists() && !inline {
@@ -304,6 +310,36 @@ fn csi(source: &Field<'_, '_>) {
     }
 }
 
+/// Labels that have left their beta names.
+const GROWN_UP: &[(&str, &str)] = &[
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
+
+/// The old affinity with the keys that the new one may have instead. Where there is no other name,
+/// upstream lets the key be nothing.
+fn renamed(old: &Value, new: &Value) -> Value {
+    let mut old = old.clone();
+    let terms = old.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
+    for (i, term) in terms.into_iter().flatten().enumerate() {
+        for list in ["matchExpressions", "matchFields"] {
+            let requirements = term.get_mut(list).and_then(Value::as_array_mut);
+            for (j, requirement) in requirements.into_iter().flatten().enumerate() {
+                let beta = requirement["key"].as_str().unwrap_or_default();
+                let grown = GROWN_UP.iter().find(|(old, _)| *old == beta);
+                let grown = grown.map_or("", |(_, new)| new);
+                if new["required"]["nodeSelectorTerms"][i][list][j]["key"] == grown {
+                    requirement["key"] = grown.into();
+                }
+            }
+        }
+    }
+    old
+}
+
 fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     let sources = |spec: &Field<'_, '_>| -> Vec<Value> {
         SOURCES.iter().map(|source| spec.at(source.field).value().clone()).collect()
@@ -324,7 +360,7 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     new.at("volumeMode").on_path(Path::new("volumeMode")).immutable(&old.at("volumeMode"));
     if old.at("nodeAffinity").exists() {
         let affinity = new.at("nodeAffinity").on_path(Path::new("nodeAffinity"));
-        if affinity.value() != old.at("nodeAffinity").value() {
+        if *affinity.value() != renamed(old.at("nodeAffinity").value(), affinity.value()) {
             let shown = super::shown::pointer(affinity.value(), super::shown::VOLUME_AFFINITY);
             affinity
                 .invalid_as(shown, "field is immutable, except for updating from beta label to GA");

@@ -12,15 +12,35 @@ pub struct Source {
     pub path: &'static str,
     pub required: &'static [&'static str],
     pub check: fn(&Field<'_, '_>),
+    /// What it asks of the volume around it.
+    pub around: fn(&Field<'_, '_>),
+    /// It is looked at even if it is not the first.
+    pub beside_others: bool,
 }
 
 pub const fn source(field: &'static str, required: &'static [&'static str]) -> Source {
-    Source { field, refused_as: field, path: field, required, check: |_| () }
+    Source {
+        field,
+        refused_as: field,
+        path: field,
+        required,
+        check: |_| (),
+        around: |_| (),
+        beside_others: false,
+    }
 }
 
 impl Source {
     pub const fn with(self, check: fn(&Field<'_, '_>)) -> Source {
         Source { check, ..self }
+    }
+
+    pub const fn with_volume(self, around: fn(&Field<'_, '_>)) -> Source {
+        Source { around, ..self }
+    }
+
+    pub const fn beside_others(self) -> Source {
+        Source { beside_others: true, ..self }
     }
 
     pub const fn refused_as(self, refused_as: &'static str) -> Source {
@@ -34,19 +54,25 @@ impl Source {
 
 /// Exactly one source; the first counts, the others are refused.
 pub fn exactly_one(volume: &Field<'_, '_>, sources: &[Source]) {
-    let mut given = sources.iter().filter(|source| volume.at(source.field).exists());
-    let Some(first) = given.next() else {
-        return volume.required("must specify a volume type");
-    };
-    let chosen = volume.at(first.field).on_path(volume.path().child(first.path));
-    for field in first.required {
-        if chosen.at(field).is_empty() {
-            chosen.at(field).required("");
+    let mut none = true;
+    for source in sources.iter().filter(|source| volume.at(source.field).exists()) {
+        if !none && !source.beside_others {
+            let refused = volume.spelled(source.refused_as);
+            refused.forbidden("may not specify more than 1 volume type");
+            continue;
         }
+        none = false;
+        let chosen = volume.at(source.field).on_path(volume.path().child(source.path));
+        for field in source.required {
+            if chosen.at(field).is_empty() {
+                chosen.at(field).required("");
+            }
+        }
+        (source.check)(&chosen);
+        (source.around)(volume);
     }
-    (first.check)(&chosen);
-    for other in given {
-        volume.spelled(other.refused_as).forbidden("may not specify more than 1 volume type");
+    if none {
+        volume.required("must specify a volume type");
     }
 }
 

@@ -17,6 +17,10 @@ async fn class(attributes: &Attributes<'_>) -> Result<Option<Value>, Status> {
     let Some(name) = pod.and_then(|pod| pod["spec"]["runtimeClassName"].as_str()) else {
         return Ok(None);
     };
+    if name.is_empty() {
+        let message = "resource name may not be empty".to_owned();
+        return Err(Status { code: 500, message, ..Status::default() });
+    }
     let resource = find_kind("node.k8s.io/v1", "RuntimeClass").expect("in the registry");
     match objects::get(attributes.api, resource, "", name).await {
         Ok(class) => Ok(Some(class)),

@@ -14,6 +14,7 @@ mod moments;
 mod object;
 mod paging;
 mod patch;
+mod privileged;
 mod read;
 mod subresource;
 mod update;

@@ -32,8 +32,17 @@ pub fn note(new: &mut Value, old: &Value, resource: &Resource, part: Part<'_>) {
             let before = old["spec"]["taint"].clone();
             taint(&mut new["spec"]["taint"], Some(&before), now);
         }
-        ("ResourceSlice", Part::Main) => {
-            let devices = new["spec"].get_mut("devices").and_then(Value::as_array_mut);
+        _ => {}
+    }
+}
+
+/// What is a default that only a clock knows: a taint that does not say so holds from now on.
+pub fn fill(object: &mut Value, resource: &Resource, now: Timestamp) {
+    let now = || Value::from(api::time::format(now.as_second()));
+    match resource.kind {
+        "DeviceTaintRule" => taint(&mut object["spec"]["taint"], None, now),
+        "ResourceSlice" => {
+            let devices = object["spec"].get_mut("devices").and_then(Value::as_array_mut);
             for device in devices.into_iter().flatten() {
                 let taints = device.get_mut("taints").and_then(Value::as_array_mut);
                 taints.into_iter().flatten().for_each(|each| taint(each, None, now));

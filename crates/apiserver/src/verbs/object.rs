@@ -27,7 +27,8 @@ pub fn decode(
         ))
     })?;
     check_type(&found, resource)?;
-    let decoded = object::decode(body, encoding, resource.ty()).map_err(|e| unfit(resource, &e))?;
+    let decoded = object::decode_given(body, encoding, resource.ty());
+    let decoded = decoded.map_err(|e| unfit(resource, &e))?;
     settle(decoded, resource, validation)
 }
 
@@ -51,6 +52,7 @@ pub fn decode_as(
     let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(&e))?;
     TypeMeta { api_version: api_version.into(), kind: kind.into() }.write_into(&mut value);
     context.audit(|record| record.request_object(&value));
+    check_namespace(&value, context.call)?;
     Ok((value, warnings))
 }
 
@@ -61,7 +63,11 @@ pub fn settle(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let (value, warnings) = decoded.validate(validation).map_err(|e| unfit(resource, &e))?;
-    Ok((typed(value, resource), warnings))
+    let value = typed(value, resource);
+    match api::convert::unreadable(&value) {
+        Some(fault) => Err(unfit(resource, &DecodeError::Type(fault))),
+        None => Ok((value, warnings)),
+    }
 }
 
 /// The object with the name of its type.
@@ -117,12 +123,21 @@ pub fn place(object: &mut Value, call: &Call) -> Result<(), Status> {
         metadata(object).remove("namespace");
     } else if namespace.is_empty() {
         metadata(object).insert("namespace".into(), call.namespace.clone().into());
-    } else if namespace != call.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+    } else {
+        check_namespace(object, call)?;
     }
     Ok(())
+}
+
+/// What names a namespace names that of the path.
+fn check_namespace(object: &Value, call: &Call) -> Result<(), Status> {
+    let namespace = text(object, "namespace");
+    if namespace.is_empty() || namespace == call.namespace {
+        return Ok(());
+    }
+    Err(Status::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
 }
 
 /// A write names its object as the path does.
@@ -161,10 +176,17 @@ pub fn begin(object: &mut Value, now: Timestamp) {
 }
 
 /// The name of a new object, if it is to be made up.
-pub fn name(object: &mut Value) {
+pub fn name(object: &mut Value, resource: &Resource) {
     let base = text(object, "generateName");
-    if text(object, "name").is_empty() && !base.is_empty() {
-        let name = names::generate_name(base, fastrand::u64(..));
+    if text(object, "name").is_empty() && base.is_empty() && resource.kind == "LimitRange" {
+        // The one kind that needs no name at all.
+        metadata(object).insert("name".into(), uuid().into());
+    } else if text(object, "name").is_empty() && !base.is_empty() {
+        let name = match resource.kind {
+            // Nothing can be made up for an address.
+            "IPAddress" => base.to_owned(),
+            _ => names::generate_name(base, fastrand::u64(..)),
+        };
         metadata(object).insert("name".into(), name.into());
     }
 }

@@ -8,6 +8,7 @@ use api::codec::{DecodeError, json};
 use api::content::PatchType;
 use api::field::Path;
 use api::group::GroupKind;
+use api::patch::apply::{self, typed};
 use api::patch::json_patch::{self, Limits};
 use api::patch::{golang, merge, strategic};
 use api::rules::Part;
@@ -112,8 +113,34 @@ impl Patch {
             Status::invalid(GroupKind::new("", ""), "", &[error])
         };
         let validation = call.query.field_validation()?;
-        let decoded = json::canonicalize(patched, ty).map_err(|e| refused(&e))?;
-        decoded.validate(validation).map_err(|e| refused(&e))
+        let decoded = match self.language {
+            PatchType::Json | PatchType::Merge => json::canonicalize_given(patched, ty),
+            PatchType::StrategicMerge | PatchType::Apply => json::convert_given(patched, ty),
+        };
+        let decoded = decoded.map_err(|e| refused(&e))?;
+        let (object, warnings) = decoded.validate(validation).map_err(|e| refused(&e))?;
+        match api::convert::unreadable(&object) {
+            Some(fault) => Err(self.unreadable(fault, refused)),
+            None => Ok((object, warnings)),
+        }
+    }
+
+    /// What fits its type and yet cannot be read is a fault of the server to upstream, but in JSON.
+    fn unreadable(&self, fault: String, refused: impl Fn(&DecodeError) -> Status) -> Status {
+        let message = match self.language {
+            PatchType::Json | PatchType::Merge => return refused(&DecodeError::Type(fault)),
+            PatchType::StrategicMerge => fault,
+            PatchType::Apply => {
+                let config = &self.document;
+                let word = |field: &str| config[field].as_str().unwrap_or_default();
+                let place = format!("{}/{}", text(config, "namespace"), text(config, "name"));
+                let (version, kind) = (word("apiVersion"), word("kind"));
+                format!(
+                    "failed to convert to unversioned ({place}; {version}, Kind={kind}): {fault}"
+                )
+            }
+        };
+        Status { code: 500, message, ..Status::default() }
     }
 
     /// The object with the patch in it; an apply merges, where nobody keeps its owners.
@@ -128,10 +155,27 @@ impl Patch {
             }
             PatchType::StrategicMerge => Ok(strategic::merge(object, self.document.clone(), ty)?),
             PatchType::Merge | PatchType::Apply => {
+                if self.language == PatchType::Apply {
+                    self.check_applied(ty)?;
+                }
                 merge::apply(&mut object, &self.document).map_err(|e| invalid(&e))?;
                 Ok(object)
             }
         }
+    }
+}
+
+impl Patch {
+    /// What is applied has the declared fields.
+    fn check_applied(&self, ty: TypeRef<'_>) -> Result<(), Status> {
+        let config = &self.document;
+        let word = |field: &str| config[field].as_str().unwrap_or_default();
+        let (kind, version) = (word("kind"), word("apiVersion"));
+        let (namespace, name) = (text(config, "namespace"), text(config, "name"));
+        typed::validate(config, ty, false).map_err(|errors| {
+            let object = format!("{namespace}/{name}; {version}, Kind={kind}");
+            apply::Error::Invalid { object, errors }.into()
+        })
     }
 }
 

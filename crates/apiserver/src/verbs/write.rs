@@ -3,13 +3,15 @@
 //! The wanted state is made from the old one, by whatever verb is running; this does what every
 //! write goes through, and begins anew when somebody else was faster.
 use super::object::{self, metadata, text};
-use super::{Context, managed, moments};
+use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::keeping;
 use crate::resources::status_of;
 use crate::stored;
-use api::codec::json;
+use api::codec::{given, json};
+use api::convert;
+use api::field::ErrorList;
 use api::kinds::Resource;
 use api::patch::apply::keep_timestamps_if_unchanged;
 use api::rules::{Part, Verdict, defaults};
@@ -53,13 +55,15 @@ pub async fn create(
     }
     object::wipe(&mut object);
     defaults::set(&mut object, resource.ty());
+    let mut object = through_storage(object, resource)?;
+    moments::fill(&mut object, resource, now);
     if owner == Owner::Client {
         object = managed::updated(context, &managed::empty(resource), object, now);
     }
     let operation = Operation::Create;
     let admitted =
         admission::admit(Attributes::new(context, operation, Some(&mut object), None)).await?;
-    object::name(&mut object);
+    object::name(&mut object, resource);
     object::begin(&mut object, now);
     loop {
         match try_create(context, object.clone()).await? {
@@ -80,12 +84,13 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     (resource.rules.prepare_create)(&mut object);
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
-    let warnings = judged(verdict, resource, &object)?;
+    let first = privileged::faults(context, &object, None).await;
+    let warnings = judged(first, verdict, resource, &object)?;
     let attributes = Attributes::new(context, Operation::Create, Some(&mut object), None);
     let notes = admission::validate(attributes.after(warnings)).await?;
     let warnings = notes.warnings;
     claims.join(notes.claims);
-    json::forget_empty(&mut object, resource.ty());
+    as_read(&mut object, resource);
     if call.query.dry_run()? {
         return Ok(Some(Written { object, stored: None, created: true, warnings }));
     }
@@ -166,9 +171,12 @@ async fn next_state(
     object::place(&mut new, call)?;
     check_version(call, &mut new, old)?;
     defaults::set(&mut new, resource.ty());
-    match owner {
-        Owner::Client => new = managed::updated(context, old, new, Timestamp::now()),
-        Owner::Settled => keep_timestamps_if_unchanged(old, &mut new),
+    let mut new = through_storage(new, resource)?;
+    if context.part() == Part::Main {
+        moments::fill(&mut new, resource, Timestamp::now());
+    }
+    if owner == Owner::Client {
+        new = managed::updated(context, old, new, Timestamp::now());
     }
     let operation = Operation::Update;
     let admitted =
@@ -192,13 +200,17 @@ async fn next_state(
     }
     metadata(&mut new).remove("selfLink");
     let mut new = canonical(new, resource)?;
+    // Only now is it known whether the write changes anything else.
+    let same = given::aligned(old, &new, resource.ty());
+    keep_timestamps_if_unchanged(&same, &mut new);
     let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
+    let first = privileged::faults(context, &new, Some(old)).await;
     let mut warnings = admitted.warnings;
-    warnings.extend(judged(verdict, resource, &new)?);
+    warnings.extend(judged(first, verdict, resource, &new)?);
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
-    json::forget_empty(&mut new, resource.ty());
+    as_read(&mut new, resource);
     Ok((new, claims, notes.warnings))
 }
 
@@ -247,12 +259,40 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
     }
 }
 
+/// What one version of a kind can say in two places says the same in both once it has been through
+/// the version that is stored.
+fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> {
+    let (version, stored) = (resource.api_version(), resource.storage_version());
+    if version == stored {
+        return Ok(object);
+    }
+    let there =
+        convert::convert(object, &stored).map_err(|e| Status::bad_request(e.to_string()))?;
+    convert::convert(there, &version).map_err(Status::internal_error)
+}
+
+/// The object as it is read back: without what is empty, with the defaults of what is missing then.
+fn as_read(object: &mut Value, resource: &Resource) {
+    match resource.group {
+        "apiextensions.k8s.io" => given::forget_optional(object, resource.ty()),
+        _ => given::forget_empty(object, resource.ty()),
+    }
+    defaults::set(object, resource.ty());
+    if resource.kind == "Service" && object["spec"]["type"] == "ExternalName" {
+        // It was once set where it means nothing.
+        api::rules::prepare::put(&mut object["spec"], "internalTrafficPolicy", None);
+    }
+}
+
 fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
-    Ok(json::canonicalize(object, resource.ty()).map_err(|e| object::unfit(resource, &e))?.value)
+    Ok(json::canonicalize_given(object, resource.ty())
+        .map_err(|e| object::unfit(resource, &e))?
+        .value)
 }
 
 /// Errors refuse the write; warnings go with it.
 fn judged(
+    mut errors: ErrorList,
     verdict: Result<Verdict, serde_json::Error>,
     resource: &Resource,
     object: &Value,
@@ -261,8 +301,9 @@ fn judged(
         let kind = resource.kind;
         Status::bad_request(format!("{kind} cannot be handled as a {kind}: {error}"))
     })?;
-    if verdict.errors.is_empty() {
+    errors.extend(verdict.errors);
+    if errors.is_empty() {
         return Ok(verdict.warnings);
     }
-    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &verdict.errors))
+    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &errors))
 }

@@ -17,7 +17,7 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut = |text: &str| text.chars().take(240).collect::<String>();
+        let cut = |text: &str| text.chars().take(1200).collect::<String>();
         write!(f, "{}: ours {}, theirs {}", self.place, cut(&self.ours), cut(&self.theirs))
     }
 }
@@ -121,8 +121,33 @@ fn without_identity(answer: &Value) -> Value {
     }
     let (first, parts) = (text.find(ACCESS).unwrap_or(text.len()), text.split(ACCESS).skip(1));
     let parts = parts.map(|part| format!("{ACCESS}NAME{}", part.get(SUFFIX..).unwrap_or_default()));
-    let text = text[..first].to_owned() + &parts.collect::<String>();
+    let text = without_versions(&(text[..first].to_owned() + &parts.collect::<String>()));
+    let text = without_moments(&text);
     serde_json::from_str(&text).unwrap_or_else(|_| answer.clone())
+}
+
+/// The version that a message says an object has made nobody's.
+fn without_versions(text: &str) -> String {
+    const SAYS: &str = "ResourceVersion in object meta: ";
+    let (first, rest) = text.split_once(SAYS).map_or((text, None), |(a, b)| (a, Some(b)));
+    match rest {
+        Some(rest) => {
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{first}{SAYS}VERSION{rest}")
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// The times of managers that a message shows made nobody's.
+fn without_moments(text: &str) -> String {
+    const TIME: &str = "\\\"time\\\":\\\"";
+    let mut parts = text.split(TIME);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part.split_once('Z').map_or(part, |(_, rest)| rest);
+        text + TIME + "NOW" + rest
+    })
 }
 
 /// Every uid made nobody's.

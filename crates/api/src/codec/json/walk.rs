@@ -4,6 +4,7 @@
 //! Go goes on after a value of the wrong type, and reports the first of them at the end; an error
 //! of a type that decodes itself (a quantity, a time) ends the decoding at once. So which of two
 //! errors a user sees depends on their kind, not only on their order.
+use super::super::given::is_empty_collection;
 use super::super::path::{Path, go_type};
 use super::super::presence::{complete, is_written, zero};
 use super::super::scalar::{self, Input, Refusal};
@@ -29,9 +30,21 @@ pub(super) struct Walk {
     error: Option<DecodeError>,
     /// Inside a value that upstream decodes with a lenient decoder of its own.
     lenient: bool,
+    /// Optional lists and maps are kept even if nothing is in them.
+    keeps_empty: bool,
+    /// A tree is converted, not a text decoded: upstream has two pieces of code for that.
+    converts: bool,
 }
 
 impl Walk {
+    pub fn converting() -> Walk {
+        Walk { converts: true, ..Walk::keeping_empty() }
+    }
+
+    pub fn keeping_empty() -> Walk {
+        Walk { keeps_empty: true, ..Walk::default() }
+    }
+
     pub fn start<'de, D: Deserializer<'de>>(
         &mut self,
         ty: Option<TypeRef<'_>>,
@@ -99,6 +112,10 @@ impl<'s> Seed<'_, 's> {
                 Input::Bool(value) => Ok(value.into()),
                 _ => Err(Refusal::Fatal("boolean or JSON schema expected".to_owned())),
             },
+            // Neither of the two: there, and yet nothing.
+            Some(Type::Either(Either::SchemaOrList, _)) if self.walk.keeps_empty => {
+                Ok(Value::Array(Vec::new()))
+            }
             Some(Type::Either(..)) => Ok(Value::Null),
             Some(_) => Err(Refusal::WrongType(input.found().to_owned())),
         };
@@ -222,7 +239,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 None if self.scalar() == Some(Scalar::Bytes) => {
                     return self.read(Input::List(&elements));
                 }
-                None if elements.is_empty() && self.is_either() => return Ok(Value::Null),
+                None if elements.is_empty() && self.is_either() && !self.walk.keeps_empty => {
+                    return Ok(Value::Null);
+                }
                 None => return Ok(Value::Array(elements)),
             }
         }
@@ -277,7 +296,11 @@ impl<'s> Seed<'_, 's> {
         let mut seen = Seen::default();
         while let Some(key) = access.next_key_seed(Key)? {
             let Some(position) = structure.position(&key) else {
-                self.walk.report(Problem::UnknownField(self.path.join(&key)));
+                let place = match self.walk.converts {
+                    true => self.path.join_without_keys(&key),
+                    false => self.path.join(&key),
+                };
+                self.walk.report(Problem::UnknownField(place));
                 access.next_value::<IgnoredAny>()?;
                 continue;
             };
@@ -306,7 +329,8 @@ impl<'s> Seed<'_, 's> {
                     None => zero(field_ty),
                 };
             }
-            if is_written(&value, field, field_ty) {
+            let kept = self.walk.keeps_empty && is_empty_collection(&value, field_ty);
+            if kept || is_written(&value, field, field_ty) {
                 object.insert(key, value);
             } else if again {
                 object.remove(&key);

@@ -135,6 +135,9 @@ impl<'a, 's> FieldManager<'a, 's> {
     /// What an update changes that may have an owner.
     fn change(&self, live: &Value, new: &Value) -> Result<Comparison, Error> {
         let change = self.updater().compare(live, new, self.view)?;
+        if change.keyless {
+            return Err(Error::Convert("an element of a list omits its keys".to_owned()));
+        }
         Ok(change.map(|set| set.difference(&NEVER_OWNED)))
     }
 

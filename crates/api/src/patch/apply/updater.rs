@@ -170,7 +170,7 @@ impl<'s> Updater<'_, 's> {
                 versions.insert(version.clone(), self.compare_at(change, version)?);
             }
             let Some(comparison) = self.comparison(&versions, version, own) else { continue };
-            let Comparison { removed, modified, added } = comparison;
+            let Comparison { removed, modified, added, .. } = comparison;
             if ![removed, modified, added].into_iter().any(|set| entry.may_touch(set)) {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Admission policies and what binds them.
 use super::super::table::{AGE, Column, NAME, count, text, with};
-use super::super::{Field, Kind, Metadata, Part, Strategy};
+use super::super::{Anew, Field, Kind, Metadata, Part, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::field::Error;
 use crate::names;
@@ -56,7 +56,7 @@ const BINDING_COLUMNS: &[Column] = &[
 ];
 
 impl Kind for ValidatingAdmissionPolicy {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = Strategy::USUAL.conditional().status_only();
     const COLUMNS: &[Column] = &[NAME, count("Validations", "spec.validations"), PARAM_KIND, AGE];
@@ -99,8 +99,8 @@ impl Kind for ValidatingAdmissionPolicy {
             Part::Main => Self::validate(new),
             Part::Sub(_) => {
                 for warning in new.at("status.typeChecking.expressionWarnings").items() {
-                    warning.at("fieldRef").require();
                     warning.at("warning").require();
+                    warning.at("fieldRef").require();
                 }
                 super::super::conditions(&new.at("status.conditions"));
             }
@@ -233,7 +233,7 @@ fn validation(validation: &Field<'_, '_>) {
 }
 
 impl Kind for MutatingAdmissionPolicy {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = &[NAME, count("Mutations", "spec.mutations"), PARAM_KIND, AGE];
@@ -272,7 +272,7 @@ fn mutation(mutation: &Field<'_, '_>) {
     if !own.exists() {
         own.required(format!("must be specified when patchType is {}", kind.text()));
     } else if own.at("expression").text().trim().is_empty() {
-        own.at("expression").required("expression is not specified");
+        own.at("expression").required("");
     }
     if other.exists() {
         let shown = if kind.text() == "JSONPatch" { "{applyConfiguration}" } else { "{jsonPatch}" };
@@ -281,14 +281,14 @@ fn mutation(mutation: &Field<'_, '_>) {
 }
 
 impl Kind for ValidatingAdmissionPolicyBinding {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
     fn validate(binding: &Field<'_, '_>) {
         let spec = binding.at("spec");
-        bound(&spec);
+        bound(&spec, &spec.at("policyName").declared());
         let actions = spec.at("validationActions");
         for action in actions.items() {
             action.one_of(&["Audit", "Deny", "Warn"]);
@@ -303,20 +303,21 @@ impl Kind for ValidatingAdmissionPolicyBinding {
 }
 
 impl Kind for MutatingAdmissionPolicyBinding {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
     const STRATEGY: Strategy = PLAIN;
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
     fn validate(binding: &Field<'_, '_>) {
-        bound(&binding.at("spec"));
+        let spec = binding.at("spec");
+        bound(&spec, &spec.at("policyName"));
     }
 }
 
-fn bound(spec: &Field<'_, '_>) {
-    let policy = spec.at("policyName");
-    if policy.declared().require() {
-        policy.faults(names::name_is_dns_subdomain(policy.text(), false));
+/// `policy` is the name of the policy that is bound, declared or not.
+fn bound(spec: &Field<'_, '_>, policy: &Field<'_, '_>) {
+    if policy.require() {
+        spec.at("policyName").faults(names::name_is_dns_subdomain(policy.text(), false));
     }
     if spec.at("paramRef").exists() {
         param_ref(&spec.at("paramRef"));

@@ -1,6 +1,6 @@
 //! Webhook configurations.
 use super::super::table::{AGE, Column, NAME, count};
-use super::super::{Field, Kind, Metadata, Strategy};
+use super::super::{Anew, Field, Kind, Metadata, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::names;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,9 +11,9 @@ const COLUMNS: &[Column] = &[NAME, count("Webhooks", "webhooks"), AGE];
 const FORM: &str = "; desired format: https://host[/path]";
 
 impl Kind for ValidatingWebhookConfiguration {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
-    const STRATEGY: Strategy = PLAIN;
+    const STRATEGY: Strategy = PLAIN.counting_given_empty();
     const COLUMNS: &[Column] = COLUMNS;
 
     fn validate(configuration: &Field<'_, '_>) {
@@ -22,9 +22,9 @@ impl Kind for ValidatingWebhookConfiguration {
 }
 
 impl Kind for MutatingWebhookConfiguration {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const METADATA: Metadata = Metadata::AnyFinalizer;
-    const STRATEGY: Strategy = PLAIN;
+    const STRATEGY: Strategy = PLAIN.counting_given_empty();
     const COLUMNS: &[Column] = COLUMNS;
 
     fn validate(configuration: &Field<'_, '_>) {

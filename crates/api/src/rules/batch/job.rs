@@ -210,7 +210,7 @@ fn completion_mode(spec: &Field<'_, '_>) -> bool {
             }
         }
     }
-    if matches!(mode.text(), "" | "NonIndexed") {
+    if !mode.exists() || mode.text() == "NonIndexed" {
         for field in [&per_index, &most_failed] {
             if field.exists() {
                 field.invalid("requires indexed completion mode");

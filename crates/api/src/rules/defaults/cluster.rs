@@ -51,6 +51,15 @@ pub const ROWS: Rows = &[
     ("apiregistration/v1.ServiceReference", https),
     ("apiextensions/v1.ServiceReference", https),
     ("apiextensions/v1.CustomResourceDefinition", custom_resource_definition),
+    ("apiextensions/v1.CustomResourceConversion", |conversion| {
+        // Upstream keeps what is inside, which may be nothing.
+        let says = |webhook: &mut Map<String, Value>| {
+            webhook.contains_key("clientConfig") || !webhook.lacks("conversionReviewVersions")
+        };
+        if conversion.given("webhook").is_some_and(|webhook| !says(webhook)) {
+            conversion.remove("webhook");
+        }
+    }),
     ("authentication/v1.TokenRequestSpec", |spec| spec.fill("expirationSeconds", 3600)),
 ];
 
@@ -60,7 +69,7 @@ fn network_policy(policy: &mut Map<String, Value>) {
     let spec = policy.inside("spec");
     let egress = spec.get("egress").is_some_and(|egress| egress.as_array() != Some(&vec![]));
     let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-    spec.fill("policyTypes", types);
+    spec.fill_zero("policyTypes", types);
 }
 
 fn role_ref(binding: &mut Map<String, Value>) {

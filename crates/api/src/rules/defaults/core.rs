@@ -47,8 +47,8 @@ fn replication_controller(controller: &mut Map<String, Value>) {
     let labels = &controller.get("spec").unwrap_or(&Value::Null)["template"]["metadata"]["labels"];
     if labels.is_object() {
         let labels = labels.clone();
-        controller.inside("spec").fill("selector", labels.clone());
-        controller.inside("metadata").fill("labels", labels);
+        controller.inside("spec").fill_empty("selector", labels.clone());
+        controller.inside("metadata").fill_empty("labels", labels);
     }
 }
 

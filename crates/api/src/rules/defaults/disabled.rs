@@ -17,6 +17,7 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("core/v1.ServiceAccountTokenProjection", &["user"]),
     ("core/v1.ClusterTrustBundleProjection", &["user"]),
     ("core/v1.PodCertificateProjection", &["user"]),
+    ("core/v1.PersistentVolumeClaimStatus", &["healthStatus"]),
     ("core/v1.NodeSpec", &["configSource", "podPreemptionPolicy"]),
     ("core/v1.NodeStatus", &["config"]),
     ("discovery/v1.Endpoint", &["deprecatedTopology"]),
@@ -26,6 +27,8 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("resource/v1.ExactDeviceRequest", &["derivedAttributes"]),
     ("resource/v1.DeviceSubRequest", &["derivedAttributes"]),
     ("resource/v1.Device", &["nodeAllocatableResources"]),
-    ("resource/v1.ResourceSliceSpec", &["partitionTypeAttribute"]),
+    ("resource/v1.ResourceSliceSpec", &["partitionTypeAttribute", "skipNodeOperations"]),
+    ("resource/v1.DeviceCounterConsumption", &["compatibilityGroups"]),
+    ("resource/v1.DeviceRequestAllocationResult", &["skipNodeOperations"]),
     ("resource/v1.DeviceAttribute", &["ints", "bools", "strings", "versions"]),
 ];

@@ -199,6 +199,9 @@ trait Fill {
     /// Sets what is not there or is zero, in a field where that is the same.
     fn fill_zero(&mut self, field: &str, value: impl Into<Value>);
 
+    /// Sets a map that is not there or has nothing in it.
+    fn fill_empty(&mut self, field: &str, value: Value);
+
     /// Whether a field is not there or is zero.
     fn lacks(&self, field: &str) -> bool;
 
@@ -228,10 +231,17 @@ impl Fill for Map<String, Value> {
         }
     }
 
+    fn fill_empty(&mut self, field: &str, value: Value) {
+        if self.get(field).and_then(Value::as_object).is_none_or(Map::is_empty) {
+            self.insert(field.to_owned(), value);
+        }
+    }
+
     fn lacks(&self, field: &str) -> bool {
         match self.get(field) {
             None | Some(Value::Null) => true,
             Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
             _ => false,
         }
     }

@@ -25,7 +25,7 @@ fn csi_driver(driver: &mut Map<String, Value>) {
         spec.fill(flag, false);
     }
     spec.fill("fsGroupPolicy", "ReadWriteOnceWithFSType");
-    spec.fill("volumeLifecycleModes", json!(["Persistent"]));
+    spec.fill_zero("volumeLifecycleModes", json!(["Persistent"]));
 }
 
 fn device_count(request: &mut Map<String, Value>) {

@@ -43,6 +43,9 @@ fn daemon_set(set: &mut Map<String, Value>) {
         let update = strategy.inside("rollingUpdate");
         update.fill("maxUnavailable", 1);
         update.fill("maxSurge", 0);
+    } else if let Some(update) = strategy.given("rollingUpdate") {
+        update.fill("maxUnavailable", 0);
+        update.fill("maxSurge", 0);
     }
     spec.fill("revisionHistoryLimit", 10);
 }
@@ -66,6 +69,11 @@ fn stateful_set(set: &mut Map<String, Value>) {
     retention.fill("whenScaled", "Retain");
     spec.fill("replicas", 1);
     spec.fill("revisionHistoryLimit", 10);
+    // A template of a claim says that it is one, whatever it said.
+    for template in spec.each("volumeClaimTemplates") {
+        template.insert("apiVersion".into(), "v1".into());
+        template.insert("kind".into(), "PersistentVolumeClaim".into());
+    }
 }
 
 fn job(job: &mut Map<String, Value>) {
@@ -84,7 +92,7 @@ fn job(job: &mut Map<String, Value>) {
     let labels = &spec.get("template").unwrap_or(&Value::Null)["metadata"]["labels"];
     if labels.is_object() {
         let labels = labels.clone();
-        job.inside("metadata").fill("labels", labels);
+        job.inside("metadata").fill_empty("labels", labels);
     }
 }
 
@@ -101,7 +109,7 @@ fn autoscaler(autoscaler: &mut Map<String, Value>) {
     spec.fill("minReplicas", 1);
     let target = json!({ "type": "Utilization", "averageUtilization": 80 });
     let cpu = json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]);
-    spec.fill("metrics", cpu);
+    spec.fill_zero("metrics", cpu);
     if let Some(behavior) = spec.given("behavior") {
         let percent = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
         let pods = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });

@@ -3,6 +3,8 @@
 //!
 //! Upstream keeps what all versions have in common once, at the top of the definition, and reports
 //! its faults there; so do we ([`Shared`]).
+mod default;
+mod formats;
 mod path;
 mod schema;
 mod shown;
@@ -14,6 +16,8 @@ use super::table::{Column, NAME, text, with};
 use super::{Field, Kind, Metadata, Part, Strategy, prepare};
 use crate::field::BadValue;
 use crate::names;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use version::Shared;
@@ -23,6 +27,7 @@ const PULL: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 impl Kind for CustomResourceDefinition {
     const METADATA: Metadata = Metadata::AnyFinalizer;
+    const REPEATS: bool = true;
     const STRATEGY: Strategy = Strategy::USUAL.conditional();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -65,6 +70,16 @@ impl Kind for CustomResourceDefinition {
         .wide(),
     ];
 
+    fn name_faults(definition: &Value, name: &str, prefix: bool) -> names::Faults {
+        let spec = &definition["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut faults = names::name_is_dns_subdomain(name, prefix);
+        if name != format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"])) {
+            faults.push("must be spec.names.plural+\".\"+spec.group".into());
+        }
+        faults
+    }
+
     fn prepare_create(definition: &mut Value) {
         prepare::create(definition, &Self::STRATEGY);
         keep_stored(definition);
@@ -77,16 +92,16 @@ impl Kind for CustomResourceDefinition {
         }
     }
 
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        let known = old.map(|old| formats::warnings(old.value())).unwrap_or_default();
+        let mut warnings = formats::warnings(new.value());
+        warnings.retain(|warning| !known.contains(warning));
+        warnings
+    }
+
     fn validate(definition: &Field<'_, '_>) {
-        let (metadata, spec) = (definition.at("metadata"), definition.at("spec"));
-        let wanted = format!("{}.{}", spec.at("names.plural").text(), spec.at("group").text());
-        for field in ["generateName", "name"] {
-            let name = metadata.at(field);
-            if name.text() != wanted && !name.is_empty() {
-                name.invalid("must be spec.names.plural+\".\"+spec.group");
-            }
-        }
-        whole(&spec);
+        let spec = definition.at("spec");
+        whole(&spec, false);
         definition_names(&definition.at("status.acceptedNames"));
         stored(&definition.at("status.storedVersions"), &spec.at("versions"));
         approval(definition, None);
@@ -98,7 +113,7 @@ impl Kind for CustomResourceDefinition {
             return definition_names(&new.at("status.acceptedNames"));
         }
         let (spec, before) = (new.at("spec"), old.at("spec"));
-        whole(&spec);
+        whole(&spec, checks_bundle(old));
         if is_established(old) {
             spec.at("scope").immutable(&before.at("scope"));
             spec.at("names.kind").immutable(&before.at("names.kind"));
@@ -110,6 +125,17 @@ impl Kind for CustomResourceDefinition {
         approval(new, Some(old));
         keeps_unknown(&spec, Some(&before));
     }
+}
+
+/// Before it is served, anything goes; later only what was wrong already.
+fn checks_bundle(old: &Field<'_, '_>) -> bool {
+    let bundle = old.at("spec.conversion.webhook.clientConfig.caBundle");
+    is_established(old) && (bundle.is_empty() || has_certificates(&bundle))
+}
+
+fn has_certificates(bundle: &Field<'_, '_>) -> bool {
+    let bytes = STANDARD.decode(bundle.text()).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).contains("-----BEGIN ")
 }
 
 fn is_established(definition: &Field<'_, '_>) -> bool {
@@ -137,9 +163,13 @@ fn stored(stored: &Field<'_, '_>, versions: &Field<'_, '_>) {
     if stored.is_empty() {
         return stored.invalid_as(BadValue::null(), "must have at least one stored version");
     }
-    for version in versions.items().filter(|version| version.at("storage").flag()) {
+    let mut seen = Vec::new();
+    for version in versions.items() {
         let name = version.at("name").text();
-        if !stored.texts().any(|stored| stored == name) {
+        // A second version of the name counts for none.
+        let known = stored.texts().any(|stored| stored == name) && !seen.contains(&name);
+        seen.push(name);
+        if version.at("storage").flag() && !known {
             stored.invalid(format!("must have the storage version {name}"));
         }
     }
@@ -191,7 +221,7 @@ fn keeps_unknown(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     }
 }
 
-fn whole(spec: &Field<'_, '_>) {
+fn whole(spec: &Field<'_, '_>, checks_bundle: bool) {
     let group = spec.at("group");
     if group.require() {
         let faults = names::dns1123_subdomain(group.text());
@@ -241,7 +271,7 @@ fn whole(spec: &Field<'_, '_>) {
     if keeps && strategy.exists() && strategy.text() != "None" {
         strategy.invalid("must be None if spec.preserveUnknownFields is true");
     }
-    conversion(&spec.at("conversion"));
+    conversion(&spec.at("conversion"), checks_bundle);
 }
 
 fn definition_names(all: &Field<'_, '_>) {
@@ -274,7 +304,7 @@ fn definition_names(all: &Field<'_, '_>) {
     labels("categories");
 }
 
-fn conversion(conversion: &Field<'_, '_>) {
+fn conversion(conversion: &Field<'_, '_>, checks_bundle: bool) {
     if !conversion.exists() {
         return;
     }
@@ -300,6 +330,10 @@ fn conversion(conversion: &Field<'_, '_>) {
         client_config_url(&client.at("url"));
     } else {
         client_config_service(&client.at("service"));
+    }
+    let bundle = client.at("caBundle");
+    if checks_bundle && !bundle.is_empty() && !has_certificates(&bundle) {
+        bundle.invalid("unable to load root certificates: unable to parse bytes as PEM block");
     }
     let given = webhook.at("conversionReviewVersions").on_path(*versions.path());
     if given.is_empty() {

@@ -1,8 +1,8 @@
 //! The schema of one version: OpenAPI v3 with Kubernetes' extensions.
 //!
-//! Not here: compiling the rules in CEL, and whether defaults fit their schemas.
+//! Not here: compiling the rules in CEL.
 use super::super::Field;
-use super::{shown, structural};
+use super::{default, shown, structural};
 use crate::field::Error;
 use serde_json::Value;
 
@@ -60,7 +60,12 @@ pub fn whole(schema: &Field<'_, '_>, status: bool) {
     }
     let unreadable = structural::unreadable(schema.value());
     if unreadable.is_none() {
-        schema.extend(structural::faults(schema));
+        let faults = structural::faults(schema);
+        let sound = faults.is_empty();
+        schema.extend(faults);
+        if sound {
+            schema.extend(default::faults(schema));
+        }
     }
     openapi(schema, Place::default(), true);
     if let Some(fault) = unreadable.filter(|_| schema.count() == before) {

@@ -73,7 +73,7 @@ pub fn unreadable(schema: &Value) -> Option<String> {
         return Some(format!("internal error: {word}"));
     }
     let items = schema.get("items");
-    if items.is_some_and(Value::is_array) {
+    if items.and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
         return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
     }
     let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
@@ -87,10 +87,10 @@ fn invariants(schema: &Field<'_, '_>, level: Level) {
     let (embedded, keeps) =
         (flag("x-kubernetes-embedded-resource"), flag("x-kubernetes-preserve-unknown-fields"));
     let int_or_string = flag("x-kubernetes-int-or-string");
-    if kind.text() == "array" && !items.exists() {
+    if kind.text() == "array" && !items.value().is_object() {
         items.required("must be specified");
     }
-    if items.exists() {
+    if items.value().is_object() {
         invariants(&items, Level::Item);
     }
     for (_, property) in schema.at("properties").entries() {

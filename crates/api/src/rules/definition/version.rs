@@ -1,8 +1,10 @@
 //! One version of a definition, and what all versions share.
 use super::super::Field;
 use super::{path, schema};
+use crate::codec::given;
 use crate::field::Error;
 use crate::names;
+use crate::schema::builtin;
 use serde_json::Value;
 
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
@@ -21,8 +23,13 @@ pub struct Shared {
 impl Shared {
     pub fn of(versions: &Field<'_, '_>) -> Shared {
         let same = |field: &str| {
-            let mut values = versions.list().iter().map(|version| version.get(field));
-            values.next().is_some_and(|first| values.all(|value| value == first))
+            let mut all = versions.list().iter();
+            all.next().is_some_and(|first| {
+                all.all(|version| {
+                    version.get(field) == first.get(field)
+                        || lean(version).get(field) == lean(first).get(field)
+                })
+            })
         };
         Shared {
             schema: same("schema"),
@@ -42,6 +49,15 @@ impl Shared {
         ];
         all.into_iter().filter_map(|(is, field)| is.then_some(field)).collect()
     }
+}
+
+/// A version without what is given empty, which makes no difference.
+fn lean(version: &Value) -> Value {
+    let mut lean = version.clone();
+    if let Some(ty) = builtin().named("apiextensions/v1.CustomResourceDefinitionVersion") {
+        given::forget_empty(&mut lean, ty);
+    }
+    lean
 }
 
 /// What is the version's own.

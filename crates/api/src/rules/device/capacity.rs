@@ -91,26 +91,20 @@ fn valid_range(range: &Field<'_, '_>, default: &Field<'_, '_>, most: Option<Quan
         step.invalid(format!("one step {sum} is larger than capacity value: {shown}"));
     }
     let all = [(default, &default_place), (&low, &low), (&high, &high), (&step, &step)];
-    let fractional = all.iter().filter_map(|(value, _)| value.quantity()).any(is_fractional);
-    if !fractional {
-        let before = range.count();
-        for (value, place) in all {
-            if value.quantity().is_some_and(|value| value.is_negative()) {
-                place.invalid_as(value.text(), super::super::check::NOT_NEGATIVE);
-            }
+    let before = range.count();
+    for (value, place) in all {
+        if value.quantity().is_some_and(|value| value.is_negative()) {
+            place.invalid_as(value.text(), super::super::check::NOT_NEGATIVE);
         }
-        if range.count() != before {
-            return;
-        }
+    }
+    if range.count() != before {
+        return;
     }
     for value in [default, &high] {
         let Some(amount) = value.quantity() else { continue };
-        let units = |amount: &Quantity| match fractional {
-            true => amount.milli_value(),
-            false => amount.value(),
-        };
-        let from = min.as_ref().map_or(0, units);
-        if (units(&amount) - from) % units(&width).max(1) != 0 {
+        // Whole units only: to count in thousandths is a feature that is off.
+        let from = min.as_ref().map_or(0, Quantity::value);
+        if (amount.value() - from) % width.value().max(1) != 0 {
             step.invalid_as(
                 value.text(),
                 format!(
@@ -121,8 +115,4 @@ fn valid_range(range: &Field<'_, '_>, default: &Field<'_, '_>, most: Option<Quan
             );
         }
     }
-}
-
-fn is_fractional(amount: Quantity) -> bool {
-    amount.cmp_i64(amount.value()).is_ne()
 }

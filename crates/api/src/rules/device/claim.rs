@@ -1,7 +1,7 @@
 //! Claims of devices, and templates of them.
 use super::super::table::{AGE, Column, NAME, with};
-use super::super::{Field, Kind, Part, Strategy, metadata, prepare, shown};
-use super::{EFFECTS, MAX, PLAIN, configuration, selectors};
+use super::super::{Anew, Field, Kind, Part, Strategy, metadata, prepare, shown};
+use super::{EFFECTS, MAX, PLAIN, configuration, in_bytes, selectors};
 use crate::field::{BadValue, Error};
 use crate::names;
 use crate::quote::in_order;
@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use serde_json::Value;
 
 impl Kind for ResourceClaim {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_generation().status_only();
     const COLUMNS: &[Column] = &[
         NAME,
@@ -73,26 +73,50 @@ fn identity(device: &Value) -> [String; 4] {
 }
 
 impl Kind for ResourceClaimTemplate {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = PLAIN.without_generation();
     const COLUMNS: &[Column] = &[NAME, AGE];
 
     fn validate(template: &Field<'_, '_>) {
-        let metadata = template.at("spec.metadata");
-        metadata.at("labels").label_map();
-        for field in metadata.map().into_iter().flatten().map(|(field, _)| field.as_str()) {
-            if !matches!(field, "labels" | "annotations" | "creationTimestamp") {
-                metadata.push(Error::forbidden(&metadata.path().child(field), "cannot be set"));
-            }
-        }
+        template_metadata(&template.at("spec.metadata"));
         devices(&template.at("spec.spec.devices"));
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
+        Self::validate(new);
         let (now, then) = (new.at("spec"), old.at("spec"));
         if now.value() != then.value() {
-            let shown = shown::structure(now.value(), shown::CLAIM_TEMPLATE_SPEC);
-            now.invalid_as(shown, metadata::IMMUTABLE);
+            now.invalid_as(shown::claim_template_spec(now.value()), metadata::IMMUTABLE);
+        }
+    }
+}
+
+/// Labels and annotations are for the claims; all else is for the server to give them.
+fn template_metadata(metadata: &Field<'_, '_>) {
+    // As Go names them, which makes one name odd.
+    const OTHERS: &[(&str, &str)] = &[
+        ("name", "name"),
+        ("generateName", "generateName"),
+        ("namespace", "namespace"),
+        ("selfLink", "selfLink"),
+        ("uid", "uID"),
+        ("resourceVersion", "resourceVersion"),
+        ("generation", "generation"),
+        ("creationTimestamp", "creationTimestamp"),
+        ("deletionTimestamp", "deletionTimestamp"),
+        ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"),
+        ("ownerReferences", "ownerReferences"),
+        ("finalizers", "finalizers"),
+        ("managedFields", "managedFields"),
+    ];
+    let annotations = metadata.at("annotations");
+    let faults = metadata::validate_annotations(&annotations.labels(), annotations.path());
+    annotations.extend(faults);
+    metadata.at("labels").label_map();
+    for (field, spelled) in OTHERS {
+        if metadata.value().get(field).is_some_and(|value| !value.is_null()) {
+            let place = metadata.path().child(spelled);
+            metadata.push(Error::forbidden(&place, "cannot be set"));
         }
     }
 }
@@ -238,11 +262,21 @@ fn request(request: &Field<'_, '_>) {
             first.declared().at_most(8);
             for each in first.items() {
                 each.at("name").faults(names::dns1123_label(each.at("name").text()));
-                exact(&each);
+                wanted(&each);
             }
             duplicates(&first);
         }
-        (false, true) => exact(&exactly),
+        (false, true) => {
+            exactly.at("deviceClassName").named(names::dns1123_subdomain);
+            wanted(&exactly);
+        }
+    }
+    // Declared, so asked of what is refused otherwise, too.
+    for each in first.items() {
+        let class = each.at("deviceClassName").declared();
+        if class.require() {
+            class.faults(in_bytes(names::dns1123_subdomain(class.text())));
+        }
     }
 }
 
@@ -265,8 +299,8 @@ pub fn toleration(toleration: &Field<'_, '_>) {
     }
 }
 
-fn exact(request: &Field<'_, '_>) {
-    request.at("deviceClassName").named(names::dns1123_subdomain);
+/// How many devices of a class, and which.
+fn wanted(request: &Field<'_, '_>) {
     selectors(&request.at("selectors"));
     let (mode, count) = (request.at("allocationMode"), request.at("count"));
     match mode.text() {

@@ -39,14 +39,22 @@ impl Kind for DeviceClass {
 
 /// `example.com/device`, which is not Kubernetes' own.
 fn extended_name(name: &Field<'_, '_>) {
-    let Some((domain, id)) = name.text().split_once('/') else {
-        return name
-            .invalid("a name must be a domain-prefixed path, such as 'example.com/my-prop'");
-    };
-    names::dns1123_subdomain(domain).into_iter().for_each(|fault| name.invalid_as(domain, fault));
-    if !super::pod::resources::is_extended(name.text()) {
-        names::qualified_name(id).into_iter().for_each(|fault| name.invalid_as(id, fault));
+    const OWN: &str = "kubernetes.io/";
+    const QUOTA: &str = "requests.";
+    if !name.text().contains('/') {
+        name.invalid("a name must be a domain-prefixed path, such as 'example.com/my-prop'");
+    } else if name.text().contains(OWN) {
+        name.invalid(format!("must not have {OWN:?} domain"));
     }
+    if name.text().starts_with(QUOTA) {
+        name.invalid(format!("must not have {QUOTA:?} prefix"));
+    }
+    name.faults(names::qualified_name(&format!("{QUOTA}{}", name.text())));
+}
+
+/// Faults as declared rules tell them, which count bytes.
+fn in_bytes(faults: names::Faults) -> names::Faults {
+    faults.into_iter().map(|fault| fault.replace(" characters", " bytes")).collect()
 }
 
 fn selectors(selectors: &Field<'_, '_>) {

@@ -3,9 +3,10 @@ use super::super::metadata::IMMUTABLE;
 use super::super::table::{AGE, Column, NAME, text};
 use super::super::volume_source::csi_driver_name;
 use super::super::{Field, Kind, Part, Strategy, prepare, scheduling};
-use super::{MAX, PLAIN, pool_name, taint};
+use super::{MAX, PLAIN, in_bytes, pool_name, taint};
 use crate::field::{BadValue, Error};
 use crate::names;
+use crate::quote::in_order;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ const MAX_ADVANCED: usize = 64;
 const MAX_SETS: usize = 8;
 
 impl Kind for ResourceSlice {
-    const STRATEGY: Strategy = PLAIN;
+    const STRATEGY: Strategy = PLAIN.counting_disabled();
     const COLUMNS: &[Column] = &[
         NAME,
         text("Node", "spec.nodeName"),
@@ -90,6 +91,9 @@ fn whole(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     }
 }
 
+/// The order of a set's fields in messages.
+const ORDER: &[&str] = &["name", "counterSet", "counters", "value"];
+
 /// Items of a set differ in their names.
 fn names_once(list: &Field<'_, '_>, key: &'static str, declared: bool) {
     let mut seen = Vec::new();
@@ -98,7 +102,10 @@ fn names_once(list: &Field<'_, '_>, key: &'static str, declared: bool) {
         if seen.contains(&name) {
             let item = if declared { item.declared() } else { item };
             // A declared rule shows the whole item.
-            let shown = if declared { BadValue::json(item.value()) } else { name.into() };
+            let shown = match declared {
+                true => BadValue::verbatim(in_order(item.value(), ORDER)),
+                false => name.into(),
+            };
             item.push(Error::duplicate(item.path(), shown));
         }
         seen.push(name);
@@ -109,7 +116,7 @@ fn names_once(list: &Field<'_, '_>, key: &'static str, declared: bool) {
 fn counted(set: &Field<'_, '_>, key: &'static str) {
     let (name, counters) = (set.at(key).declared(), set.at("counters"));
     if name.require() {
-        name.faults(names::dns1123_label(name.text()));
+        name.faults(in_bytes(names::dns1123_label(name.text())));
     }
     if counters.declared().require() && counters.at_most(MAX) {
         for (key, _) in counters.entries() {

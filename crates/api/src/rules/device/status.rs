@@ -4,6 +4,7 @@ use super::super::{Field, scheduling};
 use super::{MAX, claim, pool_name};
 use crate::field::{BadValue, Error};
 use crate::names::{self, ip};
+use crate::quote::in_order;
 use serde_json::Value;
 
 const MAX_CONSUMERS: usize = 256;
@@ -13,6 +14,13 @@ const MAX_DATA: usize = 10 * 1024;
 pub fn validate(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     let (status, before) = (new.at("status"), old.at("status"));
     let (reserved, allocation) = (status.at("reservedFor"), status.at("allocation"));
+    let kept = before.at("allocation").exists() && allocation.exists();
+    if kept && allocation.value() != before.at("allocation").value() {
+        let detail = "field cannot be modified once set";
+        allocation.declared().invalid_as(BadValue::null(), detail);
+    }
+    once(&reserved, &["uid"]);
+    once(&status.at("devices"), &["driver", "device", "pool", "shareID"]);
     if reserved.declared().at_most(MAX_CONSUMERS) {
         for consumer in reserved.items() {
             for field in ["resource", "name", "uid"] {
@@ -31,13 +39,45 @@ pub fn validate(new: &Field<'_, '_>, old: &Field<'_, '_>) {
             }
         }
     }
-    if before.at("allocation").exists() && allocation.exists() {
-        if allocation.value() != before.at("allocation").value() {
-            let detail = "field cannot be modified once set";
-            allocation.declared().invalid_as(BadValue::null(), detail);
-        }
-    } else if allocation.exists() {
+    if allocation.exists() && !kept {
         allocated(&allocation, &new.at("spec.devices.requests"));
+    }
+}
+
+/// The order of fields in messages.
+const ORDER: &[&str] = &[
+    "apiGroup",
+    "resource",
+    "name",
+    "uid",
+    "driver",
+    "pool",
+    "device",
+    "shareID",
+    "conditions",
+    "type",
+    "status",
+    "observedGeneration",
+    "lastTransitionTime",
+    "reason",
+    "message",
+    "data",
+    "networkData",
+    "interfaceName",
+    "ips",
+    "hardwareAddress",
+];
+
+/// Items of a list differ in their keys.
+fn once(list: &Field<'_, '_>, keys: &[&str]) {
+    let id = |item: &Value| -> Vec<Value> { keys.iter().map(|key| item[*key].clone()).collect() };
+    let mut seen = Vec::new();
+    for item in list.items() {
+        if seen.contains(&id(item.value())) {
+            let shown = BadValue::verbatim(in_order(item.value(), ORDER));
+            item.declared().push(Error::duplicate(item.path(), shown));
+        }
+        seen.push(id(item.value()));
     }
 }
 

@@ -15,6 +15,7 @@ mod resize;
 pub mod resources;
 mod security;
 pub mod spec;
+mod status;
 mod strategy;
 mod table;
 mod template;
@@ -25,13 +26,13 @@ mod warnings;
 pub use qos::class as qos_class;
 pub use template::template;
 
-use super::{Column, Field, Kind, Part, Strategy};
+use super::{Anew, Column, Field, Kind, Part, Strategy};
 use crate::meta::TableRowCondition;
 use k8s_openapi::api::core::v1::{Binding, Pod, PodTemplate};
 use serde_json::Value;
 
 impl Kind for Pod {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy { status_resets: &["ownerReferences"], ..Strategy::USUAL };
     const COLUMNS: &[Column] = table::COLUMNS;
 
@@ -59,7 +60,7 @@ impl Kind for Pod {
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
         match part {
             Part::Main => update::main(new, old),
-            Part::Sub("status") => update::status(new, old),
+            Part::Sub("status") => status::validate(new, old),
             Part::Sub("ephemeralcontainers") => update::ephemeral_containers(new, old),
             Part::Sub("resize") => resize::validate(new, old),
             Part::Sub(_) => {}

@@ -8,7 +8,8 @@ const COMPUTE: [&str; 2] = ["cpu", "memory"];
 type Amounts = BTreeMap<&'static str, Quantity>;
 
 pub fn class(spec: &Value) -> &'static str {
-    if spec["resources"].is_object() {
+    let given = |part: &str| spec["resources"][part].as_object().is_some_and(|all| !all.is_empty());
+    if given("requests") || given("limits") {
         let (requests, limits) =
             (amounts(&spec["resources"], "requests"), amounts(&spec["resources"], "limits"));
         let guaranteed = COMPUTE.iter().all(|name| limits.contains_key(name)) && requests == limits;

@@ -133,7 +133,8 @@ fn restore(resources: &mut Value, old: &Value) {
         if resources.is_null() {
             *resources = json!({});
         }
-        let list = (!list.is_empty()).then(|| Value::from(list));
+        // Given empty or not at all is the same, as long as the old one is the same.
+        let list = (!list.is_empty() || old[part].is_object()).then(|| Value::from(list));
         put(resources, part, list.as_ref());
     }
 }

@@ -1,24 +1,10 @@
 //! Security contexts, operating systems, user namespaces.
-use super::super::Field;
+use super::super::{Field, shown};
 use super::spec::each_container;
 use crate::names;
 use serde_json::{Value, json};
 
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
-const CONTEXT: &[(&str, &str, &str)] = &[
-    ("Capabilities", "capabilities", "null"),
-    ("Privileged", "privileged", "null"),
-    ("SELinuxOptions", "seLinuxOptions", "null"),
-    ("WindowsOptions", "windowsOptions", "null"),
-    ("RunAsUser", "runAsUser", "null"),
-    ("RunAsGroup", "runAsGroup", "null"),
-    ("RunAsNonRoot", "runAsNonRoot", "null"),
-    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", "null"),
-    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", "null"),
-    ("ProcMount", "procMount", "null"),
-    ("SeccompProfile", "seccompProfile", "null"),
-    ("AppArmorProfile", "appArmorProfile", "null"),
-];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -60,7 +46,7 @@ pub fn of_container(context: &Field<'_, '_>, host_users: bool) {
     if escalation.exists() && !escalation.flag() {
         if context.at("privileged").flag() {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            context.invalid_as(context.internal(CONTEXT), detail);
+            context.invalid_as(shown::structure(context.value(), shown::SECURITY_CONTEXT), detail);
         }
         if context
             .at("capabilities.add")
@@ -68,7 +54,7 @@ pub fn of_container(context: &Field<'_, '_>, host_users: bool) {
             .any(|name| matches!(name, "CAP_SYS_ADMIN" | "SYS_ADMIN"))
         {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            context.invalid_as(context.internal(CONTEXT), detail);
+            context.invalid_as(shown::structure(context.value(), shown::SECURITY_CONTEXT), detail);
         }
     }
     windows_options(&context.at("windowsOptions"));

@@ -71,12 +71,13 @@ pub fn validate(spec: &Field<'_, '_>, name: &str, is_pod: bool) {
     security::host_process(spec);
     security::host_users(spec);
     host_name(spec);
-    for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
-        let field = spec.at(field);
-        if field.exists() {
-            field.faults(names::name_is_dns_subdomain(field.text(), false));
+    let subdomain = |field: &'static str| {
+        if spec.at(field).exists() {
+            spec.at(field).faults(names::name_is_dns_subdomain(spec.at(field).text(), false));
         }
-    }
+    };
+    subdomain("serviceAccountName");
+    subdomain("nodeName");
     let deadline = spec.at("activeDeadlineSeconds");
     if deadline.exists() {
         deadline.between(1, i32::MAX.into());
@@ -91,6 +92,8 @@ pub fn validate(spec: &Field<'_, '_>, name: &str, is_pod: bool) {
             name.faults(names::dns1123_subdomain(name.text()));
         }
     }
+    subdomain("priorityClassName");
+    subdomain("runtimeClassName");
     let preemption = spec.at("preemptionPolicy");
     if preemption.exists() {
         preemption.require_one_of(&["PreemptLowerPriority", "Never"]);

@@ -1,9 +1,7 @@
 //! What may change in a pod, by way of which subresource.
 use super::super::{Field, scheduling};
 use super::{spec, untrimmed, whole};
-use crate::field::{BadValue, Error};
-use crate::names::ip;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -142,120 +140,6 @@ fn only_deleted_gates(new: &Field<'_, '_>, old: &Field<'_, '_>) {
                 name.text()
             ));
         }
-    }
-}
-
-pub fn status(new: &Field<'_, '_>, old: &Field<'_, '_>) {
-    let (status, before) = (new.at("status"), old.at("status"));
-    let nominated = status.at("nominatedNodeName");
-    if !nominated.is_empty() {
-        nominated.faults(crate::names::name_is_dns_subdomain(nominated.text(), false));
-    }
-    if new.at("spec.nodeName").text() != old.at("spec.nodeName").text() {
-        new.at("spec.nodeName").forbidden("may not be changed directly");
-    }
-    for (list, containers) in
-        [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
-    {
-        transitions(&status.at(list), &before.at(list), new, containers);
-    }
-    addresses(&status, &before, "podIPs");
-    if !status.at("hostIPs").is_empty() {
-        addresses(&status, &before, "hostIPs");
-    }
-    for condition in status.at("conditions").items() {
-        let kind = condition.at("type").text();
-        let place = condition.spelled("Type");
-        crate::names::qualified_name(kind)
-            .into_iter()
-            .for_each(|fault| place.invalid_as(kind, fault));
-        observed(&condition.at("observedGeneration"));
-    }
-    observed(&status.at("observedGeneration"));
-    let class = status.at("qosClass");
-    if !class.is_empty() {
-        class.immutable(&before.at("qosClass"));
-    }
-}
-
-fn observed(generation: &Field<'_, '_>) {
-    if generation.int() < 0 {
-        generation.invalid("must be a non-negative integer");
-    }
-}
-
-/// A container that has ended for good stays ended.
-fn transitions(new: &Field<'_, '_>, old: &Field<'_, '_>, pod: &Field<'_, '_>, list: &'static str) {
-    let policy = pod.at("spec.restartPolicy").text();
-    let spec = pod.at("spec");
-    for (i, before) in old.items().enumerate() {
-        let ended = before.at("state.terminated");
-        if !ended.exists() {
-            continue;
-        }
-        let name = before.at("name").text();
-        let containers = spec.at(list);
-        let own = containers
-            .items()
-            .find(|container| container.at("name").text() == name)
-            .map_or("", |container| {
-                container.value()["restartPolicy"].as_str().unwrap_or_default()
-            });
-        let rules =
-            containers.items().any(|container| !container.at("restartPolicyRules").is_empty());
-        let policy = if own.is_empty() { policy } else { own };
-        let policy = if list == "initContainers" && own.is_empty() && policy == "Always" {
-            "OnFailure"
-        } else {
-            policy
-        };
-        if rules || policy == "Always" || policy == "OnFailure" && ended.at("exitCode").int() != 0 {
-            continue;
-        }
-        for status in new.items().filter(|status| status.at("name").text() == name) {
-            if !status.at("state.terminated").exists() {
-                let path = new.path().index(i);
-                status
-                    .on_path(path)
-                    .at("state")
-                    .forbidden("may not be transitioned to non-terminated state");
-            }
-        }
-    }
-}
-
-fn addresses(status: &Field<'_, '_>, before: &Field<'_, '_>, list: &'static str) {
-    let (addresses, known) = (status.at(list), before.at(list));
-    if list == "hostIPs" {
-        let first = addresses.items().next().map_or("", |entry| entry.at("ip").text());
-        if first != status.at("hostIP").text() {
-            let path = addresses.path().index(0);
-            addresses.on_path(path.child("ip")).invalid_as(first, "must be equal to `hostIP`");
-        }
-    }
-    let old: Vec<&str> = known.list().iter().filter_map(|entry| entry["ip"].as_str()).collect();
-    for entry in addresses.items() {
-        let address = entry.at("ip").text();
-        entry.extend(ip::ip_for_legacy_field(entry.path(), address, true, &old));
-    }
-    if addresses.len() < 2 {
-        return;
-    }
-    let parsed: Vec<_> =
-        addresses.items().map(|entry| ip::parse_ip_sloppy(entry.at("ip").text())).collect();
-    let broken = parsed.iter().position(Option::is_none);
-    if let Some((i, entry)) = broken.and_then(|i| Some((i, addresses.items().nth(i)?))) {
-        let cause = format!("invalid IP[{i}]: {}", entry.at("ip").text());
-        let text = format!("failed to check for dual stack with error:{cause}");
-        addresses.push(Error::internal(addresses.path(), text));
-    }
-    let families: Vec<bool> = parsed.iter().flatten().map(std::net::IpAddr::is_ipv4).collect();
-    let dual = broken.is_none() && families.contains(&true) && families.contains(&false);
-    if addresses.len() > 2 || !dual {
-        let shown: Vec<Value> =
-            addresses.list().iter().map(|entry| json!({ "IP": entry["ip"] })).collect();
-        let detail = "may specify no more than one IP for each IP family";
-        addresses.invalid_as(BadValue::json(&shown), detail);
     }
 }
 

@@ -255,6 +255,16 @@ fn ports(spec: &Field<'_, '_>, warn: Warn<'_>) {
     each_container(spec, |container| {
         for port in container.at("ports").items() {
             let path = port.path().to_string();
+            if !port.at("hostIP").is_empty() && port.at("hostPort").int() == 0 {
+                let (name, number) = (port.at("name").text(), port.at("containerPort").int());
+                let (protocol, ip) = (port.at("protocol").text(), port.at("hostIP").text());
+                warn(
+                    &port,
+                    &format!(
+                        "hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{ip}}}"
+                    ),
+                );
+            }
             let host = (port.at("hostIP").text().to_owned(), port.at("hostPort").int());
             let key = (port.at("containerPort").int(), port.at("protocol").text().to_owned());
             for other in all.iter().filter(|other| other.key == key) {

@@ -1,87 +1,130 @@
 //! Addresses in the cluster and their families.
 use super::super::Field;
-use crate::field::BadValue;
+use crate::field::{BadValue, Error};
 use crate::names::ip;
 
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
+const POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+const ONCE: &str = "may not change once set";
 
-/// Addresses in the cluster and their families. What is missing the server allocates.
-pub fn validate(spec: &Field<'_, '_>) {
+/// How addresses, families and policy fit together. `before` are the addresses that were there: what
+/// was accepted once may stay.
+pub fn related(spec: &Field<'_, '_>, before: &[&str]) {
     if spec.at("type").text() == "ExternalName" {
         return;
     }
     let (one, list, families) =
         (spec.at("clusterIP"), spec.at("clusterIPs"), spec.at("ipFamilies"));
-    if !one.is_empty() {
-        if list.is_empty() {
-            list.required("");
-        } else if list.texts().next() != Some(one.text()) {
+    let given: Vec<&str> = list.texts().collect();
+    match (one.is_empty(), given.first()) {
+        (false, None) => list.required(""),
+        (false, Some(first)) if *first != one.text() => {
             list.invalid("first value must match `clusterIP`");
         }
-    } else if !list.is_empty() {
-        list.invalid("must be empty when `clusterIP` is not specified");
+        (true, Some(_)) => list.invalid("must be empty when `clusterIP` is not specified"),
+        _ => {}
     }
-    for family in families.items() {
+    let named: Vec<&str> = families.texts().collect();
+    for (i, family) in families.items().enumerate() {
         family.one_of(FAMILIES);
-    }
-    families.unique();
-    spec.at("ipFamilyPolicy").one_of_if_given(&[
-        "PreferDualStack",
-        "RequireDualStack",
-        "SingleStack",
-    ]);
-    if spec.at("ipFamilyPolicy").text() == "SingleStack" {
-        let policy = spec.at("ipFamilyPolicy");
-        if families.len() == 2 {
-            policy.invalid("must be RequireDualStack or PreferDualStack when multiple ipFamilies are specified");
-        }
-        if list.len() == 2 {
-            policy.invalid("must be RequireDualStack or PreferDualStack when multiple clusterIPs are specified");
+        if named[..i].contains(&family.text()) {
+            family.duplicate();
         }
     }
-    let given: Vec<&str> = list.texts().collect();
-    if given.len() > 1 && given.contains(&"None") {
-        let place = list.items().find(|item| item.text() == "None");
-        if let Some(place) = place {
-            place.invalid("may not be set to 'None' with other IPs");
+    spec.at("ipFamilyPolicy").one_of_if_given(POLICIES);
+    let mut sound = true;
+    for (i, address) in list.items().enumerate() {
+        if i == 0 && address.text() == "None" {
+            if given.len() > 1 {
+                sound = false;
+                list.invalid("'None' must be the first and only value");
+            }
+            continue;
         }
+        let faults = ip::ip_for_legacy_field(address.path(), address.text(), true, before);
+        sound &= faults.is_empty();
+        address.extend(faults);
     }
-    let family_of =
-        |text: &str| ip::parse_ip_sloppy(text).map(|a| if a.is_ipv4() { "IPv4" } else { "IPv6" });
-    for (i, address) in list.items().enumerate().filter(|(_, address)| address.text() != "None") {
-        address.extend(ip::ip_for_legacy_field(address.path(), address.text(), true, &[]));
-        if let (Some(family), Some(wanted)) = (family_of(address.text()), families.texts().nth(i))
-            && family != wanted
-        {
-            address
-                .invalid(format!("expected an {wanted} value as indicated by `ipFamilies[{i}]`"));
-        }
-    }
-    if list.len() > 2 {
+    if given.len() > 2 {
         list.invalid("may only hold up to 2 values");
     }
-    if families.len() > 2 {
-        families.invalid("may only hold up to 2 values");
+    if !sound {
+        return;
+    }
+    let is_v6 = |text: &str| ip::parse_ip_sloppy(text).is_some_and(|address| address.is_ipv6());
+    let sixes = given.iter().filter(|text| is_v6(text)).count();
+    if given.len() > 1 && (sixes == 0 || sixes == given.len()) {
+        list.invalid("may specify no more than one IP for each IP family");
+    }
+    if given == ["None"] {
+        return;
+    }
+    for ((i, address), family) in list.items().enumerate().zip(named) {
+        let wrong = match family {
+            "IPv4" => is_v6(address.text()),
+            "IPv6" => !is_v6(address.text()),
+            _ => false,
+        };
+        if wrong {
+            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            address.invalid(detail);
+        }
     }
 }
 
-/// The addresses of a service stay while its type does.
+/// The addresses and families of a service stay while its type does; a second may come and go.
 pub fn kept(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     let named = |spec: &Field<'_, '_>| spec.at("type").text() == "ExternalName";
     if named(new) || named(old) {
         return;
     }
-    let (now, then) = (new.at("clusterIPs"), old.at("clusterIPs"));
-    let (a, b): (Vec<&str>, Vec<&str>) = (now.texts().collect(), then.texts().collect());
-    if !b.is_empty() && a.first() != b.first() {
-        let path = now.path().index(0);
-        let shown = BadValue::json(now.value());
-        now.on_path(path).invalid_as(shown, "may not change once set");
+    let headless = |spec: &Field<'_, '_>| spec.at("clusterIPs").texts().eq(["None"]);
+    if !(headless(new) && headless(old)) {
+        stays(
+            new,
+            old,
+            "clusterIPs",
+            "must be set to 'SingleStack' when releasing the secondary clusterIP",
+        );
     }
-    let (now, then) = (new.at("ipFamilies"), old.at("ipFamilies"));
-    if !then.is_empty() && now.texts().next() != then.texts().next() {
-        let path = now.path().index(0);
-        let shown = BadValue::json(now.value());
-        now.on_path(path).invalid_as(shown, "may not change once set");
+    if !headless(new) && !headless(old) {
+        stays(
+            new,
+            old,
+            "ipFamilies",
+            "must be set to 'SingleStack' when releasing the secondary ipFamily",
+        );
+    }
+}
+
+fn stays(new: &Field<'_, '_>, old: &Field<'_, '_>, field: &'static str, released: &'static str) {
+    let (list, addresses) = (new.at(field), new.at("clusterIPs"));
+    let (now, then): (Vec<&str>, Vec<&str>) =
+        (list.texts().collect(), old.at(field).texts().collect());
+    let changed = |i: usize, shown: &Field<'_, '_>| {
+        let shown = BadValue::json(&shown.texts().collect::<Vec<_>>());
+        list.push(Error::invalid(&list.path().index(i), shown, ONCE));
+    };
+    let first_changed = !then.is_empty() && now.first().is_some_and(|now| *now != then[0]);
+    if now.len() == then.len() {
+        for (i, _) in now.iter().zip(&then).enumerate().filter(|(_, (now, then))| now != then) {
+            changed(if field == "clusterIPs" { i } else { 0 }, &list);
+        }
+        return;
+    }
+    if now.len() < then.len() && addresses.is_empty() {
+        let what = if field == "clusterIPs" { "clusterIP" } else { "ipFamily" };
+        let detail = format!("primary {what} can not be unset");
+        let shown = BadValue::json(&now);
+        list.push(Error::invalid(&list.path().index(0), shown, detail));
+    }
+    if first_changed {
+        // Of families, upstream shows the addresses.
+        changed(0, &addresses);
+    }
+    let policy = new.at("ipFamilyPolicy");
+    if now.len() == 1 && then.len() > 1 && policy.text() != "SingleStack" {
+        policy
+            .invalid_as(if policy.exists() { policy.shown() } else { BadValue::null() }, released);
     }
 }

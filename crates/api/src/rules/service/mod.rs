@@ -2,11 +2,13 @@
 //!
 //! Addresses and node ports are allocated by the server, before this is asked.
 mod addresses;
+pub mod families;
 mod shown;
 mod strategy;
 mod traffic;
 
 pub use shown::balancer_addresses;
+pub use strategy::keep_ports;
 
 use super::table::{AGE, Column, NAME, labels, text, with};
 use super::{Field, Kind, NameRule, Part, Strategy, endpoints, prepare};
@@ -36,15 +38,15 @@ impl Kind for Service {
 
     fn prepare_create(service: &mut Value) {
         prepare::create(service, &Self::STRATEGY);
-        strategy::both_addresses(&mut service["spec"]);
+        families::keep_addresses(&mut service["spec"], None);
     }
 
     fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
         prepare::update(new, old, part, &Self::STRATEGY);
         if part == Part::Main {
             strategy::forget_other_types(&mut new["spec"], &old["spec"]);
-            strategy::keep_allocated(&mut new["spec"], &old["spec"]);
-            strategy::both_addresses(&mut new["spec"]);
+            families::keep_addresses(&mut new["spec"], Some(&old["spec"]));
+            strategy::keep_ports(&mut new["spec"], &old["spec"]);
         }
     }
 
@@ -63,6 +65,7 @@ impl Kind for Service {
         if balanced(&spec) && balanced(&before) && class.value() != was.value() {
             class.invalid_as(class_shown(&class), "may not change once set");
         }
+        traffic::balancer_class(&spec);
         if traffic::needs_health_check(&spec) && traffic::needs_health_check(&before) {
             let (port, held) = (spec.at("healthCheckNodePort"), before.at("healthCheckNodePort"));
             if port.int() != held.int() {
@@ -101,7 +104,11 @@ fn whole(service: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
         }
         "ExternalName" => {
             for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if !spec.at(field).is_empty() {
+                let given = match field {
+                    "ipFamilyPolicy" => spec.at(field).exists(),
+                    _ => !spec.at(field).is_empty(),
+                };
+                if given {
                     spec.at(field).forbidden("may not be set for ExternalName services");
                 }
             }
@@ -121,7 +128,9 @@ fn whole(service: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     ports(&spec.at("ports"));
     spec.at("selector").label_map();
     affinity(&spec);
-    addresses::validate(&spec);
+    let before: Vec<&str> =
+        old.map(|old| old.at("spec.clusterIPs").texts().collect()).unwrap_or_default();
+    addresses::related(&spec, &before);
     let known: Vec<&str> =
         old.map(|old| old.at("spec.externalIPs").texts().collect()).unwrap_or_default();
     for address in spec.at("externalIPs").items() {
@@ -133,6 +142,7 @@ fn whole(service: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     }
     spec.at("type").require_one_of(TYPES);
     traffic::node_ports(&spec);
+    ports_once(&spec.at("ports"));
     traffic::balancer(service, &spec, old);
     traffic::policies(&spec);
 }
@@ -147,7 +157,7 @@ fn topology(annotations: &Field<'_, '_>) {
 }
 
 fn ports(ports: &Field<'_, '_>) {
-    let (mut named, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    let mut named = BTreeSet::new();
     for port in ports.items() {
         let name = port.at("name");
         if ports.len() > 1 && name.is_empty() {
@@ -165,6 +175,13 @@ fn ports(ports: &Field<'_, '_>) {
         if protocol.exists() {
             protocol.faults(names::qualified_name(protocol.text()));
         }
+    }
+}
+
+/// A port is what its protocol and number are.
+fn ports_once(ports: &Field<'_, '_>) {
+    let mut taken = BTreeSet::new();
+    for port in ports.items() {
         if !taken.insert((port.at("protocol").text(), port.at("port").int())) {
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",

@@ -1,50 +1,28 @@
 //! What a write to a service keeps.
 use super::super::prepare;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-/// The one address and the list of addresses agree.
-pub fn both_addresses(spec: &mut Value) {
-    let (one, list) = (spec.get("clusterIP").cloned(), spec.get("clusterIPs").cloned());
-    if let (Some(one), None) = (&one, &list)
-        && *one != ""
-    {
-        spec["clusterIPs"] = json!([one]);
-    }
-}
-
-/// What the server once allocated stays, unless the request says something new about it.
-pub fn keep_allocated(new: &mut Value, old: &Value) {
-    let named = |spec: &Value| spec["type"] == "ExternalName";
-    if !named(new) && !named(old) {
-        let empty =
-            |value: Option<&Value>| value.is_none_or(|value| *value == "" || *value == json!([]));
-        if empty(new.get("clusterIP")) && empty(new.get("clusterIPs")) {
-            prepare::put(new, "clusterIP", old.get("clusterIP"));
-        }
-        if new.get("clusterIP") == old.get("clusterIP") {
-            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if empty(new.get(field)) {
-                    prepare::put(new, field, old.get(field));
-                }
-            }
-        }
-    }
+/// Node ports that the server once allocated stay with the port of the same name, unless another
+/// port has them now.
+pub fn keep_ports(new: &mut Value, old: &Value) {
     let has_node_ports =
         |spec: &Value| matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer"));
+    let number = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
+    let ports = |spec: &Value| spec["ports"].as_array().cloned().unwrap_or_default();
     if has_node_ports(new) && has_node_ports(old) {
-        let held = old["ports"].as_array().cloned().unwrap_or_default();
+        let (held, given) = (ports(old), ports(new));
+        let taken: Vec<i64> = given.iter().filter_map(number).collect();
         for port in new.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            let same =
-                |old: &&Value| old["port"] == port["port"] && old["protocol"] == port["protocol"];
-            let before = held.iter().find(same).and_then(|old| old.get("nodePort"));
-            if port.get("nodePort").is_none() {
-                prepare::put(port, "nodePort", before);
+            let before = held.iter().rfind(|old| old.get("name") == port.get("name"));
+            let before = before.and_then(number).filter(|before| !taken.contains(before));
+            if let (None, Some(before)) = (number(port), before) {
+                port["nodePort"] = before.into();
             }
         }
     }
     let healthy =
         |spec: &Value| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
-    if healthy(new) && healthy(old) && new.get("healthCheckNodePort").is_none() {
+    if healthy(new) && healthy(old) && new["healthCheckNodePort"].as_i64().unwrap_or(0) == 0 {
         prepare::put(new, "healthCheckNodePort", old.get("healthCheckNodePort"));
     }
 }

@@ -77,9 +77,13 @@ pub fn balancer(service: &Field<'_, '_>, spec: &Field<'_, '_>, old: Option<&Fiel
     if balanced && !allocate.exists() {
         allocate.on_path(Path::new("allocateLoadBalancerNodePorts")).required("");
     }
+    balancer_class(spec);
+}
+
+pub fn balancer_class(spec: &Field<'_, '_>) {
     let class = spec.at("loadBalancerClass");
     if class.exists() {
-        if !balanced {
+        if spec.at("type").text() != "LoadBalancer" {
             class.forbidden(ONLY_BALANCED);
         } else {
             class.faults(names::qualified_name(class.text()));

@@ -274,8 +274,8 @@ fn flows() {
             spec: {limited: {limitResponse: {type: Reject}}}
                 spec.limited.limitResponse.queuing: Forbidden
             spec: {limited: {limitResponse: {queuing: {handSize: 100}}, lendablePercent: 101}}
-                spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive
                 spec.limited.limitResponse.queuing.handSize: Invalid value: 100: should not be greater than queues (64)
+                spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive
         "#]],
     );
     check(

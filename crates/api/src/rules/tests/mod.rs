@@ -17,7 +17,7 @@ mod updates;
 mod workloads;
 
 use super::{Part, defaults as fill};
-use crate::codec::{json, yaml};
+use crate::codec::{given, json, yaml};
 use crate::kinds::{self, Resource};
 use crate::patch::merge;
 use expect_test::Expect;
@@ -64,6 +64,8 @@ pub fn check_update(base: &str, part: Part<'_>, changes: &[&str], expect: Expect
 pub fn check_stored(text: &str, expect: Expect) {
     let (resource, base) = read(text);
     let (mut object, _) = create(resource, &base, "{}");
+    given::forget_empty(&mut object, resource.ty());
+    fill::set(&mut object, resource.ty());
     for field in ["uid", "creationTimestamp", "namespace"] {
         super::prepare::put(&mut object["metadata"], field, None);
     }
@@ -102,7 +104,7 @@ fn read(text: &str) -> (&'static Resource, Value) {
 }
 
 fn canonical(object: Value, resource: &Resource) -> Value {
-    json::canonicalize(object, resource.ty()).expect("a sound object").value
+    json::canonicalize_given(object, resource.ty()).expect("a sound object").value
 }
 
 /// The object as the rules get it, twice.

@@ -248,9 +248,9 @@ fn namespaces_by_subresource() {
         Part::Sub("finalize"),
         &["spec: {finalizers: [mine]}"],
         expect![[r#"
-        spec: {finalizers: [mine]}
-            spec.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified
-    "#]],
+            spec: {finalizers: [mine]}
+                spec.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified
+        "#]],
     );
     check_update(
         NAMESPACE,

@@ -1,11 +1,11 @@
 //! ControllerRevision: what a set's template once was.
 use super::super::table::{AGE, Column, NAME, integer, with};
-use super::super::{Field, Kind, Part, Strategy};
+use super::super::{Anew, Field, Kind, Part, Strategy};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::Value;
 
 impl Kind for ControllerRevision {
-    const NAMED_ANEW: bool = true;
+    const NAMED_ANEW: Anew = Anew::Last;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation();
     const COLUMNS: &[Column] = &[
         NAME,

@@ -3,7 +3,7 @@ use super::super::table::{AGE, Column, NAME, integer, with};
 use super::super::{Field, Kind, Part, Strategy, pod, prepare, shown};
 use super::{
     CONTAINERS, IMAGES, at_most, at_most_everything, collisions, count_of, count_or_percent,
-    counters, selector_and_template, template,
+    counters, selector_and_template, template_of,
 };
 use crate::field::Error;
 use crate::selector::label::Selector;
@@ -49,7 +49,7 @@ impl Kind for Deployment {
         let spec = deployment.at("spec");
         spec.at("replicas").nonnegative();
         let selector = selector_and_template(&spec, "deployment");
-        template(&spec, selector.as_ref(), "ReplicaSet");
+        template_of(&spec, selector.as_ref(), "ReplicaSet");
         strategy(&spec.at("strategy"));
         spec.at("minReadySeconds").nonnegative();
         spec.at("revisionHistoryLimit").nonnegative();

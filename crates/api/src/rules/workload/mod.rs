@@ -49,6 +49,13 @@ pub fn selector_shown(selector: &Field<'_, '_>) -> BadValue {
     BadValue::verbatim(format!("{{{}}}", parts.join(",")))
 }
 
+/// The template of a workload whose selector can be read: else it is not looked at.
+fn template_of(spec: &Field<'_, '_>, selector: Option<&Selector>, kind: &str) {
+    if selector.is_some() {
+        template(spec, selector, kind);
+    }
+}
+
 /// The template of a workload: its pods restart forever.
 fn template(spec: &Field<'_, '_>, selector: Option<&Selector>, kind: &str) {
     let template = spec.at("template");

@@ -1,7 +1,7 @@
 //! ReplicaSet and ReplicationController.
 use super::super::table::{AGE, Column, NAME, integer, labels, with};
 use super::super::{Field, Kind, Metadata, NameRule, Part, metadata, pod};
-use super::{CONTAINERS, IMAGES, SELECTOR, at_most, counters, selector_and_template, template};
+use super::{CONTAINERS, IMAGES, SELECTOR, at_most, counters, selector_and_template, template_of};
 use crate::field::BadValue;
 use crate::selector::label::Selector;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -17,8 +17,9 @@ impl Kind for ReplicaSet {
     fn validate(set: &Field<'_, '_>) {
         let spec = set.at("spec");
         spec.at("replicas").nonnegative();
+        spec.at("minReadySeconds").nonnegative();
         let selector = selector_and_template(&spec, "deployment");
-        template(&spec, selector.as_ref(), "ReplicaSet");
+        template_of(&spec, selector.as_ref(), "ReplicaSet");
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
@@ -26,7 +27,7 @@ impl Kind for ReplicaSet {
             Self::validate(new);
             new.at("spec.selector").immutable(&old.at("spec.selector"));
         } else {
-            validate_status(&new.at("status"));
+            validate_status(&new.at("status"), &["terminatingReplicas"]);
         }
     }
 
@@ -35,8 +36,8 @@ impl Kind for ReplicaSet {
     }
 }
 
-/// Of a set or a controller: both count alike.
-pub fn validate_status(status: &Field<'_, '_>) {
+/// Of a set or a controller: both count alike, but for what only a set has.
+fn validate_status(status: &Field<'_, '_>, more: &[&'static str]) {
     const COUNTERS: &[&str] = &[
         "replicas",
         "fullyLabeledReplicas",
@@ -45,6 +46,7 @@ pub fn validate_status(status: &Field<'_, '_>) {
         "observedGeneration",
     ];
     counters(status, COUNTERS);
+    counters(status, more);
     at_most(
         status,
         &[
@@ -100,13 +102,17 @@ impl Kind for ReplicationController {
         if part == Part::Main {
             Self::validate(new);
         } else {
-            validate_status(&new.at("status"));
+            validate_status(&new.at("status"), &[]);
         }
     }
 
-    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
-        match new.at("spec.template").exists() {
-            true => pod::template_warnings(&new.at("spec.template")),
+    /// Upstream warns of the old template when there is a new one.
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        let generation = |set: &Field<'_, '_>| set.at("metadata.generation").int();
+        let template = old.unwrap_or(new).at("spec.template");
+        let same = old.is_some_and(|old| generation(old) == generation(new));
+        match template.exists() && !same {
+            true => pod::template_warnings(&template),
             false => Vec::new(),
         }
     }

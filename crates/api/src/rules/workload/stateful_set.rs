@@ -23,16 +23,6 @@ impl Kind for StatefulSet {
         IMAGES,
     ];
 
-    fn prepare_create(set: &mut Value) {
-        prepare::create(set, &Self::STRATEGY);
-        type_templates(set);
-    }
-
-    fn prepare_update(new: &mut Value, old: &Value, part: Part<'_>) {
-        type_templates(new);
-        prepare::update(new, old, part, &Self::STRATEGY);
-    }
-
     fn validate(set: &Field<'_, '_>) {
         whole(set, true);
     }
@@ -73,22 +63,19 @@ impl Kind for StatefulSet {
         collisions(new, old);
     }
 
-    fn warnings(new: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
         let mut warnings = pod::template_warnings(&new.at("spec.template"));
+        for template in new.at("spec.volumeClaimTemplates").items() {
+            // An update spells the path otherwise.
+            let path = template.path();
+            let place = if old.is_some() { format!("{path}.Spec") } else { path.to_string() };
+            warnings.extend(claim::spec_warnings(&template.at("spec"), &place));
+        }
         let limit = new.at("spec.revisionHistoryLimit");
         if limit.int() < 0 {
             warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
         }
         warnings
-    }
-}
-
-/// A template of a claim says that it is one.
-fn type_templates(set: &mut Value) {
-    let templates = set["spec"].get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
-    for template in templates.into_iter().flatten() {
-        template["apiVersion"] = "v1".into();
-        template["kind"] = "PersistentVolumeClaim".into();
     }
 }
 
@@ -107,12 +94,13 @@ fn with_claims(spec: &Field<'_, '_>, selector: Option<&crate::selector::label::S
         for field in ["subdomain", "hostname"] {
             prepare::put(&mut made["spec"], field, None);
         }
-        let claims: Vec<&Value> = spec
-            .at("volumeClaimTemplates")
-            .list()
-            .iter()
-            .map(|claim| &claim["metadata"]["name"])
-            .collect();
+        let mut claims: Vec<&Value> = Vec::new();
+        for claim in spec.at("volumeClaimTemplates").list() {
+            let name = &claim["metadata"]["name"];
+            if !claims.contains(&name) {
+                claims.push(name);
+            }
+        }
         let volume =
             |name: &&Value| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
         let own = made["spec"]["volumes"].as_array().cloned().unwrap_or_default();
@@ -147,9 +135,13 @@ fn whole(set: &Field<'_, '_>, is_new: bool) {
     spec.at("minReadySeconds").nonnegative();
     let start = spec.at("ordinals.start");
     start.on_path(spec.path().child("ordinals.start")).nonnegative();
-    spec.at("serviceName").named_if_given(names::dns1123_label);
+    if is_new {
+        spec.at("serviceName").named_if_given(names::dns1123_label);
+    }
     let selector = selector_and_template(&spec, "statefulset");
-    with_claims(&spec, selector.as_ref());
+    if selector.is_some() {
+        with_claims(&spec, selector.as_ref());
+    }
     restarts(&spec.at("template"), "StatefulSet");
 }
 

@@ -17,6 +17,9 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let view = View::of(context)?;
     let ty = builtin().named("core/v1.Binding").expect("a binding is in the facts");
     let (mut binding, mut warnings) = decode_as(context, ty, "v1", "Binding")?;
+    if call.name.is_empty() && text(&binding, "name").is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
     if !call.name.is_empty() && text(&binding, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
@@ -56,8 +59,9 @@ fn bind(pod: &mut Value, binding: &Value) -> Result<(), Status> {
     for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (wanted, found) = (text(binding, field), text(pod, field));
         if !wanted.is_empty() && wanted != found {
+            let key = format!("/pods/{}/{name}", text(pod, "namespace"));
             let cause = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
             );
             return Err(Status::conflict(GroupResource::new("", "pods"), &name, cause));
         }

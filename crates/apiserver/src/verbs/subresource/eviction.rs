@@ -6,7 +6,8 @@ use crate::objects;
 use crate::verbs::delete::{self, Options};
 use crate::verbs::object::{decode_as, text};
 use crate::verbs::{Context, Outgoing};
-use api::group::GroupResource;
+use api::field::{Error, Path};
+use api::group::{GroupKind, GroupResource};
 use api::kinds::{Resource, find_kind};
 use api::schema::builtin;
 use api::selector::label::{Lookup, Selector};
@@ -28,11 +29,33 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     if text(&eviction, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    let dry_run: &[&str] = if call.query.dry_run()? { &["All"] } else { &[] };
+    check_options(&eviction["deleteOptions"], dry_run, &call.name)?;
     warnings.extend(admission::pass(context, &mut eviction).await?);
     let mut options = delete::read_options(&eviction["deleteOptions"])?;
     options.dry_run |= call.query.dry_run()?;
     evict(context, &options).await?;
     Ok((answer::done(&view), warnings))
+}
+
+/// The request and what it holds say the same about a dry run, and no store is broken open.
+fn check_options(options: &Value, dry_run: &[&str], name: &str) -> Result<(), Status> {
+    let given = options["dryRun"].as_array().into_iter().flatten();
+    let given: Vec<&str> = given.filter_map(Value::as_str).collect();
+    if !given.is_empty() && !dry_run.is_empty() && given != dry_run {
+        let (one, other) = (dry_run.join(" "), given.join(" "));
+        let message =
+            format!("Non-matching dry-run options in request and content: [{one}] and [{other}]");
+        return Err(Status { code: 500, message, ..Status::default() });
+    }
+    const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    if options[UNSAFE] != true {
+        return Ok(());
+    }
+    let path = Path::new("deleteOptions");
+    let detail = "can not be set for pod eviction, try after removing the option";
+    let error = Error::invalid(&path.child(UNSAFE), &Value::Bool(true), detail);
+    Err(Status::invalid(GroupKind::new("policy", "Eviction"), name, &[error]))
 }
 
 async fn evict(context: Context<'_>, asked: &Options) -> Result<(), Status> {

@@ -4,6 +4,7 @@ use crate::answer::{self, View};
 use crate::authn::{User, token};
 use crate::authz::{self, Attributes, What};
 use crate::verbs::{Context, Outgoing, managed, object};
+use api::codec::given;
 use api::codec::object::Encoding;
 use api::status::Status;
 use http::{StatusCode, header};
@@ -46,6 +47,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         kind => access_review(context, kind, &review).await?,
     };
     review["status"] = status;
+    given::forget_empty(&mut review, call.resource.ty());
     Ok((answer::of_type(StatusCode::CREATED, review, call.resource.ty(), &view), warnings))
 }
 

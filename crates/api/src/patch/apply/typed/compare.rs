@@ -4,7 +4,9 @@ use super::atom::{Atom, Identity, ListAtom, MapAtom, Ty, as_list, as_map, zip};
 use super::same;
 use super::zero::{empty_object, zero};
 use crate::codec::is_written;
+use crate::schema::TypeRef;
 use serde_json::{Map, Value};
+use std::cell::Cell;
 
 /// No field is in more than one of the sets.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -12,6 +14,8 @@ pub struct Comparison {
     pub removed: Set,
     pub modified: Set,
     pub added: Set,
+    /// An element of a keyed list lacks its keys: nobody can own it, so nothing is decided.
+    pub keyless: bool,
 }
 
 /// How the objects compared were obtained.
@@ -38,6 +42,7 @@ impl Comparison {
             removed: change(self.removed),
             modified: change(self.modified),
             added: change(self.added),
+            keyless: self.keyless,
         }
     }
 }
@@ -50,8 +55,10 @@ pub(super) fn compare(old: &Value, new: &Value, ty: Ty<'_>, view: View) -> Compa
         _ => empty_object(),
     };
     let (old, new) = (typed(old), typed(new));
-    let Delta { removed, modified, added } = Walker { view }.compare(Some(old), Some(new), ty);
-    Comparison { removed: removed.children, modified: modified.children, added: added.children }
+    let walker = Walker { view, keyless: Cell::new(false) };
+    let Delta { removed, modified, added } = walker.compare(Some(old), Some(new), ty);
+    let (removed, modified, added) = (removed.children, modified.children, added.children);
+    Comparison { removed, modified, added, keyless: walker.keyless.get() }
 }
 
 #[derive(Default)]
@@ -109,6 +116,7 @@ impl Nodes {
 
 struct Walker {
     view: View,
+    keyless: Cell<bool>,
 }
 
 impl Walker {
@@ -146,6 +154,9 @@ impl Walker {
             Atom::Map(map) => {
                 let (left, right) = (as_map(old), as_map(new));
                 let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
+                if map.atomic && self.alike(left, right, map) {
+                    return Delta::default();
+                }
                 if map.atomic || (empty(left) && empty(right) && !self.sees_struct(map)) {
                     return leaf(old, new);
                 }
@@ -160,6 +171,22 @@ impl Walker {
     /// Typed structs have no empty and no null form that could differ.
     fn sees_struct(&self, map: &MapAtom<'_>) -> bool {
         self.view != View::Tree && is_typed(map)
+    }
+
+    /// Whether two typed structs without parts are the same: what would not be written does not
+    /// count. Inside their lists it does, as it does upstream.
+    fn alike(
+        &self,
+        left: Option<&Map<String, Value>>,
+        right: Option<&Map<String, Value>>,
+        map: &MapAtom<'_>,
+    ) -> bool {
+        match (left, right, map.fields) {
+            (Some(left), Some(right), Some((_, ty))) => {
+                self.view == View::Typed && is_typed(map) && structs_alike(left, right, ty)
+            }
+            _ => false,
+        }
     }
 
     fn compare_maps(
@@ -203,7 +230,11 @@ impl Walker {
             let mut found: Vec<(PathElement, usize)> = items
                 .iter()
                 .enumerate()
-                .filter_map(|(i, item)| Some((list.element(identity, item).ok()?, i)))
+                .filter_map(|(i, item)| {
+                    let element = list.element(identity, item);
+                    self.keyless.set(self.keyless.get() || element.is_err());
+                    Some((element.ok()?, i))
+                })
                 .collect();
             found.sort_by(|a, b| a.0.cmp(&b.0));
             found
@@ -249,6 +280,25 @@ impl Walker {
             }
         }
     }
+}
+
+fn structs_alike(left: &Map<String, Value>, right: &Map<String, Value>, ty: TypeRef<'_>) -> bool {
+    zip(Some(left), Some(right)).all(|(name, old, new)| {
+        let Some(field) = ty.field(name) else { return old == new };
+        let ty = ty.at(field.ty);
+        let written = |value: Option<&'_ Value>| value.is_some_and(|v| is_written(v, field, ty));
+        match (old, new) {
+            (Some(old), Some(new)) if written(Some(old)) && written(Some(new)) => {
+                match (old, new) {
+                    (Value::Object(old), Value::Object(new)) if ty.as_struct().is_some() => {
+                        structs_alike(old, new, ty)
+                    }
+                    _ => same(old, new),
+                }
+            }
+            _ => written(old) == written(new),
+        }
+    })
 }
 
 fn leaf(old: Option<&Value>, new: Option<&Value>) -> Delta {

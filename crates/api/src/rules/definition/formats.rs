@@ -1,0 +1,82 @@
+//! Formats that nobody checks: a schema may name them, and its author is told.
+use serde_json::Value;
+
+/// Of texts, without dashes.
+const TEXT: &[&str] = &[
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "k8sshortname",
+    "k8slongname",
+];
+
+/// A word about each format of a definition's schemas that is not known, once.
+pub fn warnings(definition: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    for schema in versions.filter_map(|version| version.pointer("/schema/openAPIV3Schema")) {
+        collect(schema, &mut warnings);
+    }
+    warnings
+}
+
+fn collect(schema: &Value, warnings: &mut Vec<String>) {
+    let format = schema["format"].as_str().unwrap_or_default();
+    if !format.is_empty() && !is_known(format, schema["type"].as_str().unwrap_or_default()) {
+        let warning = format!("unrecognized format {}", crate::quote::Quoted(format));
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    each(schema, &mut |inner| collect(inner, warnings));
+}
+
+fn is_known(format: &str, kind: &str) -> bool {
+    match kind {
+        "" | "string" => TEXT.contains(&format.replace('-', "").as_str()),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
+}
+
+/// The schemas that one has inside.
+fn each(schema: &Value, visit: &mut dyn FnMut(&Value)) {
+    for field in ["items", "allOf", "anyOf", "oneOf", "not"] {
+        match &schema[field] {
+            Value::Array(list) => list.iter().for_each(&mut *visit),
+            inner @ Value::Object(_) => visit(inner),
+            _ => {}
+        }
+    }
+    for field in ["properties", "patternProperties", "definitions", "dependencies"] {
+        let inner = schema[field].as_object().into_iter().flatten().map(|(_, inner)| inner);
+        inner.filter(|inner| inner.is_object()).for_each(&mut *visit);
+    }
+    for field in ["additionalProperties", "additionalItems"] {
+        if schema[field].is_object() {
+            visit(&schema[field]);
+        }
+    }
+}
