@@ -7,6 +7,7 @@
 //!
 //! Options: `--count N` in sequence (100), `--parallel N` at once (20), `--many N` containers for
 //! the daemon's growth (1000).
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,10 +19,11 @@ use ::runtime::cri::v1::*;
 use ::runtime::image::RegistriesConfig;
 use ::runtime::network::Loopback;
 use ::runtime::shim::sys;
-use ::runtime::{Options, Service, reset};
+use ::runtime::{Options, Service, Snapshotter, reset};
 
 use crate::report::Report;
 
+const CGROUP_ROOT: &str = "/skiff-bench";
 const IMAGE: &str = "localhost/busybox:bench";
 
 pub fn run(arguments: &[String], report: &mut Report) {
@@ -44,7 +46,7 @@ pub fn run(arguments: &[String], report: &mut Report) {
             None => eprintln!("{program} does not run here: its row is left out"),
         }
     }
-    for thing in reset::plan(&place.join("root"), &place.join("state")) {
+    for thing in reset::plan(&place.join("root"), &place.join("state"), CGROUP_ROOT) {
         let _ = thing.remove();
     }
     let _ = fs::remove_dir_all(place);
@@ -58,6 +60,9 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
         state: place.join("state"),
         registries: RegistriesConfig::default(),
         network: Arc::new(Loopback),
+        snapshotter: Snapshotter::Auto,
+        cgroup_root: CGROUP_ROOT.to_owned(),
+        handlers: BTreeMap::new(),
         executable: std::env::current_exe().expect("we run from a file"),
     };
     let service = Service::open(options).await.expect("the runtime opens");
@@ -245,7 +250,7 @@ fn bundle(place: &Path, program: &str) -> Option<PathBuf> {
     let mut spec: serde_json::Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
     spec["process"]["args"] = serde_json::json!(["true"]);
     spec["process"]["terminal"] = serde_json::json!(false);
-    spec["linux"]["cgroupsPath"] = serde_json::json!(format!("/skiff/bench-{program}"));
+    spec["linux"]["cgroupsPath"] = serde_json::json!(format!("{CGROUP_ROOT}/{program}"));
     if program == "crun" {
         // Its v2 has no controllers to limit with, and nothing to show.
         spec["linux"]["resources"] = serde_json::json!({});

@@ -25,6 +25,7 @@
 //! nothing to leak. When it ends, the shim writes down how and tells the daemon, if there is one.
 #![deny(unsafe_code)]
 
+pub mod builtin;
 pub mod cgroup;
 mod container;
 pub mod cri;
@@ -37,4 +38,4 @@ mod service;
 pub mod shim;
 mod streaming;
 
-pub use service::{OpenError, Options, Service};
+pub use service::{OpenError, Options, Service, Snapshotter, layers_in_use};

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use crate::cgroup::{Group, hierarchies};
+use crate::cgroup::Group;
 use crate::cri::v1::PodSandboxConfig;
 use crate::shim::protocol::{Answer, Request, receive, send};
 use crate::shim::sys;
@@ -18,11 +18,13 @@ pub enum Thing {
     Processes(PathBuf),
     Mount(PathBuf),
     Cgroup(String),
+    /// The group that the others were in.
+    EmptyCgroup(String),
     Folder(PathBuf),
 }
 
 /// All there is, in the order in which it can go.
-pub fn plan(root: &Path, state: &Path) -> Vec<Thing> {
+pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
     let mut things = Vec::new();
     for folder in folders(state) {
         if folder.join("shim.sock").exists() {
@@ -40,7 +42,10 @@ pub fn plan(root: &Path, state: &Path) -> Vec<Thing> {
     mounted.reverse();
     things.extend(mounted.into_iter().map(Thing::Mount));
     for folder in folders(&root.join("sandboxes")) {
-        things.extend(groups(root, &folder).into_iter().map(Thing::Cgroup));
+        things.extend(groups(root, cgroup_root, &folder).into_iter().map(Thing::Cgroup));
+    }
+    if Group::new(cgroup_root, "").folders().iter().any(|folder| folder.exists()) {
+        things.push(Thing::EmptyCgroup(cgroup_root.to_owned()));
     }
     for folder in [root, state] {
         if folder.exists() {
@@ -51,14 +56,14 @@ pub fn plan(root: &Path, state: &Path) -> Vec<Thing> {
 }
 
 /// The groups we made for a sandbox: its containers', and its own unless it was given one.
-fn groups(root: &Path, sandbox: &Path) -> Vec<String> {
+fn groups(root: &Path, cgroup_root: &str, sandbox: &Path) -> Vec<String> {
     use prost::Message;
     let id = sandbox.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let config = fs::read(sandbox.join("config.pb")).unwrap_or_default();
     let config = PodSandboxConfig::decode(&config[..]).unwrap_or_default();
     let parent = config.linux.map(|linux| linux.cgroup_parent).unwrap_or_default();
     if parent.is_empty() {
-        return vec![format!("/skiff/{id}")];
+        return vec![format!("{cgroup_root}/{id}")];
     }
     let containers = folders(&root.join("containers"));
     let names = containers.iter().filter_map(|folder| folder.file_name());
@@ -83,11 +88,11 @@ impl Thing {
                 Ok(())
             }
             Thing::Mount(path) => sys::unmount(&sys::c_path(path)?),
-            Thing::Cgroup(path) => {
-                Group::new(path, "").remove()?;
-                // The folder of all of them, if this was the last.
-                for hierarchy in hierarchies().iter().filter(|_| path.starts_with("/skiff/")) {
-                    let _ = fs::remove_dir(hierarchy.root.join("skiff"));
+            Thing::Cgroup(path) => Group::new(path, "").remove(),
+            Thing::EmptyCgroup(path) => {
+                for folder in Group::new(path, "").folders() {
+                    // Another runtime's sandboxes may be in it.
+                    let _ = fs::remove_dir(folder);
                 }
                 Ok(())
             }
@@ -105,6 +110,7 @@ impl fmt::Display for Thing {
             Thing::Processes(socket) => write!(f, "processes  of the shim at {}", socket.display()),
             Thing::Mount(path) => write!(f, "mount      {}", path.display()),
             Thing::Cgroup(path) => write!(f, "cgroup     {path}"),
+            Thing::EmptyCgroup(path) => write!(f, "cgroup     {path}, if it is empty"),
             Thing::Folder(path) => write!(f, "folder     {}", path.display()),
         }
     }

@@ -42,6 +42,9 @@ fn main() -> anyhow::Result<()> {
     if let Some(spec) = node::shim_arguments() {
         return Ok(runtime::shim::main(&spec)?);
     }
+    if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
+        runtime::builtin::pause();
+    }
     let cli = Cli::parse();
     let verbosity = logging::start(cli.verbosity);
     // One provider for everything that speaks TLS: a second one would be a panic at run time. It

@@ -10,8 +10,7 @@ use runtime::cri::v1::{ContainerState, ListContainersRequest, ListPodSandboxRequ
 use runtime::cri::{Client, Cri as _};
 use runtime::image::RegistriesConfig;
 use runtime::network::{Cni, Loopback, Network};
-use runtime::{Options, Service};
-use tokio::signal::unix::{SignalKind, signal};
+use runtime::{Options, Service, Snapshotter};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -33,6 +32,15 @@ pub enum Command {
         #[arg(short, long)]
         all: bool,
     },
+    /// Do nothing until told to end: the program of the built-in image `localhost/skiff/pause`.
+    // Run before commands are read, to stay small.
+    Pause,
+    /// Serve a page that tells where it runs: the program of the built-in image
+    /// `localhost/skiff/demo`.
+    Demo {
+        #[arg(long, default_value_t = 8080)]
+        port: u16,
+    },
     /// Remove everything the runtime made on this machine, after listing it.
     Reset {
         #[command(flatten)]
@@ -53,6 +61,9 @@ pub struct Places {
     /// Where sockets and mounts are; a short path.
     #[arg(long, default_value = "/run/skiff")]
     state: PathBuf,
+    /// The control group below which sandboxes are that were given none.
+    #[arg(long, default_value = "/skiff")]
+    cgroup_root: String,
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
     registries: PathBuf,
@@ -69,8 +80,28 @@ pub struct Cri {
     /// The socket to serve the CRI on.
     #[arg(long, default_value = DEFAULT_SOCKET)]
     listen: String,
+    /// Another OCI runtime for sandboxes whose handler (RuntimeClass) has this name; can be given
+    /// several times.
+    #[arg(long = "runtime-handler", value_name = "NAME=PATH", value_parser = handler)]
+    handlers: Vec<(String, PathBuf)>,
+    /// How layers become a root: by overlayfs, or as copies where it does not work.
+    #[arg(long, default_value = "auto")]
+    snapshotter: Layering,
     #[command(flatten)]
     places: Places,
+}
+
+/// In containerd's words.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Layering {
+    Auto,
+    Overlayfs,
+    Native,
+}
+
+fn handler(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("it must be NAME=PATH")?;
+    Ok((name.to_owned(), PathBuf::from(path)))
 }
 
 /// Where the sandbox is described, if this process is a shim.
@@ -84,11 +115,14 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Cri(options) => cri(options).await,
         Command::Image { places, command } => image::run(&places, command).await,
         Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
+        Command::Pause => runtime::builtin::pause(),
+        Command::Demo { port } => demo(port).await,
         Command::Reset { places, yes } => reset(&places, yes),
     }
 }
 
-async fn open(places: &Places) -> anyhow::Result<Service> {
+async fn open(options: &Cri) -> anyhow::Result<Service> {
+    let places = &options.places;
     let configured = std::fs::read_dir(&places.cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
     let network: Arc<dyn Network> = match configured {
         true => Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())),
@@ -99,6 +133,13 @@ async fn open(places: &Places) -> anyhow::Result<Service> {
         state: places.state.clone(),
         registries: RegistriesConfig::read(&places.registries)?,
         network,
+        snapshotter: match options.snapshotter {
+            Layering::Auto => Snapshotter::Auto,
+            Layering::Overlayfs => Snapshotter::Overlayfs,
+            Layering::Native => Snapshotter::Native,
+        },
+        cgroup_root: places.cgroup_root.clone(),
+        handlers: options.handlers.iter().cloned().collect(),
         executable: std::env::current_exe().context("failed to find this executable")?,
     };
     Ok(Service::open(options).await?)
@@ -135,7 +176,7 @@ async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
 }
 
 fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
-    let things = runtime::reset::plan(&places.root, &places.state);
+    let things = runtime::reset::plan(&places.root, &places.state, &places.cgroup_root);
     for thing in &things {
         println!("{thing}");
         if yes {
@@ -150,17 +191,23 @@ fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
 
 async fn cri(options: Cri) -> anyhow::Result<()> {
     let socket = socket_path(&options.listen)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let service = open(&options.places).await?;
+    let stop = crate::stop_signal()?;
+    let service = open(&options).await?;
     service.serve_streams().await?;
     println!("the container runtime listens on {}", options.listen);
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
     runtime::cri::serve(Arc::new(service), socket, stop).await?;
     Ok(())
+}
+
+async fn demo(port: u16) -> anyhow::Result<()> {
+    let stop = crate::stop_signal()?;
+    let any = std::net::Ipv6Addr::UNSPECIFIED;
+    let listener = match tokio::net::TcpListener::bind((any, port)).await {
+        // A machine without IPv6.
+        Err(_) => tokio::net::TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, port)).await,
+        listener => listener,
+    };
+    let listener = listener.with_context(|| format!("failed to listen on port {port}"))?;
+    println!("listening on port {port}");
+    Ok(runtime::builtin::demo(listener, stop).await?)
 }

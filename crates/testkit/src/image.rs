@@ -12,6 +12,31 @@ const APPLETS: &str = "cat chmod cp date dd dmesg echo env false grep head hostn
 
 /// Writes an archive of an image called `name`: busybox, and some files besides.
 pub fn write_busybox(path: &Path, name: &str, files: &[(&str, &str)]) -> io::Result<()> {
+    write_archive(path, name, &[busybox(files)?])
+}
+
+/// The same in `depth` layers: each says its number in `/number`, and adds a file to `/layers`.
+pub fn write_deep_busybox(path: &Path, name: &str, depth: usize) -> io::Result<()> {
+    let mut layers = Vec::new();
+    for number in 1..=depth {
+        let (number, own) = (number.to_string() + "\n", format!("layers/{number}"));
+        let files = [("number", number.as_str()), (own.as_str(), "")];
+        layers.push(match layers.is_empty() {
+            true => busybox(&files)?,
+            false => {
+                let mut layer = tar::Builder::new(Vec::new());
+                for (name, text) in files {
+                    append(&mut layer, name, tar::EntryType::Regular, 0o644, text.as_bytes())?;
+                }
+                layer.into_inner()?
+            }
+        });
+    }
+    write_archive(path, name, &layers)
+}
+
+/// A layer of busybox with its applets, and some files besides.
+fn busybox(files: &[(&str, &str)]) -> io::Result<Vec<u8>> {
     let busybox = crate::tools::program("busybox", "busybox-static");
     let mut layer = tar::Builder::new(Vec::new());
     for folder in ["bin", "etc", "tmp", "root", "home", "home/web"] {
@@ -27,18 +52,27 @@ pub fn write_busybox(path: &Path, name: &str, files: &[(&str, &str)]) -> io::Res
     for (name, text) in files {
         append(&mut layer, name, plain, 0o644, text.as_bytes())?;
     }
-    let layer = layer.into_inner()?;
+    layer.into_inner()
+}
+
+fn write_archive(path: &Path, name: &str, layers: &[Vec<u8>]) -> io::Result<()> {
+    let digests: Vec<String> =
+        layers.iter().map(|layer| format!("sha256:{}", hex(layer))).collect();
+    let names: Vec<String> = (0..layers.len()).map(|number| format!("{number}.tar")).collect();
+    let plain = tar::EntryType::Regular;
     let config = serde_json::json!({
         "architecture": "amd64",
         "os": "linux",
         "config": { "Env": ["FROM_IMAGE=yes"], "Cmd": ["sh"] },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&layer))] },
+        "rootfs": { "type": "layers", "diff_ids": digests },
     });
     let manifest = serde_json::json!([
-        { "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }
+        { "Config": "config.json", "RepoTags": [name], "Layers": names }
     ]);
     let mut archive = tar::Builder::new(fs::File::create(path)?);
-    append(&mut archive, "layer.tar", plain, 0o644, &layer)?;
+    for (name, layer) in names.iter().zip(layers) {
+        append(&mut archive, name, plain, 0o644, layer)?;
+    }
     append(&mut archive, "config.json", plain, 0o644, config.to_string().as_bytes())?;
     append(&mut archive, "manifest.json", plain, 0o644, manifest.to_string().as_bytes())?;
     archive.into_inner().map(drop)

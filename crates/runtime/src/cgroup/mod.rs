@@ -99,6 +99,11 @@ impl Group {
         Group { path: clean }
     }
 
+    /// Its path below every hierarchy's root.
+    pub fn path(&self) -> String {
+        format!("/{}", self.path)
+    }
+
     /// Its folders, one a hierarchy.
     pub fn folders(&self) -> Vec<PathBuf> {
         hierarchies().iter().map(|hierarchy| hierarchy.root.join(&self.path)).collect()

@@ -54,6 +54,12 @@ pub fn choose(
     Ok(Capabilities { bounding: set, ambient })
 }
 
+/// The names of a set, as OCI's documents spell them.
+pub fn names(set: u64) -> Vec<String> {
+    let named = NAMES.iter().enumerate().filter(|(number, _)| set & 1 << number != 0);
+    named.map(|(_, name)| format!("CAP_{name}")).collect()
+}
+
 fn bits<'a>(names: impl Iterator<Item = &'a str>) -> Result<u64, UnknownCapability> {
     let mut set = 0;
     for name in names {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 
 use super::capability::{self, UnknownCapability};
+use super::oci;
 use crate::cgroup::{self, DeviceRule, Group, Resources};
 use crate::cri::v1::security_profile::ProfileType;
 use crate::cri::v1::{
@@ -15,8 +16,8 @@ use crate::cri::v1::{
 use crate::image::Image;
 use crate::seccomp;
 use crate::shim::spec::{
-    ContainerSpec, Device, IdMap, Mount, PidNamespace, ProcessSpec, Propagation, RootSpec, Source,
-    UserMap, UserSpec,
+    ContainerSpec, Device, ForeignSpec, IdMap, Mount, PidNamespace, ProcessSpec, Propagation,
+    RootSpec, Source, UserMap, UserSpec,
 };
 use crate::shim::sys::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID};
 
@@ -67,6 +68,8 @@ pub struct Inputs<'a> {
     pub shm: &'a Path,
     pub group: &'a Group,
     pub hostname: &'a str,
+    /// Whether another OCI runtime makes it.
+    pub foreign: bool,
     /// Finds the layers (topmost first) of an image that is mounted.
     pub image_layers: &'a dyn Fn(&str) -> Option<Vec<String>>,
 }
@@ -123,9 +126,15 @@ pub fn build(inputs: &Inputs<'_>) -> Result<ContainerSpec, SpecError> {
         .then(|| Path::new(&inputs.sandbox.log_directory).join(&config.log_path));
     let v1 = !cgroup::is_unified();
     let controllers = cgroup::hierarchies().iter().filter(|h| !h.is_v2());
+    let process = process(inputs, &security)?;
+    let foreign = match inputs.foreign {
+        true => Some(foreign(inputs, &security, process.capabilities.bounding)?),
+        false => None,
+    };
     Ok(ContainerSpec {
         folder: inputs.folder.to_owned(),
-        process: process(inputs, &security)?,
+        process,
+        foreign,
         root: RootSpec {
             layers: inputs.layers.to_owned(),
             lower: inputs.image.layers.iter().rev().map(|chain| chain.hex()).collect(),
@@ -173,7 +182,10 @@ fn process(
         terminal: config.tty,
         capabilities,
         no_new_privileges: security.no_new_privs,
-        seccomp: seccomp_program(security, capabilities.bounding)?,
+        seccomp: seccomp_profile(security, capabilities.bounding)?
+            .as_ref()
+            .map(seccomp_program)
+            .transpose()?,
         apparmor: apparmor(security)?,
         selinux: selinux(security),
         oom_score: resources.map(|r| r.oom_score_adj.clamp(-1000, 1000) as i32),
@@ -238,16 +250,21 @@ fn user(security: &LinuxContainerSecurityContext, image: &str) -> UserSpec {
     }
 }
 
-/// The filter in base64, none if the container runs unconfined.
-pub fn seccomp_program(
+/// The filter in base64.
+fn seccomp_program(profile: &seccomp::Profile) -> Result<String, SpecError> {
+    let program = seccomp::compile(profile)?;
+    Ok(base64::engine::general_purpose::STANDARD.encode(program))
+}
+
+fn seccomp_profile(
     security: &LinuxContainerSecurityContext,
     capabilities: u64,
-) -> Result<Option<String>, SpecError> {
+) -> Result<Option<seccomp::Profile>, SpecError> {
     if security.privileged {
         return Ok(None);
     }
     let asked = security.seccomp.clone().unwrap_or_else(|| old_seccomp(security));
-    let profile = match asked.profile_type() {
+    Ok(Some(match asked.profile_type() {
         ProfileType::Unconfined => return Ok(None),
         ProfileType::RuntimeDefault => seccomp::default_profile(capabilities),
         ProfileType::Localhost => {
@@ -256,9 +273,24 @@ pub fn seccomp_program(
                 std::fs::read(&path).map_err(|source| SpecError::SeccompFile { path, source })?;
             seccomp::parse(&text)?
         }
-    };
-    let program = seccomp::compile(&profile)?;
-    Ok(Some(base64::engine::general_purpose::STANDARD.encode(program)))
+    }))
+}
+
+/// What another OCI runtime has to do itself: limits, devices, the filter.
+fn foreign(
+    inputs: &Inputs<'_>,
+    security: &LinuxContainerSecurityContext,
+    capabilities: u64,
+) -> Result<ForeignSpec, SpecError> {
+    let asked = inputs.config.linux.as_ref().and_then(|linux| linux.resources.clone());
+    let limits = resources(&asked.unwrap_or_default());
+    let rules = device_rules(inputs.config, security.privileged);
+    let profile = seccomp_profile(security, capabilities)?;
+    Ok(ForeignSpec {
+        cgroups_path: inputs.group.path(),
+        resources: oci::resources(&limits, &rules),
+        seccomp: profile.as_ref().map(oci::seccomp),
+    })
 }
 
 /// The spelling that the field `seccomp` replaced.

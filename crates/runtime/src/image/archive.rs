@@ -38,7 +38,7 @@ impl Images {
         path: &Path,
         name: Option<&str>,
     ) -> Result<Vec<Arc<Image>>, ImageError> {
-        let _fetching = self.fetching.read().await;
+        let _fetching = self.fetching().await?;
         let content = self.content.clone();
         let path = path.to_owned();
         let read = tokio::task::spawn_blocking(move || read(&content, &path));
@@ -98,14 +98,33 @@ impl Images {
             append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
             append(&mut archive, "index.json", &serde_json::to_vec(&index)?)?;
             append(&mut archive, "manifest.json", &serde_json::to_vec(&docker)?)?;
-            let own = [image.manifest.digest, image.id];
-            for digest in own.iter().chain(manifest.layers.iter().map(|layer| &layer.digest)) {
-                let mut file = File::open(self.content.path(digest))?;
+            let layers = image.layers.iter().zip(&manifest.layers);
+            let layers = layers.map(|(chain, layer)| (&layer.digest, Some(chain)));
+            let own = [(&image.manifest.digest, None), (&image.id, None)];
+            for (digest, chain) in own.into_iter().chain(layers) {
+                let mut file = self.blob_file(digest, chain)?;
                 archive.append_file(blob(digest), &mut file)?;
             }
             archive.into_inner()?.flush()
         })();
         written.map_err(failed("write", path))
+    }
+
+    /// A blob as a file. That of a built-in layer is not kept: it is packed again, into a file
+    /// without a name.
+    fn blob_file(&self, digest: &Digest, chain: Option<&Digest>) -> io::Result<File> {
+        use rustix::fs::{Mode, OFlags, open};
+        let path = self.content.path(digest);
+        match (File::open(&path), chain) {
+            (Err(error), Some(chain)) if error.kind() == io::ErrorKind::NotFound => {
+                let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+                let mut file = File::from(open(&self.root, flags, Mode::RUSR | Mode::WUSR)?);
+                crate::builtin::pack(&self.layers.path(chain), &mut file)?;
+                io::Seek::rewind(&mut file)?;
+                Ok(file)
+            }
+            (file, _) => file,
+        }
     }
 }
 
@@ -259,13 +278,7 @@ fn from_docker(
             let digest = digest.ok_or_else(|| ImageError::NotFound(name.to_owned()))?;
             let path = content.path(&digest);
             let size = fs::metadata(&path).map_err(failed("read", &path))?.len();
-            Ok::<_, ImageError>(Descriptor {
-                media_type: media_type.to_owned(),
-                digest,
-                size,
-                platform: None,
-                annotations: BTreeMap::new(),
-            })
+            Ok::<_, ImageError>(Descriptor::new(media_type, digest, size))
         };
         let config = blob(&entry.config, media::OCI_CONFIG)?;
         let read: Result<ImageConfig, _> = serde_json::from_slice(&content.read(&config.digest)?);
@@ -281,13 +294,7 @@ fn from_docker(
         // The archive has no manifest of its own kind: this one is what an export gives back.
         let bytes = serde_json::to_vec(&manifest).map_err(broken.clone()("the manifest"))?;
         let digest = content.put(&bytes)?;
-        let descriptor = Descriptor {
-            media_type,
-            digest,
-            size: bytes.len() as u64,
-            platform: None,
-            annotations: BTreeMap::new(),
-        };
+        let descriptor = Descriptor::new(&media_type, digest, bytes.len() as u64);
         let tags = entry.repo_tags.unwrap_or_default();
         found.push(Found { descriptor, manifest, blobs: BTreeSet::from([digest]), tags });
     }

@@ -50,9 +50,17 @@ impl Content {
 
     /// Starts, or resumes, receiving a blob.
     pub fn receive(&self, digest: Digest, size: u64) -> Result<Incoming, ContentError> {
-        let path = self.incoming.join(digest.hex());
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let file = file.map_err(failed("open", &path))?;
+        let open = |path: &Path| {
+            let file = OpenOptions::new().read(true).append(true).create(true).open(path);
+            file.map_err(failed("open", path))
+        };
+        let mut path = self.incoming.join(digest.hex());
+        let mut file = open(&path)?;
+        if file.try_lock().is_err() {
+            // Another process receives the same: both go on, the first to be ready counts.
+            path = self.incoming.join(format!("{}-{:016x}", digest.hex(), fastrand::u64(..)));
+            file = open(&path)?;
+        }
         let mut hashing = Hashing::new(io::sink());
         io::copy(&mut &file, &mut hashing).map_err(failed("read", &path))?;
         let mut incoming =

@@ -25,15 +25,17 @@ pub struct Layers {
 const UNFINISHED: &str = "unfinished-";
 
 impl Layers {
-    /// Opens the store and clears away what an earlier process left half done.
     pub fn open(root: &Path) -> Result<Self, LayerError> {
         fs::create_dir_all(root).map_err(failed("create", root))?;
-        let layers = Layers { root: root.to_owned() };
-        layers.each(|name, path| match name.starts_with(UNFINISHED) {
+        Ok(Layers { root: root.to_owned() })
+    }
+
+    /// Clears away what an earlier process left half done. Only for one who is alone.
+    pub fn clear(&self) -> Result<(), LayerError> {
+        self.each(|name, path| match name.starts_with(UNFINISHED) {
             true => fs::remove_dir_all(path).map_err(failed("remove", path)),
             false => Ok(()),
-        })?;
-        Ok(layers)
+        })
     }
 
     pub fn root(&self) -> &Path {
@@ -60,20 +62,46 @@ impl Layers {
         if self.has(chain) {
             return Ok(());
         }
+        let make = |path: &Path| self.fill(path, diff, blob, below).map(|()| (*chain, ()));
+        self.make(make).map(drop)
+    }
+
+    /// A layer that is not unpacked but made here, without others below it: what it is called, and
+    /// how long the archive is that it would come in.
+    pub fn add_folder(
+        &self,
+        fill: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(Digest, u64), LayerError> {
+        self.make(|path| {
+            let mut archive = Hashing::new(io::sink());
+            fill(path)
+                .and_then(|()| crate::builtin::pack(path, &mut archive))
+                .map_err(failed("fill", path))?;
+            let (_, diff, size) = archive.finish();
+            Ok((diff, (diff, size)))
+        })
+    }
+
+    /// Lets `fill` make a folder, then gives it the name that `fill` says.
+    fn make<T>(
+        &self,
+        fill: impl FnOnce(&Path) -> Result<(Digest, T), LayerError>,
+    ) -> Result<T, LayerError> {
         let path = self.root.join(format!("{UNFINISHED}{:016x}", fastrand::u64(..)));
         fs::create_dir(&path).map_err(failed("create", &path))?;
-        let added = self.fill(&path, diff, blob, below).and_then(|()| {
-            match fs::rename(&path, self.path(chain)) {
+        let made = fill(&path).and_then(|(chain, made)| {
+            match fs::rename(&path, self.path(&chain)) {
                 // Somebody else was faster with the same content.
-                Err(_) if self.has(chain) => fs::remove_dir_all(&path),
+                Err(_) if self.has(&chain) => fs::remove_dir_all(&path),
                 renamed => renamed,
             }
-            .map_err(failed("store", &path))
+            .map_err(failed("store", &path))?;
+            Ok(made)
         });
-        if added.is_err() {
+        if made.is_err() {
             let _ = fs::remove_dir_all(&path);
         }
-        added
+        made
     }
 
     fn fill(

@@ -30,6 +30,13 @@ pub struct Descriptor {
     pub annotations: BTreeMap<String, String>,
 }
 
+impl Descriptor {
+    pub fn new(media_type: &str, digest: Digest, size: u64) -> Self {
+        let media_type = media_type.to_owned();
+        Descriptor { media_type, digest, size, platform: None, annotations: BTreeMap::new() }
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Platform {
     pub architecture: String,

@@ -16,17 +16,18 @@ pub mod digest;
 mod http;
 mod layers;
 pub mod manifest;
+mod merge;
+mod records;
 mod reference;
 mod registry;
 mod unpack;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -34,7 +35,9 @@ pub use config::{Credentials, RegistriesConfig};
 use content::{Content, ContentError};
 use digest::Digest;
 use layers::{LayerError, Layers};
-use manifest::{ContainerDefaults, Descriptor, Document, ImageConfig, Manifest};
+use manifest::{ContainerDefaults, Descriptor, Document, ImageConfig, Manifest, media};
+pub use merge::merge;
+use records::Records;
 pub use reference::{InvalidReference, Reference};
 use registry::{Registry, RegistryError};
 
@@ -98,39 +101,33 @@ pub struct Images {
     content: Arc<Content>,
     layers: Arc<Layers>,
     registry: Registry,
-    records: RwLock<BTreeMap<Digest, Arc<Image>>>,
-    /// Pulls and imports hold it shared, collecting alone: what is being fetched has no record yet.
-    fetching: tokio::sync::RwLock<()>,
+    records: Records,
 }
 
 /// Blobs fetched at once, per pull; upstream's runtimes use three.
 const PARALLEL: usize = 3;
 
+/// As long as it is held nothing is collected, by any process: what is being fetched has no record
+/// yet.
+pub struct Fetching {
+    _lock: File,
+}
+
 impl Images {
     pub fn open(root: &Path, registries: RegistriesConfig) -> Result<Self, ImageError> {
-        let folder = root.join("images");
-        fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
-        let mut records = BTreeMap::new();
-        for entry in fs::read_dir(&folder).map_err(failed("list", &folder))?.flatten() {
-            let path = entry.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                let _ = fs::remove_file(&path);
-                continue;
-            }
-            let bytes = fs::read(&path).map_err(failed("read", &path))?;
-            match serde_json::from_slice::<Image>(&bytes) {
-                Ok(image) => drop(records.insert(image.id, Arc::new(image))),
-                Err(error) => tracing::warn!("{} is not a record: {error}", path.display()),
-            }
-        }
-        Ok(Images {
+        let images = Images {
             content: Arc::new(Content::open(root)?),
             layers: Arc::new(Layers::open(&root.join("layers"))?),
             registry: Registry::new(registries),
-            records: RwLock::new(records),
-            fetching: tokio::sync::RwLock::new(()),
-            root: folder,
-        })
+            records: Records::open(&root.join("images"))?,
+            root: root.to_owned(),
+        };
+        // What is half done may be somebody's who is at it.
+        if let Some(_alone) = images.alone()? {
+            images.layers.clear()?;
+            images.records.clear();
+        }
+        Ok(images)
     }
 
     /// Where layers are: their folders are named by chain.
@@ -143,34 +140,38 @@ impl Images {
     }
 
     pub fn list(&self) -> Vec<Arc<Image>> {
-        self.records.read().values().cloned().collect()
+        self.records.list()
     }
 
     /// By full or short name, by `name@digest`, by identity or a beginning of it.
     pub fn find(&self, name: &str) -> Option<Arc<Image>> {
-        let records = self.records.read();
-        if let Ok(id) = name.parse::<Digest>() {
-            return records.get(&id).cloned();
+        self.records.find(name)
+    }
+
+    fn lock_file(&self) -> Result<(File, PathBuf), ImageError> {
+        let path = self.root.join("images.lock");
+        Ok((File::create(&path).map_err(failed("create", &path))?, path))
+    }
+
+    /// Keeps what is found or fetched from now on from being collected.
+    pub async fn fetching(&self) -> Result<Fetching, ImageError> {
+        let (lock, path) = self.lock_file()?;
+        if lock.try_lock_shared().is_ok() {
+            return Ok(Fetching { _lock: lock });
         }
-        if let Ok(reference) = name.parse::<Reference>() {
-            let full = reference.to_string();
-            let at = reference.digest.as_ref().map(|digest| reference.at(digest));
-            let found = records.values().find(|image| {
-                image.tags.contains(&full)
-                    || at.as_ref().is_some_and(|at| image.digests.contains(at))
-            });
-            if let Some(found) = found {
-                return Some(found.clone());
-            }
-        }
-        let hex = name.strip_prefix("sha256:").unwrap_or(name);
-        if hex.len() < 3 || !hex.chars().all(|c| c.is_ascii_hexdigit()) {
-            return None;
-        }
-        let mut matches = records.values().filter(|image| image.id.hex().starts_with(hex));
-        match (matches.next(), matches.next()) {
-            (Some(image), None) => Some(image.clone()),
-            _ => None,
+        // Somebody collects; that is soon over.
+        let locking = tokio::task::spawn_blocking(move || lock.lock_shared().map(|()| lock));
+        let lock = locking.await.map_err(|_| ImageError::Interrupted)?;
+        Ok(Fetching { _lock: lock.map_err(failed("lock", &path))? })
+    }
+
+    /// Holds off everybody else, if nobody is fetching.
+    fn alone(&self) -> Result<Option<File>, ImageError> {
+        let (lock, path) = self.lock_file()?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
         }
     }
 
@@ -182,7 +183,7 @@ impl Images {
         progress: Option<OnProgress>,
     ) -> Result<Arc<Image>, ImageError> {
         let reference: Reference = name.parse()?;
-        let _fetching = self.fetching.read().await;
+        let _fetching = self.fetching().await?;
         let broken = |source| ImageError::Registry { reference: reference.to_string(), source };
         let session = self.registry.session(&reference, credentials);
         let (top, bytes) = session.manifest(&reference.target()).await.map_err(broken)?;
@@ -269,72 +270,56 @@ impl Images {
             defaults: config.config.unwrap_or_default(),
             pinned: false,
         };
-        self.record(image)
+        self.records.write(image)
     }
 
-    /// Writes the record; names that led elsewhere lead here from now on.
-    fn record(&self, mut image: Image) -> Result<Arc<Image>, ImageError> {
-        let mut records = self.records.write();
-        if let Some(known) = records.get(&image.id) {
-            image.tags.extend(known.tags.iter().cloned());
-            image.digests.extend(known.digests.iter().cloned());
-            image.blobs.extend(known.blobs.iter().copied());
-            image.pinned |= known.pinned;
-        }
-        let image = Arc::new(image);
-        self.save(&image)?;
-        records.insert(image.id, image.clone());
-        let moved: Vec<Arc<Image>> = records
-            .values()
-            .filter(|other| other.id != image.id && !other.tags.is_disjoint(&image.tags))
-            .cloned()
-            .collect();
-        for other in moved {
-            let mut other = Image::clone(&other);
-            other.tags.retain(|tag| !image.tags.contains(tag));
-            self.save(&other)?;
-            records.insert(other.id, Arc::new(other));
-        }
-        Ok(image)
+    /// Makes a folder that `fill` fills a layer without others below it: its digest, and how long
+    /// the archive is that it would come in.
+    pub(crate) async fn add_folder(
+        &self,
+        fill: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
+    ) -> Result<(Digest, u64), ImageError> {
+        let layers = self.layers.clone();
+        let added = tokio::task::spawn_blocking(move || layers.add_folder(fill));
+        Ok(added.await.map_err(|_| ImageError::Interrupted)??)
     }
 
-    pub fn pin(&self, id: &Digest) -> Result<(), ImageError> {
-        let Some(image) = self.records.read().get(id).cloned() else {
-            return Err(ImageError::NotFound(id.to_string()));
-        };
-        self.record(Image { pinned: true, ..Image::clone(&image) }).map(drop)
+    pub(crate) fn put(&self, media_type: &str, bytes: &[u8]) -> Result<Descriptor, ImageError> {
+        Ok(Descriptor::new(media_type, self.content.put(bytes)?, bytes.len() as u64))
     }
 
-    fn save(&self, image: &Image) -> Result<(), ImageError> {
-        let path = self.root.join(format!("{}.json", image.id.hex()));
-        let bytes = serde_json::to_vec(image).map_err(io::Error::from);
-        bytes
-            .and_then(|bytes| crate::files::write_durably(&path, &bytes))
-            .map_err(failed("write", &path))
+    /// Makes an image of what is here, one that stays.
+    pub(crate) async fn adopt(
+        &self,
+        manifest: &Manifest,
+        name: String,
+    ) -> Result<Digest, ImageError> {
+        let bytes = serde_json::to_vec(manifest).map_err(|source| ImageError::Document {
+            what: "the manifest",
+            image: name.clone(),
+            source,
+        })?;
+        let descriptor = self.put(media::OCI_MANIFEST, &bytes)?;
+        let blobs = BTreeSet::from([descriptor.digest]);
+        let registered =
+            self.register(descriptor, manifest.clone(), blobs, Some(name), None).await?;
+        let pinned = Image { pinned: true, ..Image::clone(&registered) };
+        Ok(self.records.write(pinned)?.id)
     }
 
     /// Removes an image with all its names. One that is not here is gone already.
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        let Some(image) = self.find(name) else { return Ok(()) };
-        let mut records = self.records.write();
-        let path = self.root.join(format!("{}.json", image.id.hex()));
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &path)(error));
-            }
-            _ => {}
-        }
-        records.remove(&image.id);
-        Ok(())
+        self.records.remove(name)
     }
 
-    /// Removes blobs and layers that no image and none of `in_use` needs. While something is being
-    /// fetched nothing is collected: the next call does it.
-    pub fn collect(&self, in_use: &HashSet<Digest>) -> Result<(), ImageError> {
-        let Ok(_alone) = self.fetching.try_write() else { return Ok(()) };
-        let records = self.records.read();
-        let blobs: HashSet<&Digest> = records.values().flat_map(|image| &image.blobs).collect();
-        let layers: HashSet<&Digest> = records.values().flat_map(|image| &image.layers).collect();
+    /// Removes blobs and layers that no image and none of `in_use` needs; that is asked once nobody
+    /// can begin to use another. While something is being fetched nothing is collected: the next
+    /// call does it.
+    pub fn collect(&self, in_use: impl FnOnce() -> HashSet<Digest>) -> Result<(), ImageError> {
+        let Some(_alone) = self.alone()? else { return Ok(()) };
+        let (records, in_use) = (self.list(), in_use());
+        let blobs: HashSet<&Digest> = records.iter().flat_map(|image| &image.blobs).collect();
+        let layers: HashSet<&Digest> = records.iter().flat_map(|image| &image.layers).collect();
         self.content.retain(|digest| blobs.contains(digest))?;
         self.layers.retain(|chain| layers.contains(chain) || in_use.contains(chain))?;
         Ok(())

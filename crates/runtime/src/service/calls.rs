@@ -137,7 +137,7 @@ impl Cri for Service {
     ) -> Result<UpdateContainerResourcesResponse, Status> {
         let container = self.container(&request.container_id)?;
         if let Some(linux) = request.linux {
-            self.update(&container, linux)?;
+            self.update(&container, linux).await?;
         }
         Ok(UpdateContainerResourcesResponse {})
     }
@@ -269,7 +269,7 @@ impl Cri for Service {
 
     async fn list_images(&self, request: ListImagesRequest) -> Result<ListImagesResponse, Status> {
         let filter = request.filter.unwrap_or_default().image.unwrap_or_default();
-        Ok(ListImagesResponse { images: self.list_images_named(&filter.image) })
+        Ok(ListImagesResponse { images: self.list_images_named(&filter.image).await })
     }
 
     async fn image_status(
@@ -277,7 +277,7 @@ impl Cri for Service {
         request: ImageStatusRequest,
     ) -> Result<ImageStatusResponse, Status> {
         let name = request.image.unwrap_or_default().image;
-        let Some((image, info)) = self.image_details(&name) else {
+        let Some((image, info)) = self.image_details(&name).await else {
             // One that is not here is an answer, not an error.
             return Ok(ImageStatusResponse::default());
         };
@@ -338,8 +338,6 @@ impl Service {
         let network = network.map_err(|error| {
             ("NetworkPluginNotReady".to_owned(), format!("Network plugin returns error: {error}"))
         });
-        let features =
-            RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true };
         let info = serde_json::json!({ "root": self.root(), "state": self.inner.options.state });
         StatusResponse {
             status: Some(RuntimeStatus {
@@ -352,15 +350,25 @@ impl Service {
                 true => HashMap::from([("config".to_owned(), info.to_string())]),
                 false => HashMap::new(),
             },
-            runtime_handlers: vec![RuntimeHandler {
-                name: String::new(),
-                features: Some(features),
-            }],
+            runtime_handlers: self.handlers(),
             features: Some(RuntimeFeatures {
                 supplemental_groups_policy: true,
                 ..RuntimeFeatures::default()
             }),
         }
+    }
+
+    /// Ours, and those of other runtimes. Mounts are prepared by us for all of them.
+    fn handlers(&self) -> Vec<RuntimeHandler> {
+        let handler = |name: &str, user_namespaces| RuntimeHandler {
+            name: name.to_owned(),
+            features: Some(RuntimeHandlerFeatures {
+                recursive_read_only_mounts: true,
+                user_namespaces,
+            }),
+        };
+        let others = self.inner.options.handlers.keys().map(|name| handler(name, false));
+        [handler("", true)].into_iter().chain(others).collect()
     }
 
     fn sandbox_info(&self, sandbox: &super::Sandbox) -> String {

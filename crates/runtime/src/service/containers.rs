@@ -11,8 +11,8 @@ use super::records::{Container, ContainerRecord, Doing, Sandbox, write_json, wri
 use super::sandboxes::shim_status;
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
-use crate::cgroup;
-use crate::container::{signal, spec};
+use crate::cgroup::{self, Resources};
+use crate::container::{oci, signal, spec};
 use crate::cri::v1::{
     ContainerEventType, CreateContainerRequest, LinuxContainerResources, NamespaceMode,
 };
@@ -38,7 +38,10 @@ impl Service {
             return Err(Status::invalid_argument("the container has no name"));
         }
         let wanted = config.image.clone().unwrap_or_default().image;
-        let image = self.inner.images.find(&wanted).ok_or_else(|| not_found("image", &wanted))?;
+        // Until the record is written nobody knows that the image's layers are in use.
+        let fetching = self.inner.images.fetching().await;
+        let _fetching = fetching.map_err(|error| Status::internal(chain(&error)))?;
+        let image = self.image_named(&wanted).await.ok_or_else(|| not_found("image", &wanted))?;
         if self.containers_of(&sandbox.id).iter().any(|c| c.config.metadata == config.metadata) {
             let text = format!("container {:?} exists already", metadata.name);
             return Err(Status::already_exists(text));
@@ -86,6 +89,7 @@ impl Service {
             shm: &sandbox.shm(),
             group: &container.group,
             hostname: &sandbox.hostname(),
+            foreign: sandbox.handler().is_some(),
             image_layers: &|name| {
                 images.find(name).map(|i| i.layers.iter().rev().map(|chain| chain.hex()).collect())
             },
@@ -113,6 +117,9 @@ impl Service {
         match self.start_in(&sandbox, &container).await {
             Ok(()) => {
                 self.tell(&container.id, ContainerEventType::ContainerStartedEvent);
+                if container.start_told() {
+                    self.tell(&container.id, ContainerEventType::ContainerStoppedEvent);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -144,21 +151,20 @@ impl Service {
             *target = self.container(target)?.id.clone();
         }
         container.group.create().map_err(internal)?;
-        let linux = container.config.linux.clone().unwrap_or_default();
-        let privileged = linux.security_context.as_ref().is_some_and(|s| s.privileged);
-        if let Some(resources) = &linux.resources {
-            container.group.apply(&spec::resources(resources)).map_err(internal)?;
+        if spec.foreign.is_none() {
+            self.limit(container).map_err(internal)?;
         }
-        let rules = spec::device_rules(&container.config, privileged);
-        cgroup::restrict_devices(&container.group, &rules).map_err(internal)?;
-        for folder in ["upper", "work", "root"] {
-            fs::create_dir_all(container.folder.join(folder)).map_err(internal)?;
-        }
-        if let Ok(Some(map)) = spec::user_map(&sandbox.config) {
-            for folder in ["upper", "work"] {
+        let snapshotter = self.inner.options.snapshotter;
+        let prepared =
+            tokio::task::spawn_blocking(move || snapshotter.prepare(&mut spec).map(|()| spec));
+        let prepared = prepared.await.map_err(|error| Status::internal(error.to_string()))?;
+        let spec = prepared.map_err(internal)?;
+        if let (Ok(Some(map)), false) =
+            (spec::user_map(&sandbox.config), spec.root.lower.is_empty())
+        {
+            for folder in [&spec.root.upper, &spec.root.work] {
                 let (user, group) = (Some(map.users.host), Some(map.groups.host));
-                std::os::unix::fs::chown(container.folder.join(folder), user, group)
-                    .map_err(internal)?;
+                std::os::unix::fs::chown(folder, user, group).map_err(internal)?;
             }
         }
         let request = Request::Start { id: container.id.clone(), spec: Box::new(spec) };
@@ -169,6 +175,17 @@ impl Service {
             }
             other => Err(Status::internal(format!("the shim answered {other:?}"))),
         }
+    }
+
+    /// Limits, and devices it may use; another OCI runtime sets its containers' itself.
+    fn limit(&self, container: &Container) -> io::Result<()> {
+        let linux = container.config.linux.clone().unwrap_or_default();
+        let privileged = linux.security_context.as_ref().is_some_and(|s| s.privileged);
+        if let Some(resources) = &linux.resources {
+            container.group.apply(&spec::resources(resources))?;
+        }
+        let rules = spec::device_rules(&container.config, privileged);
+        cgroup::restrict_devices(&container.group, &rules)
     }
 
     /// Asks it to end, then makes it.
@@ -249,18 +266,29 @@ impl Service {
     }
 
     /// Changes limits in place; what is not said stays.
-    pub(super) fn update(
+    pub(super) async fn update(
         &self,
         container: &Container,
         asked: LinuxContainerResources,
     ) -> Result<(), Status> {
-        let applied = match container.is_running() {
-            true => container.group.apply(&spec::resources(&asked)),
-            false => Ok(()),
-        };
-        applied.map_err(|error| Status::internal(format!("failed to set limits: {error}")))?;
+        if container.is_running() {
+            self.apply(container, &spec::resources(&asked)).await?;
+        }
         container.set_resources(merge(container.doing().resources.unwrap_or_default(), asked));
         Ok(())
+    }
+
+    async fn apply(&self, container: &Container, limits: &Resources) -> Result<(), Status> {
+        let sandbox = self.sandbox(&container.record.sandbox_id)?;
+        if sandbox.handler().is_none() {
+            return container
+                .group
+                .apply(limits)
+                .map_err(|error| Status::internal(format!("failed to set limits: {error}")));
+        }
+        let resources = oci::resources(limits, &[]);
+        let request = Request::Update { id: container.id.clone(), resources };
+        shims::ask(sandbox.socket(), request).await.map_err(|error| shim_status(&error)).map(drop)
     }
 
     pub(super) async fn reopen_log(&self, container: &Container) -> Result<(), Status> {

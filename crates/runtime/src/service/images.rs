@@ -1,10 +1,13 @@
 //! CRI's image service.
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use tonic::Status;
 
+use super::names::not_found;
 use super::{Service, chain, now};
+use crate::builtin;
 use crate::cri::v1::{
     AuthConfig, FilesystemIdentifier, FilesystemUsage, Image as CriImage, ImageFsInfoResponse,
     ImageSpec, Int64Value, PullImageRequest, UInt64Value,
@@ -12,22 +15,45 @@ use crate::cri::v1::{
 use crate::image::{Credentials, Image, ImageError};
 
 impl Service {
+    /// The image of that name; a built-in one is made if it is not here.
+    pub(super) async fn image_named(&self, name: &str) -> Option<Arc<Image>> {
+        if builtin::is_builtin(name) {
+            self.make_builtin().await;
+        }
+        self.inner.images.find(name)
+    }
+
+    /// Makes the built-in images, unless they are here and of this executable. Without them
+    /// everything else goes on.
+    pub(super) async fn make_builtin(&self) {
+        let (images, executable) = (&self.inner.images, &self.inner.options.executable);
+        let make = || builtin::ensure(images, executable);
+        if let Err(error) = self.inner.builtin.get_or_try_init(make).await {
+            tracing::warn!("failed to make the built-in images: {}", chain(&error));
+        }
+    }
+
     pub(super) async fn pull(&self, request: PullImageRequest) -> Result<String, Status> {
         let name = request.image.unwrap_or_default().image;
+        if builtin::is_builtin(&name) {
+            let image = self.image_named(&name).await.ok_or_else(|| not_found("image", &name))?;
+            return Ok(image.id.to_string());
+        }
         let credentials = request.auth.and_then(credentials);
         let pulled = self.inner.images.pull(&name, credentials, None).await;
         pulled.map(|image| image.id.to_string()).map_err(|error| image_status(&error))
     }
 
-    pub(super) fn list_images_named(&self, name: &str) -> Vec<CriImage> {
+    pub(super) async fn list_images_named(&self, name: &str) -> Vec<CriImage> {
         if name.is_empty() {
+            self.make_builtin().await;
             return self.inner.images.list().iter().map(|image| describe(image)).collect();
         }
-        self.inner.images.find(name).iter().map(|image| describe(image)).collect()
+        self.image_named(name).await.iter().map(|image| describe(image)).collect()
     }
 
-    pub(super) fn image_details(&self, name: &str) -> Option<(CriImage, String)> {
-        let image = self.inner.images.find(name)?;
+    pub(super) async fn image_details(&self, name: &str) -> Option<(CriImage, String)> {
+        let image = self.image_named(name).await?;
         let config = self.inner.images.config(&image).unwrap_or_default();
         let info = format!("{{\"imageSpec\":{}}}", String::from_utf8_lossy(&config));
         Some((describe(&image), info))

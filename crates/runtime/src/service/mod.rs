@@ -20,6 +20,7 @@ mod records;
 mod recover;
 mod sandboxes;
 mod shims;
+mod snapshot;
 mod stats;
 mod status;
 mod streams;
@@ -40,6 +41,7 @@ use crate::image::digest::Digest;
 use crate::image::{ImageError, Images, RegistriesConfig};
 use crate::network::Network;
 pub use records::{Container, Sandbox};
+pub use snapshot::Snapshotter;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -47,6 +49,8 @@ pub enum OpenError {
     Io { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("another runtime uses {}", .0.display())]
     Locked(PathBuf),
+    #[error("runtime handler {name:?} is {}, which is not a program", path.display())]
+    Handler { name: String, path: PathBuf },
     #[error(transparent)]
     Images(#[from] ImageError),
 }
@@ -58,6 +62,11 @@ pub struct Options {
     pub state: PathBuf,
     pub registries: RegistriesConfig,
     pub network: Arc<dyn Network>,
+    pub snapshotter: Snapshotter,
+    /// The control group below which sandboxes are that were given none: `/skiff`.
+    pub cgroup_root: String,
+    /// Other OCI runtimes, by the names that sandboxes call them by.
+    pub handlers: BTreeMap<String, PathBuf>,
     /// The executable that is run as `skiff shim`.
     pub executable: PathBuf,
 }
@@ -71,6 +80,8 @@ pub struct Service {
 struct Inner {
     options: Options,
     images: Images,
+    /// Whether the built-in images are there.
+    builtin: tokio::sync::OnceCell<()>,
     sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
     events: broadcast::Sender<ContainerEventResponse>,
@@ -86,7 +97,7 @@ const EVENTS: usize = 1024;
 
 impl Service {
     /// Opens the runtime, takes up what runs and clears away what was half made.
-    pub async fn open(options: Options) -> Result<Self, OpenError> {
+    pub async fn open(mut options: Options) -> Result<Self, OpenError> {
         for folder in [
             &options.root,
             &options.state,
@@ -95,13 +106,20 @@ impl Service {
         ] {
             fs::create_dir_all(folder).map_err(failed("create", folder))?;
         }
+        for (name, path) in &options.handlers {
+            if name.is_empty() || !crate::shim::oci::is_program(path) {
+                return Err(OpenError::Handler { name: name.clone(), path: path.clone() });
+            }
+        }
         let path = options.root.join("lock");
         let lock = File::create(&path).map_err(failed("create", &path))?;
         take(&lock).await.map_err(|()| OpenError::Locked(options.root.clone()))?;
+        options.snapshotter = options.snapshotter.resolve(&options.root);
         let images = Images::open(&options.root, options.registries.clone())?;
         let service = Service {
             inner: Arc::new(Inner {
                 images,
+                builtin: tokio::sync::OnceCell::new(),
                 sandboxes: Mutex::default(),
                 containers: Mutex::default(),
                 events: broadcast::channel(EVENTS).0,
@@ -133,17 +151,23 @@ impl Service {
 
     /// Clears away layers and blobs that nobody needs.
     fn collect(&self) {
-        let in_use: HashSet<Digest> = self
-            .inner
-            .containers
-            .lock()
-            .values()
-            .flat_map(|container| container.record.image.layers.clone())
-            .collect();
-        if let Err(error) = self.inner.images.collect(&in_use) {
+        let in_use = || -> HashSet<Digest> {
+            let containers = self.inner.containers.lock();
+            containers.values().flat_map(|c| c.record.image.layers.clone()).collect()
+        };
+        if let Err(error) = self.inner.images.collect(in_use) {
             tracing::warn!("failed to collect images: {error}");
         }
     }
+}
+
+/// The layers that containers use, read from their records: for somebody who is not the runtime.
+pub fn layers_in_use(root: &Path) -> HashSet<Digest> {
+    let folders = fs::read_dir(root.join("containers")).into_iter().flatten().flatten();
+    let records = folders.filter_map(|folder| {
+        records::read_json::<records::ContainerRecord>(&folder.path().join("record.json")).ok()
+    });
+    records.flat_map(|record| record.image.layers).collect()
 }
 
 /// Takes the lock. A daemon that was killed may leave a child that has not yet become a shim and

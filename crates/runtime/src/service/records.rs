@@ -32,6 +32,8 @@ pub struct Sandbox {
     pub folder: PathBuf,
     /// In the other.
     pub state: PathBuf,
+    /// Where its group is, unless it was given one.
+    pub cgroup_root: String,
     pub record: Mutex<SandboxRecord>,
     /// One lifecycle operation at a time.
     pub changing: tokio::sync::Mutex<()>,
@@ -60,6 +62,11 @@ impl Sandbox {
         (self.namespaces().network() != NamespaceMode::Node).then(|| self.state.join("netns"))
     }
 
+    /// The handler that names another OCI runtime.
+    pub fn handler(&self) -> Option<String> {
+        Some(self.record.lock().handler.clone()).filter(|handler| !handler.is_empty())
+    }
+
     pub fn is_ready(&self) -> bool {
         !self.record.lock().stopped
     }
@@ -69,7 +76,7 @@ impl Sandbox {
         let parent = self.config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str());
         match parent {
             Some(parent) if !parent.is_empty() => (parent.to_owned(), false),
-            _ => (format!("/skiff/{}", self.id), true),
+            _ => (format!("{}/{}", self.cgroup_root, self.id), true),
         }
     }
 
@@ -117,6 +124,12 @@ pub struct Doing {
     pub resources: Option<LinuxContainerResources>,
 }
 
+/// What listeners have heard: a short life may end before its start is told.
+struct Told {
+    start: bool,
+    end_waits: bool,
+}
+
 pub struct Container {
     pub id: String,
     pub record: ContainerRecord,
@@ -127,6 +140,7 @@ pub struct Container {
     /// True once it has ended.
     pub ended: watch::Sender<bool>,
     pub changing: tokio::sync::Mutex<()>,
+    told: Mutex<Told>,
     /// The last processor time seen, for rates.
     pub last_cpu: Mutex<Option<(i64, u64)>>,
 }
@@ -147,6 +161,7 @@ impl Container {
             config,
             folder,
             group,
+            told: Mutex::new(Told { start: doing.started.is_some(), end_waits: false }),
             doing: Mutex::new(doing),
             changing: tokio::sync::Mutex::default(),
             last_cpu: Mutex::default(),
@@ -180,6 +195,20 @@ impl Container {
         drop(doing);
         self.ended.send_replace(true);
         first
+    }
+
+    /// Its start is told now; whether its end has waited for that.
+    pub fn start_told(&self) -> bool {
+        let mut told = self.told.lock();
+        told.start = true;
+        std::mem::take(&mut told.end_waits)
+    }
+
+    /// Whether its end can be told: not before its start.
+    pub fn may_tell_end(&self) -> bool {
+        let mut told = self.told.lock();
+        told.end_waits = !told.start;
+        told.start
     }
 
     pub async fn wait_ended(&self) {

@@ -18,7 +18,7 @@ use crate::cri::v1::{
 };
 use crate::network::{Attachment, PortMapping};
 use crate::shim::protocol::Request;
-use crate::shim::spec::SandboxSpec;
+use crate::shim::spec::{RuntimeSpec, SandboxSpec};
 use crate::shim::sys;
 
 /// A sandbox's shared memory; upstream's runtimes give the same.
@@ -33,9 +33,16 @@ impl Service {
     ) -> Result<String, Status> {
         let config =
             request.config.ok_or_else(|| Status::invalid_argument("no sandbox configuration"))?;
-        if !request.runtime_handler.is_empty() {
-            let text = format!("no runtime handler {:?} is configured", request.runtime_handler);
-            return Err(Status::not_found(text));
+        let handler = &request.runtime_handler;
+        if !handler.is_empty() {
+            if !self.inner.options.handlers.contains_key(handler) {
+                let text = format!("no runtime handler {handler:?} is configured");
+                return Err(Status::not_found(text));
+            }
+            if spec::user_map(&config).is_ok_and(|map| map.is_some()) {
+                let text = format!("runtime handler {handler:?} has no user namespaces");
+                return Err(Status::invalid_argument(text));
+            }
         }
         let metadata = config.metadata.clone().unwrap_or_default();
         if metadata.name.is_empty() {
@@ -73,6 +80,7 @@ impl Service {
             id: id.to_owned(),
             folder: self.root().join("sandboxes").join(id),
             state: self.inner.options.state.join(&id[..STATE_NAME]),
+            cgroup_root: self.inner.options.cgroup_root.clone(),
             record: parking_lot::Mutex::new(SandboxRecord {
                 id: id.to_owned(),
                 created_at: now(),
@@ -119,6 +127,10 @@ impl Service {
             users: spec::user_map(&sandbox.config)
                 .map_err(|error| Status::invalid_argument(error.to_string()))?,
             cgroup: if shared_pids { group.folders() } else { Vec::new() },
+            runtime: sandbox.handler().and_then(|handler| {
+                let path = self.inner.options.handlers.get(&handler)?.clone();
+                Some(RuntimeSpec { path, folder: sandbox.state.join("oci") })
+            }),
         };
         let started = shims::start(&self.inner.options.executable, &sandbox.state, &spec).await;
         started.map_err(|error| shim_status(&error))?;
@@ -191,13 +203,14 @@ impl Service {
         Ok(())
     }
 
-    /// Removes the folder, the record first: what has none does not exist.
+    /// Removes the record first, for what has none does not exist; the folder last, for as long as
+    /// it is there a later daemon knows that there may be more to clear away.
     pub(super) fn forget(&self, sandbox: &Sandbox) {
         let _ = fs::remove_file(sandbox.folder.join("record.json"));
-        let _ = fs::remove_dir_all(&sandbox.folder);
         if sandbox.cgroup_parent().1 {
             let _ = sandbox.parent_group().remove();
         }
+        let _ = fs::remove_dir_all(&sandbox.folder);
         self.inner.sandboxes.lock().remove(&sandbox.id);
     }
 }

@@ -34,9 +34,7 @@ impl Service {
             }),
             cpu: Some(cpu(time, used.cpu_nanoseconds, rate)),
             memory: Some(memory(time, &used)),
-            writable_layer: Some(
-                self.filesystem_usage(self.root(), usage(&container.folder.join("upper"))),
-            ),
+            writable_layer: Some(self.filesystem_usage(self.root(), written(container))),
             swap: Some(SwapUsage {
                 timestamp: time,
                 swap_available_bytes: None,
@@ -122,6 +120,14 @@ impl Service {
             .map(|sandbox| self.sandbox_stats(sandbox))
             .collect()
     }
+}
+
+/// What the container wrote. A root that was copied cannot be told from it; one that is shown by
+/// overlayfs is an empty folder here.
+fn written(container: &Container) -> (u64, u64) {
+    let (upper, root) =
+        (usage(&container.folder.join("upper")), usage(&container.folder.join("root")));
+    (upper.0 + root.0, upper.1 + root.1)
 }
 
 fn value(value: u64) -> Option<UInt64Value> {

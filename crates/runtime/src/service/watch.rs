@@ -43,6 +43,7 @@ impl Service {
         let container = self.inner.containers.lock().get(id).cloned();
         if let Some(container) = container
             && container.set_exit(exit)
+            && container.may_tell_end()
         {
             self.tell(&container.id, ContainerEventType::ContainerStoppedEvent);
         }

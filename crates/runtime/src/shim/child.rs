@@ -70,7 +70,8 @@ pub fn run_exec(
     report(outcome, &channel)
 }
 
-fn report(outcome: Result<std::convert::Infallible, Failure>, channel: &UnixStream) -> ! {
+/// Says why it did not come to its program.
+pub fn report(outcome: Result<std::convert::Infallible, Failure>, channel: &UnixStream) -> ! {
     let Err(failure) = outcome;
     let _ = send(channel, &Report::Failed(failure.to_string()), &[]);
     sys::exit_now(127)

@@ -2,16 +2,19 @@
 //! files are the image's, so they are read with care: regular files of bounded size only.
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use super::spec::{Identity, UserSpec};
 
 const FILE_LIMIT: u64 = 8 << 20;
 
 pub fn resolve(spec: &UserSpec, root: &Path) -> io::Result<Identity> {
-    let passwd = read(&root.join("etc/passwd"))?;
-    let group = read(&root.join("etc/group"))?;
+    let root = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let passwd = read(&root, "etc/passwd")?;
+    let group = read(&root, "etc/group")?;
     resolve_in(spec, &passwd, &group)
 }
 
@@ -70,16 +73,16 @@ fn fields(line: &str) -> Vec<&str> {
 }
 
 /// A file's text; an image without it has no names.
-fn read(path: &Path) -> io::Result<String> {
-    let mut options = File::options();
-    // A pipe or a device must not make us wait.
-    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
-    let file = match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        file => file?,
+fn read(root: &OwnedFd, path: &str) -> io::Result<String> {
+    // A pipe or a device must not make us wait, a link not lead out of the root.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = match openat2(root, path, flags, Mode::empty(), resolve) {
+        Err(rustix::io::Errno::NOENT) => return Ok(String::new()),
+        file => File::from(file?),
     };
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other(format!("{} is not a file", path.display())));
+        return Err(io::Error::other(format!("/{path} is not a file")));
     }
     let mut bytes = Vec::new();
     file.take(FILE_LIMIT).read_to_end(&mut bytes)?;

@@ -21,6 +21,7 @@ mod child;
 pub mod identity;
 mod logs;
 mod mounts;
+pub mod oci;
 pub mod protocol;
 mod running;
 mod sandbox;

@@ -51,9 +51,11 @@ pub fn open_sources(
     }
     sys::mount("", c"/", "", libc::MS_SLAVE | libc::MS_REC, "")
         .step(|| "make mounts private".to_owned())?;
-    for (mount, source) in spec.mounts.iter().zip(&mut mounts) {
+    for (number, (mount, source)) in spec.mounts.iter().zip(&mut mounts).enumerate() {
         if let Source::Layers { layers, lower, path } = &mount.source {
-            *source = open_layers(layers, lower, path, &spec.root.target).step(|| failed(mount))?;
+            let links = spec.folder.join(format!("lower-{number}"));
+            *source = open_layers((layers, lower), path, &spec.root.target, &links)
+                .step(|| failed(mount))?;
         }
         if let (Some(users), Some(tree), true) = (users, &source.tree, mount.mapped) {
             sys::map_owners(tree.as_fd(), users)
@@ -61,6 +63,37 @@ pub fn open_sources(
         }
     }
     Ok(Sources { mounts, devices })
+}
+
+/// Attaches what was opened where `place` says, for somebody else to mount it.
+pub fn stage(
+    spec: &ContainerSpec,
+    sources: Sources,
+    place: impl Fn(usize) -> PathBuf,
+) -> Result<(), Failure> {
+    let attach = |mount: &Mount, place: &Path, opened: Opened| -> io::Result<()> {
+        let Some(tree) = opened.tree else { return Ok(()) };
+        if opened.is_folder {
+            fs::create_dir_all(place)?;
+        } else {
+            fs::File::create(place)?;
+        }
+        if mount.propagation == Propagation::Private {
+            let plain = MountAttributes { propagation: libc::MS_PRIVATE, ..Default::default() };
+            sys::mount_setattr(tree.as_fd(), true, plain)?;
+        }
+        if mount.recursive_readonly {
+            let set = MountAttributes { set: sys::MOUNT_ATTR_RDONLY, ..Default::default() };
+            sys::mount_setattr(tree.as_fd(), true, set)?;
+        }
+        let target = rustix::fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        sys::move_mount(tree.as_fd(), target.as_fd())
+    };
+    for (number, (mount, opened)) in spec.mounts.iter().zip(sources.mounts).enumerate() {
+        attach(mount, &place(number), opened)
+            .step(|| format!("prepare mount {:?}", mount.destination))?;
+    }
+    Ok(())
 }
 
 /// Makes the file systems that are new, in the namespaces they show.
@@ -81,15 +114,21 @@ fn open_bind(path: &Path) -> io::Result<Opened> {
     Ok(Opened { tree: Some(tree), is_folder })
 }
 
-/// A path inside an image's layers. Several are mounted on `stage` while it is taken.
-fn open_layers(layers: &Path, lower: &[String], path: &str, stage: &Path) -> io::Result<Opened> {
+/// A path inside an image's layers. Several are mounted on `stage` while it is taken; if need be
+/// they are given short names in `links`.
+fn open_layers(
+    (layers, lower): (&Path, &[String]),
+    path: &str,
+    stage: &Path,
+    links: &Path,
+) -> io::Result<Opened> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let target = sys::c_path(stage)?;
     // Overlayfs wants at least two.
     let root = if let [only] = lower {
         rustix::fs::open(layers.join(only), flags, Mode::empty())?
     } else {
-        std::env::set_current_dir(layers)?;
+        let lower = name_layers(layers, lower, links)?;
         let options = format!("lowerdir={}", lower.join(":"));
         sys::mount("overlay", &target, "overlay", libc::MS_RDONLY, &options)?;
         rustix::fs::open(stage, flags, Mode::empty())?
@@ -108,15 +147,17 @@ fn open_layers(layers: &Path, lower: &[String], path: &str, stage: &Path) -> io:
 
 /// Mounts the root where only this namespace sees it.
 pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+    if root.lower.is_empty() {
+        return take_root(&root.target, users).step(|| "mount the root".to_owned());
+    }
+    let links = root.upper.with_file_name("lower");
     let lower = match users {
-        None => {
-            std::env::set_current_dir(&root.layers)
-                .step(|| "enter the layers' folder".to_owned())?;
-            root.lower.clone()
+        None => name_layers(&root.layers, &root.lower, &links)
+            .step(|| "enter the layers' folder".to_owned())?,
+        Some(users) => {
+            map_layers(root, &links, users).step(|| "map the layers' owners".to_owned())?
         }
-        Some(users) => map_layers(root, users).step(|| "map the layers' owners".to_owned())?,
     };
-    // Relative names keep the options of a deep image short enough.
     let options = format!(
         "lowerdir={},upperdir={},workdir={}",
         lower.join(":"),
@@ -131,13 +172,43 @@ pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), 
     sys::mount("overlay", &target, "overlay", 0, &options).step(|| "mount the root".to_owned())
 }
 
+/// A folder that is the root already becomes a mount of its own.
+fn take_root(target: &Path, users: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let tree = sys::open_tree(&sys::c_path(target)?, false)?;
+    if let Some(users) = users {
+        sys::map_owners(tree.as_fd(), users)?;
+    }
+    let place = rustix::fs::open(target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    sys::move_mount(tree.as_fd(), place.as_fd())
+}
+
+/// The layers by names that are short enough together, and the folder they are valid in. A deep
+/// image's layers are linked to by number in `links`: overlayfs takes 500, by their own names there
+/// is room for sixty.
+fn name_layers(layers: &Path, lower: &[String], links: &Path) -> io::Result<Vec<String>> {
+    if lower.iter().map(|name| name.len() + 1).sum::<usize>() < OPTIONS_LIMIT / 2 {
+        std::env::set_current_dir(layers)?;
+        return Ok(lower.to_vec());
+    }
+    fs::create_dir_all(links)?;
+    std::env::set_current_dir(links)?;
+    let mut names = Vec::new();
+    for (number, layer) in lower.iter().enumerate() {
+        let name = number.to_string();
+        let _ = fs::remove_file(&name);
+        symlink(layers.join(layer), &name)?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
 /// Mounts each layer with its owners mapped, in a folder of its own, and names them from there.
-fn map_layers(root: &RootSpec, users: BorrowedFd<'_>) -> io::Result<Vec<String>> {
-    let folder = root.upper.parent().unwrap_or(Path::new("/"));
+fn map_layers(root: &RootSpec, folder: &Path, users: BorrowedFd<'_>) -> io::Result<Vec<String>> {
+    fs::create_dir_all(folder)?;
     std::env::set_current_dir(folder)?;
     let mut names = Vec::new();
     for (number, layer) in root.lower.iter().enumerate() {
-        let name = format!("lower/{number}");
+        let name = number.to_string();
         fs::create_dir_all(&name)?;
         let tree = sys::open_tree(&sys::c_path(root.layers.join(layer))?, false)?;
         sys::map_owners(tree.as_fd(), users)?;

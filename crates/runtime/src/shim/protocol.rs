@@ -48,6 +48,11 @@ pub enum Request {
         width: u16,
         height: u16,
     },
+    /// Other limits, for a container of another OCI runtime.
+    Update {
+        id: String,
+        resources: serde_json::Value,
+    },
     /// Every start and exit from now on.
     Watch,
     List,
@@ -100,11 +105,30 @@ pub fn send<T: Serialize>(
 /// The next message; none when the other side has closed.
 pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut length = [0; 4];
+    let (received, descriptors) = receive_with_descriptors(stream, &mut length)?;
+    if received == 0 {
+        return Ok(None);
+    }
+    (&mut &*stream).read_exact(&mut length[received..])?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+    }
+    let mut body = vec![0; length];
+    (&mut &*stream).read_exact(&mut body)?;
+    Ok(Some((serde_json::from_slice(&body)?, descriptors)))
+}
+
+/// Some bytes, and the descriptors that came along.
+pub fn receive_with_descriptors(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(
         stream.as_fd(),
-        &mut [IoSliceMut::new(&mut length)],
+        &mut [IoSliceMut::new(bytes)],
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
@@ -114,17 +138,7 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T
             descriptors.extend(rights);
         }
     }
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    (&mut &*stream).read_exact(&mut length[received.bytes..])?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > LIMIT {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
-    }
-    let mut body = vec![0; length];
-    (&mut &*stream).read_exact(&mut body)?;
-    Ok(Some((serde_json::from_slice(&body)?, descriptors)))
+    Ok((received.bytes, descriptors))
 }
 
 /// One piece of an attached stream: which stream, how long, the bytes.

@@ -10,10 +10,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::child::{self, Join, Streams};
 use super::logs::Log;
+use super::oci::{self, Foreign};
 use super::protocol::{Answer, Report, Request, receive, send};
 use super::running::{Running, make_pipes};
 use super::sandbox::Sandbox;
-use super::spec::{ContainerSpec, Exit, PidNamespace, ProcessSpec, SandboxSpec, Started};
+use super::spec::{
+    ContainerSpec, Exit, ForeignSpec, PidNamespace, ProcessSpec, SandboxSpec, Started,
+};
 use super::sys;
 use crate::cgroup;
 use crate::files::write_atomically;
@@ -38,9 +41,11 @@ pub fn main(spec: &Path) -> io::Result<()> {
     let spec: SandboxSpec = serde_json::from_slice(&std::fs::read(spec)?)?;
     let listener = UnixListener::from(rustix::stdio::stdin().try_clone_to_owned()?);
     let sandbox = Sandbox::create(&spec);
+    let foreign = spec.runtime.as_ref().map(Foreign::new).transpose()?;
     let own_pids = File::open("/proc/self/ns/pid")?.into();
     let shim = Shim {
         sandbox,
+        foreign,
         own_pids,
         running: BTreeMap::new(),
         execs: Vec::new(),
@@ -53,6 +58,8 @@ pub fn main(spec: &Path) -> io::Result<()> {
 struct Shim {
     /// Or why there is none: the first who asks is told, then we end.
     sandbox: io::Result<Sandbox>,
+    /// Who makes the containers, if it is not us.
+    foreign: Option<Foreign>,
     own_pids: OwnedFd,
     running: BTreeMap<String, Running>,
     /// Other processes of containers: who waits for them.
@@ -141,6 +148,9 @@ impl Shim {
             Request::Resize { id, width, height } => {
                 self.container(&id).and_then(|c| c.resize(width, height)).map(|()| Answer::Done)
             }
+            Request::Update { id, resources } => {
+                self.update(&id, &resources).map(|()| Answer::Done)
+            }
             Request::Attach { id, stdin } => match self.container(&id) {
                 Ok(running) => {
                     if send(&stream, &Answer::Done, &[]).is_ok() {
@@ -182,6 +192,29 @@ impl Shim {
     fn start(&mut self, id: String, spec: &ContainerSpec) -> io::Result<Started> {
         let log = spec.log.clone().map(Log::open).transpose()?;
         let (streams, pipes) = make_pipes(spec)?;
+        let spawned = match &spec.foreign {
+            None => self.create(spec, streams)?,
+            Some(foreign) => self.create_foreign(&id, spec, foreign, streams)?,
+        };
+        let started = spawned.started;
+        let running = Running::new(spec, started.clone(), pipes, spawned.terminal, log);
+        let running = running.and_then(|running| {
+            write_json(&spec.folder.join("started.json"), &started)?;
+            Ok(running)
+        });
+        match running {
+            Ok(running) => {
+                self.running.insert(id, running);
+                Ok(started)
+            }
+            Err(error) => {
+                let _ = sys::kill(started.pid, libc::SIGKILL);
+                Err(error)
+            }
+        }
+    }
+
+    fn create(&mut self, spec: &ContainerSpec, streams: Streams) -> io::Result<Spawned> {
         let sandbox = self.sandbox.as_ref().map_err(|error| io::Error::other(error.to_string()))?;
         let mut namespaces = Vec::new();
         let shared = [
@@ -221,24 +254,59 @@ impl Shim {
             flags &= !libc::CLONE_NEWPID;
         }
         let join = Join { users, namespaces };
-        let spawned =
-            self.spawn(flags, pids, |channel| child::run_container(spec, join, streams, channel))?;
-        let started = spawned.started;
-        let running = Running::new(spec, started.clone(), pipes, spawned.terminal, log);
-        let running = running.and_then(|running| {
-            write_json(&spec.folder.join("started.json"), &started)?;
-            Ok(running)
-        });
-        match running {
-            Ok(running) => {
-                self.running.insert(id, running);
-                Ok(started)
-            }
+        self.spawn(flags, pids, |channel| child::run_container(spec, join, streams, channel))
+    }
+
+    fn create_foreign(
+        &self,
+        id: &str,
+        spec: &ContainerSpec,
+        document: &ForeignSpec,
+        streams: Streams,
+    ) -> io::Result<Spawned> {
+        let sandbox = self.sandbox.as_ref().map_err(|error| io::Error::other(error.to_string()))?;
+        let target = |id: &str| match self.running.get(id) {
+            Some(running) => Ok(running.started.pid),
+            None => Err(io::Error::other("the target container is not running")),
+        };
+        let namespaces = oci::namespaces(sandbox, spec, target)?;
+        let runtime = self.foreign()?;
+        let made = self.run_foreign(libc::CLONE_NEWNS, spec.process.terminal, |channel| {
+            let outcome = runtime.become_create(id, spec, document, namespaces, streams, &channel);
+            child::report(outcome, &channel)
+        })?;
+        match runtime.start(id) {
+            Ok(()) => Ok(made),
             Err(error) => {
-                let _ = sys::kill(started.pid, libc::SIGKILL);
+                runtime.delete(id);
+                let _ = sys::wait_for(made.started.pid);
                 Err(error)
             }
         }
+    }
+
+    fn foreign(&self) -> io::Result<&Foreign> {
+        self.foreign.as_ref().ok_or_else(|| io::Error::other("the sandbox has no such runtime"))
+    }
+
+    /// Another runtime's `create` or `exec`, to its end: what it leaves running is our child.
+    fn run_foreign(
+        &self,
+        flags: i32,
+        terminal: bool,
+        child: impl FnOnce(UnixStream),
+    ) -> io::Result<Spawned> {
+        let runtime = self.foreign()?;
+        let console = runtime.prepare(terminal)?;
+        let spawned = self.spawn(flags, None, child)?;
+        let made = runtime.finish(sys::wait_for(spawned.started.pid)?, console)?;
+        let started = Started { pid: made.pid, ..spawned.started };
+        Ok(Spawned { started, terminal: made.terminal })
+    }
+
+    fn update(&mut self, id: &str, resources: &serde_json::Value) -> io::Result<()> {
+        self.container(id)?;
+        self.foreign()?.update(id, resources)
     }
 
     fn exec(
@@ -248,7 +316,17 @@ impl Shim {
         cgroup: &[PathBuf],
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<(Started, Option<OwnedFd>)> {
-        let pid = self.container(id)?.started.pid;
+        let started = self.container(id)?.started.clone();
+        let streams = Streams { descriptors };
+        if let Some(runtime) = &self.foreign {
+            let made = self.run_foreign(0, process.terminal, |channel| {
+                let identity = &started.identity;
+                let outcome = runtime.become_exec(id, process, identity, streams, &channel);
+                child::report(outcome, &channel)
+            })?;
+            return Ok((made.started, made.terminal));
+        }
+        let pid = started.pid;
         let namespace = |name: &str| -> io::Result<OwnedFd> {
             Ok(File::open(format!("/proc/{pid}/ns/{name}"))?.into())
         };
@@ -267,7 +345,6 @@ impl Shim {
         let own = self.sandbox.as_ref().is_ok_and(|sandbox| sandbox.users.is_some());
         let users = own.then(|| namespace("user")).transpose()?;
         let join = Join { users, namespaces };
-        let streams = Streams { descriptors };
         let spawned = self.spawn(0, Some(pids), |channel| {
             child::run_exec(process, cgroup, join, streams, channel)
         })?;
@@ -276,7 +353,7 @@ impl Shim {
 
     /// Forks into the given process namespace and waits until the child's program runs.
     fn spawn(
-        &mut self,
+        &self,
         flags: i32,
         pids: Option<OwnedFd>,
         child: impl FnOnce(UnixStream),
@@ -333,7 +410,13 @@ impl Shim {
         if all {
             cgroup::kill_all(&running.cgroup);
         }
-        match sys::kill(running.started.pid, signal) {
+        let pid = running.started.pid;
+        let killed = match &self.foreign {
+            // The process that we know may stand for a whole machine: the runtime knows better.
+            Some(runtime) => runtime.kill(id, signal).or_else(|_| sys::kill(pid, signal)),
+            None => sys::kill(pid, signal),
+        };
+        match killed {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             result => result,
         }
@@ -359,6 +442,9 @@ impl Shim {
         cgroup::kill_all(&running.cgroup);
         running.drain();
         let exit = exit(code, cgroup::was_oom_killed(&running.cgroup));
+        if let Some(runtime) = &self.foreign {
+            runtime.delete(id);
+        }
         // If the disk is full the daemon still hears of it; a later one sees an unknown end.
         let _ = write_json(&running.folder.join("exit.json"), &exit);
         let event = Answer::Exited { id: id.to_owned(), exit };

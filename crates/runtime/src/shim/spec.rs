@@ -20,6 +20,16 @@ pub struct SandboxSpec {
     /// A user namespace of its own, with these numbers.
     pub users: Option<UserMap>,
     pub cgroup: Vec<PathBuf>,
+    /// Who makes its containers, if it is not us.
+    pub runtime: Option<RuntimeSpec>,
+}
+
+/// Another OCI runtime.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RuntimeSpec {
+    pub path: PathBuf,
+    /// For its state and what it is told; a short path.
+    pub folder: PathBuf,
 }
 
 /// Which of the host's users and groups a sandbox's are.
@@ -60,6 +70,16 @@ pub struct ContainerSpec {
     pub log: Option<PathBuf>,
     pub stdin: bool,
     pub stdin_once: bool,
+    /// For another OCI runtime.
+    pub foreign: Option<ForeignSpec>,
+}
+
+/// What another OCI runtime is told besides: documents of its specification.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ForeignSpec {
+    pub cgroups_path: String,
+    pub resources: serde_json::Value,
+    pub seccomp: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
@@ -76,11 +96,11 @@ pub enum PidNamespace {
 pub struct RootSpec {
     /// The folder that `lower` is relative to.
     pub layers: PathBuf,
-    /// Topmost first.
+    /// Topmost first; none if `target` is the root already.
     pub lower: Vec<String>,
     pub upper: PathBuf,
     pub work: PathBuf,
-    /// An empty folder to mount on, in a namespace that only the container sees.
+    /// An empty folder to mount on, in a namespace that only the container sees; or the root.
     pub target: PathBuf,
     pub readonly: bool,
 }

@@ -508,6 +508,47 @@ pub fn pause_forever() -> ! {
     }
 }
 
+/// A container that does nothing: collects orphans, and ends when it is asked to.
+pub fn pause() -> ! {
+    extern "C" fn end(_: c_int) {
+        exit_now(0)
+    }
+    // SAFETY: the handler does nothing but end the process, which is allowed in a handler.
+    unsafe {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            libc::signal(signal, end as extern "C" fn(c_int) as libc::sighandler_t);
+        }
+    }
+    let _ = drop_clean_pages();
+    pause_forever()
+}
+
+/// The shared objects that the loader gave this process, by the paths it knows them by.
+pub fn loaded_objects() -> Vec<std::path::PathBuf> {
+    unsafe extern "C" fn note(
+        object: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader hands in a valid object, whose name is null or a string; `found` is
+        // the vector below, which nobody else uses meanwhile.
+        unsafe {
+            let (name, found) =
+                ((*object).dlpi_name, &mut *found.cast::<Vec<std::path::PathBuf>>());
+            if !name.is_null() {
+                let name = CStr::from_ptr(name).to_bytes();
+                found.push(std::ffi::OsStr::from_bytes(name).into());
+            }
+        }
+        0
+    }
+    let mut found: Vec<std::path::PathBuf> = Vec::new();
+    // SAFETY: the callback has the signature that is asked for; the vector outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut found).cast::<c_void>()) };
+    found.retain(|path| path.is_absolute());
+    found
+}
+
 /// Gives back the pages of files (this program, its libraries) that are mapped but not changed: they
 /// are in the page cache, and come back when they are touched.
 pub fn drop_clean_pages() -> io::Result<()> {

@@ -6,7 +6,7 @@ use runtime::cri::v1::*;
 
 use crate::machine::{Machine, until};
 
-fn security(config: &mut ContainerConfig) -> &mut LinuxContainerSecurityContext {
+pub fn security(config: &mut ContainerConfig) -> &mut LinuxContainerSecurityContext {
     config.linux.as_mut().unwrap().security_context.as_mut().unwrap()
 }
 

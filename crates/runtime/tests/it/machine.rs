@@ -18,11 +18,29 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Machine {
     pub service: Client,
     daemon: Child,
+    /// Holds the mounts that the daemon sees, if they are not the machine's.
+    mounts: Option<Child>,
+    setup: Setup,
     pub folder: TempDir,
+}
+
+/// What is not as usual.
+#[derive(Default, Clone, Copy)]
+pub struct Setup {
+    /// The handler of sandboxes.
+    pub handler: &'static str,
+    /// Whether layers are copied, as where there is no overlayfs.
+    pub copied: bool,
+    /// Whether control groups are v2 alone, whatever the machine has.
+    pub unified: bool,
 }
 
 impl Machine {
     pub async fn new() -> Self {
+        Self::with(Setup::default()).await
+    }
+
+    pub async fn with(setup: Setup) -> Self {
         let folder = tempfile::Builder::new().prefix("rt").tempdir().unwrap();
         let archive = folder.path().join("busybox.tar");
         write_busybox(&archive, IMAGE, &[("etc/passwd", PASSWD), ("etc/group", GROUP)]).unwrap();
@@ -30,9 +48,10 @@ impl Machine {
             Images::open(&folder.path().join("root"), RegistriesConfig::default()).unwrap();
         images.import(&archive, None).await.unwrap();
         drop(images);
-        let daemon = start_daemon(folder.path());
+        let mounts = setup.unified.then(unified_mounts);
+        let daemon = start_daemon(setup, mounts.as_ref(), folder.path());
         let service = Client::new(&folder.path().join("cri.sock")).unwrap();
-        let machine = Machine { service, daemon, folder };
+        let machine = Machine { service, daemon, mounts, setup, folder };
         machine.ready().await;
         machine
     }
@@ -49,7 +68,7 @@ impl Machine {
     }
 
     pub async fn start_daemon(&mut self) {
-        self.daemon = start_daemon(self.folder.path());
+        self.daemon = start_daemon(self.setup, self.mounts.as_ref(), self.folder.path());
         self.ready().await;
     }
 
@@ -74,7 +93,8 @@ impl Machine {
             ..PodSandboxConfig::default()
         };
         change(&mut config);
-        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+        let runtime_handler = self.setup.handler.to_owned();
+        let request = RunPodSandboxRequest { config: Some(config), runtime_handler };
         Box::pin(self.service.run_pod_sandbox(request)).await.unwrap().pod_sandbox_id
     }
 
@@ -199,6 +219,11 @@ impl Machine {
         assert!(left.is_empty(), "mounts are left: {left:#?}");
         let shims: Vec<String> = processes_with(&here).await;
         assert!(shims.is_empty(), "processes are left: {shims:?}");
+        for folder in runtime::cgroup::Group::new(&cgroup_root(self.folder.path()), "").folders() {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            let left: Vec<_> = entries.filter(|e| e.file_type().unwrap().is_dir()).collect();
+            assert!(left.is_empty(), "control groups are left: {left:?}");
+        }
         for folder in ["state", "root/sandboxes", "root/containers"] {
             let left: Vec<_> = fs::read_dir(self.path(folder)).unwrap().flatten().collect();
             assert!(left.is_empty(), "{folder} has {left:?}");
@@ -211,14 +236,80 @@ impl Drop for Machine {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
         // After a failed test everything is still there.
-        let _ = Command::new(PROGRAM).arg("reset").arg(self.folder.path()).status();
+        let folder = self.folder.path();
+        let mut reset = program(self.mounts.as_ref());
+        let _ = reset.env("CGROUP_ROOT", cgroup_root(folder)).arg("reset").arg(folder).status();
+        if let Some(mounts) = &mut self.mounts {
+            let _ = mounts.kill();
+            let _ = mounts.wait();
+        }
     }
 }
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_runtime-alone");
 
-fn start_daemon(folder: &Path) -> Child {
-    Command::new(PROGRAM).arg("serve").arg(folder).spawn().unwrap()
+fn start_daemon(setup: Setup, mounts: Option<&Child>, folder: &Path) -> Child {
+    let mut program = program(mounts);
+    program.env("CGROUP_ROOT", cgroup_root(folder));
+    program.env("SNAPSHOTTER", if setup.copied { "native" } else { "auto" });
+    if !setup.handler.is_empty() {
+        let path = handler(setup.handler, folder);
+        program.env("HANDLERS", format!("{}={}", setup.handler, path.display()));
+    }
+    program.arg("serve").arg(folder).spawn().unwrap()
+}
+
+/// Another OCI runtime. Debian's crun wants to lock memory for its filter of devices, although the
+/// kernel does not any more: where that cannot be had, it is not told of devices.
+fn handler(name: &str, folder: &Path) -> PathBuf {
+    let path = testkit::tools::program(name, name);
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
+    let may_lock = u64::from_str_radix(capabilities, 16).unwrap() & 1 << 24 != 0;
+    if name != "crun" || may_lock {
+        return path;
+    }
+    let script = format!(
+        "#!/bin/sh\nbundle=\nfor word; do test \"$bundle\" = next && bundle=$word; \
+         test \"$word\" = --bundle && bundle=next; done\n\
+         test -n \"$bundle\" && sed -i 's/\"resources\":{{\"devices\":\\[[^]]*\\]}}/\"resources\":{{}}/' \
+         $bundle/config.json\nexec {} \"$@\"\n",
+        path.display()
+    );
+    let wrapper = folder.join("crun");
+    fs::write(&wrapper, script).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    wrapper
+}
+
+/// A test's own, so that what is left in it is the test's.
+fn cgroup_root(folder: &Path) -> String {
+    format!("/skiff/{}", folder.file_name().unwrap().to_string_lossy())
+}
+
+/// Ours, with the machine's mounts or those that somebody holds.
+fn program(mounts: Option<&Child>) -> Command {
+    let Some(holder) = mounts else { return Command::new(PROGRAM) };
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--mount=/proc/{}/ns/mnt", holder.id())).arg(PROGRAM);
+    command
+}
+
+/// A process whose mounts have only v2 control groups. They are its own: the machine keeps its.
+fn unified_mounts() -> Child {
+    use std::io::Read;
+    let script = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && \
+                  echo ready && exec sleep 10000";
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 6];
+    holder.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"ready\n");
+    holder
 }
 
 /// Processes whose command line has the text, once those that are ending have ended.
@@ -233,7 +324,7 @@ async fn processes_with(text: &str) -> Vec<String> {
     list_processes(text)
 }
 
-fn list_processes(text: &str) -> Vec<String> {
+pub fn list_processes(text: &str) -> Vec<String> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries

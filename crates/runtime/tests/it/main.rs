@@ -2,8 +2,12 @@
 //! leave nothing behind.
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
+mod builtin;
 mod containers;
 mod containment;
+mod deaths;
+mod handlers;
+mod images;
 mod machine;
 mod registry;
 mod restart;

@@ -199,9 +199,9 @@ async fn an_open_registry_is_pulled_from_by_tag_and_digest() {
     let images = self::images(&folder, "{}");
     assert_eq!(images.find(&name).unwrap().id, image.id);
     images.remove(&name).unwrap();
-    images.collect(&image.layers[..1].iter().copied().collect()).unwrap();
+    images.collect(|| image.layers[..1].iter().copied().collect()).unwrap();
     assert_eq!(unpacked(&images), ["one"], "what a container uses stays");
-    images.collect(&Default::default()).unwrap();
+    images.collect(Default::default).unwrap();
     assert!(unpacked(&images).is_empty());
     assert_eq!(fs::read_dir(folder.path().join("blobs/sha256")).unwrap().count(), 0);
 }

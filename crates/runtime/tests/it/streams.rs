@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use crate::machine::{Machine, until};
 
-async fn connect(url: &str) -> WebSocketStream<TcpStream> {
+pub async fn connect(url: &str) -> WebSocketStream<TcpStream> {
     let mut request = url.replace("http://", "ws://").into_client_request().unwrap();
     let protocol = "v5.channel.k8s.io".parse().unwrap();
     request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
@@ -22,13 +22,13 @@ async fn connect(url: &str) -> WebSocketStream<TcpStream> {
     socket
 }
 
-async fn send(socket: &mut WebSocketStream<TcpStream>, channel: u8, bytes: &[u8]) {
+pub async fn send(socket: &mut WebSocketStream<TcpStream>, channel: u8, bytes: &[u8]) {
     let message: Bytes = [&[channel], bytes].concat().into();
     socket.send(Message::Binary(message)).await.unwrap();
 }
 
 /// What came on each channel until the server closed.
-async fn drain(mut socket: WebSocketStream<TcpStream>) -> [String; 4] {
+pub async fn drain(mut socket: WebSocketStream<TcpStream>) -> [String; 4] {
     let mut channels = [const { Vec::new() }; 4];
     while let Some(Ok(message)) = socket.next().await {
         if let Message::Binary(bytes) = message {
@@ -38,7 +38,7 @@ async fn drain(mut socket: WebSocketStream<TcpStream>) -> [String; 4] {
     channels.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn words(text: &str) -> Vec<String> {
+pub fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 

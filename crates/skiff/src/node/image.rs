@@ -1,5 +1,5 @@
 //! `skiff image`: the image store, worked on directly. A runtime that runs on the same folders sees
-//! what was fetched or imported when it starts next.
+//! every change at once, and the other way round.
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use clap::Subcommand;
+use runtime::builtin;
 use runtime::image::{Image, Images, Progress, RegistriesConfig};
 
 use super::Places;
@@ -34,10 +35,24 @@ pub enum Command {
 
 pub async fn run(places: &Places, command: Command) -> anyhow::Result<()> {
     let images = Images::open(&places.root, RegistriesConfig::read(&places.registries)?)?;
+    let wants_builtin = match &command {
+        Command::Ls => true,
+        Command::Pull { name } | Command::Export { name, .. } | Command::Inspect { name } => {
+            builtin::is_builtin(name)
+        }
+        Command::Import { .. } | Command::Rm { .. } => false,
+    };
+    if wants_builtin {
+        builtin::ensure(&images, &std::env::current_exe()?).await?;
+    }
     match command {
         Command::Ls => {
             println!("{:<56}{:<16}{:>10}", "IMAGE", "ID", "SIZE");
             images.list().iter().for_each(|image| print(image));
+        }
+        Command::Pull { name } if builtin::is_builtin(&name) => {
+            let image = images.find(&name).with_context(|| format!("no image {name}"))?;
+            print(&image);
         }
         Command::Pull { name } => {
             let bar = Arc::new(Bar::default());
@@ -61,6 +76,7 @@ pub async fn run(places: &Places, command: Command) -> anyhow::Result<()> {
                 anyhow::ensure!(images.find(&name).is_some(), "no image {name}");
                 images.remove(&name)?;
             }
+            images.collect(|| runtime::layers_in_use(&places.root))?;
         }
         Command::Inspect { name } => {
             let image = images.find(&name).with_context(|| format!("no image {name}"))?;

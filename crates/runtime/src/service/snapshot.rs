@@ -1,0 +1,72 @@
+//! How an image's layers become a container's root: shown by overlayfs, or copied where it cannot.
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::image;
+use crate::shim::spec::{ContainerSpec, Source};
+use crate::shim::sys;
+
+/// Named as containerd names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Snapshotter {
+    /// Overlayfs if it works here.
+    #[default]
+    Auto,
+    Overlayfs,
+    /// Copies: slow, and at home everywhere.
+    Native,
+}
+
+impl Snapshotter {
+    /// Finds out whether overlayfs works on `root`, unless it was said what to use.
+    pub(super) fn resolve(self, root: &Path) -> Self {
+        match self {
+            Snapshotter::Auto => match probe(&root.join("overlay-probe")) {
+                Ok(()) => Snapshotter::Overlayfs,
+                Err(error) => {
+                    tracing::warn!("overlayfs does not work here, layers are copied: {error}");
+                    Snapshotter::Native
+                }
+            },
+            chosen => chosen,
+        }
+    }
+
+    /// Brings a container's layers where the shim is told they are.
+    pub(super) fn prepare(self, spec: &mut ContainerSpec) -> io::Result<()> {
+        if self != Snapshotter::Native {
+            for folder in [&spec.root.upper, &spec.root.work, &spec.root.target] {
+                fs::create_dir_all(folder)?;
+            }
+            return Ok(());
+        }
+        let stack = |layers: &Path, lower: &[String]| -> Vec<PathBuf> {
+            lower.iter().map(|layer| layers.join(layer)).collect()
+        };
+        image::merge(&stack(&spec.root.layers, &spec.root.lower), &spec.root.target)?;
+        spec.root.lower.clear();
+        for (number, mount) in spec.mounts.iter_mut().enumerate() {
+            if let Source::Layers { layers, lower, .. } = &mut mount.source
+                && lower.len() > 1
+            {
+                let name = format!("image-{number}");
+                image::merge(&stack(layers, lower), &spec.folder.join(&name))?;
+                (*layers, *lower) = (spec.folder.clone(), vec![name]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Mounts a small overlay, attached nowhere, so that it is gone at once.
+fn probe(folder: &Path) -> io::Result<()> {
+    let names = ["lower", "upper", "work"];
+    for name in names {
+        fs::create_dir_all(folder.join(name))?;
+    }
+    let options = names.map(|name| format!("{name}dir={}", folder.join(name).display()));
+    let mounted = sys::new_filesystem("overlay", &options.join(","), 0).map(drop);
+    let _ = fs::remove_dir_all(folder);
+    mounted
+}
