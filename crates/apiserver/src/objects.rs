@@ -73,7 +73,7 @@ pub async fn modify(
         if dry_run {
             return Ok(object);
         }
-        let bytes = stored::encode(object.clone(), resource)?;
+        let bytes = stored::encode(&object, resource)?;
         let options = WriteOptions::default();
         match api.store().update(old.key.clone(), bytes, old.mod_revision, options).await {
             Ok(Outcome::Applied(event)) => {

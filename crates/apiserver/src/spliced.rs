@@ -111,7 +111,7 @@ mod tests {
             let text = "x".repeat(size);
             let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": { "name": i.to_string() }, "data": { "a": text } });
-            let value = stored::encode(object, resource).unwrap();
+            let value = stored::encode(&object, resource).unwrap();
             let revision = i as u64 + 1;
             Arc::new(KeyValue {
                 key: "k".into(),

@@ -11,8 +11,8 @@ use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use std::collections::HashMap;
 use store::KeyValue;
 
@@ -20,29 +20,48 @@ const HEAD: &[u8] = b"{\"metadata\":{";
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
 
 /// The bytes to store, in the version that the resource is stored in.
-pub fn encode(object: Value, resource: &Resource) -> Result<Bytes, Status> {
-    let mut object =
-        convert::convert(object, &resource.storage_version()).map_err(Status::internal_error)?;
-    let Value::Object(fields) = &mut object else {
+pub fn encode(object: &Value, resource: &Resource) -> Result<Bytes, Status> {
+    let version = resource.storage_version();
+    let converted;
+    let stored = if object["apiVersion"] == *version {
+        object
+    } else {
+        let object = convert::convert(object.clone(), &version);
+        converted = object.map_err(Status::internal_error)?;
+        &converted
+    };
+    let Value::Object(fields) = stored else {
         return Err(Status::internal_error("an object to store is no object"));
     };
-    let mut metadata = match fields.remove("metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => Map::new(),
-    };
-    metadata.remove("resourceVersion");
-    let mut bytes = Vec::with_capacity(1024);
-    bytes.extend_from_slice(b"{\"metadata\":");
-    append(&Value::Object(metadata), &mut bytes)?;
-    if !fields.is_empty() {
-        // What follows takes its brace along.
-        let brace = bytes.len();
-        append(&object, &mut bytes)?;
-        bytes[brace] = b',';
-    } else {
-        bytes.push(b'}');
+    let mut bytes = Vec::with_capacity(2048);
+    bytes.extend_from_slice(b"{\"metadata\":{");
+    let metadata = fields.get("metadata").and_then(Value::as_object).into_iter().flatten();
+    append(metadata.filter(|(name, _)| *name != "resourceVersion"), &mut bytes)?;
+    bytes.push(b'}');
+    let others = fields.iter().filter(|(name, _)| *name != "metadata");
+    if others.clone().next().is_some() {
+        bytes.push(b',');
     }
+    append(others, &mut bytes)?;
+    bytes.push(b'}');
     Ok(bytes.into())
+}
+
+/// Fields without their braces, straight into the bytes: text made by way of `Display` is checked
+/// and copied once more.
+fn append<'v>(
+    fields: impl Iterator<Item = (&'v String, &'v Value)>,
+    bytes: &mut Vec<u8>,
+) -> Result<(), Status> {
+    for (number, (name, value)) in fields.enumerate() {
+        if number > 0 {
+            bytes.push(b',');
+        }
+        serde_json::to_writer(&mut *bytes, name).map_err(Status::internal_error)?;
+        bytes.push(b':');
+        serde_json::to_writer(&mut *bytes, value).map_err(Status::internal_error)?;
+    }
+    Ok(())
 }
 
 /// What upstream's server stored, as this one would; nothing if the bytes are no protobuf.
@@ -56,14 +75,9 @@ pub fn from_protobuf(bytes: &[u8]) -> Option<Result<Bytes, String>> {
             format!("no kind {:?} is registered for version {:?}", meta.kind, meta.api_version)
         })?;
         let object = protobuf::decode(bytes, resource.ty()).map_err(|error| error.to_string())?;
-        encode(object, resource).map_err(|status| status.message)
+        encode(&object, resource).map_err(|status| status.message)
     };
     Some(read())
-}
-
-/// Straight into the bytes: text made by way of `Display` is checked and copied once more.
-fn append(value: &Value, bytes: &mut Vec<u8>) -> Result<(), Status> {
-    serde_json::to_writer(bytes, value).map_err(Status::internal_error)
 }
 
 /// How many bytes [`write_json`] appends.
@@ -170,7 +184,7 @@ mod tests {
 
     fn stored(object: Value, kind: &str) -> KeyValue {
         let resource = find_kind("v1", kind).unwrap();
-        let value = encode(object, resource).unwrap();
+        let value = encode(&object, resource).unwrap();
         KeyValue {
             key: "k".into(),
             value,
@@ -213,7 +227,7 @@ mod tests {
         let resource = find_kind("v1", "ConfigMap").unwrap();
         let bytes = object::encode(&object, Encoding::Protobuf, resource.ty());
         let stored = from_protobuf(&bytes).expect("it is protobuf").expect("it is readable");
-        assert_eq!(stored, encode(object, resource).unwrap());
+        assert_eq!(stored, encode(&object, resource).unwrap());
         assert_eq!(from_protobuf(b"{}"), None);
         assert!(from_protobuf(b"k8s\0nonsense").expect("it says so").is_err());
     }

@@ -12,6 +12,8 @@ use crate::rules::{Form, Kind, Rules};
 use crate::schema::{TypeRef, builtin};
 use k8s_openapi::{ClusterResourceScope, ListableResource, NamespaceResourceScope};
 use std::any::Any;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// A resource as it is served in one version.
 #[derive(Debug)]
@@ -305,13 +307,28 @@ fn join(group: &str, version: &str) -> String {
 
 /// The row of a path: `/apis/{group}/{version}/{plural}`.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    RESOURCES.iter().find(|r| r.plural == plural && r.version == version && r.group == group)
+    static ROWS: LazyLock<Rows> = LazyLock::new(|| rows_by(|resource| resource.plural));
+    let mut rows = ROWS.get(plural)?.iter();
+    rows.find(|r| r.version == version && r.group == group).copied()
+}
+
+/// Rows that share a name. Every request looks for its own, so none of them walks the table.
+type Rows = HashMap<&'static str, Vec<&'static Resource>>;
+
+fn rows_by(name: fn(&Resource) -> &'static str) -> Rows {
+    let mut rows = Rows::new();
+    for resource in RESOURCES {
+        rows.entry(name(resource)).or_default().push(resource);
+    }
+    rows
 }
 
 /// The row of an object's own `apiVersion` and `kind`.
 pub fn find_kind(api_version: &str, kind: &str) -> Option<&'static Resource> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    RESOURCES.iter().find(|r| r.kind == kind && r.version == version && r.group == group)
+    static ROWS: LazyLock<Rows> = LazyLock::new(|| rows_by(|resource| resource.kind));
+    let mut rows = ROWS.get(kind)?.iter();
+    rows.find(|r| r.version == version && r.group == group).copied()
 }
 
 /// Groups in the order discovery lists them, each with its versions, preferred first.

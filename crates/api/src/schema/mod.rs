@@ -27,6 +27,7 @@ pub use text::ParseError;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// A name out of the static table, or out of a CRD.
 pub type Name = Cow<'static, str>;
@@ -38,6 +39,8 @@ pub struct Schema {
     packages: Vec<Package>,
     /// `core/v1.Pod` → its type.
     names: HashMap<Name, TypeId>,
+    /// `Pod` → where it is a kind, made when it is first asked for: every request does.
+    kinds: OnceLock<HashMap<Box<str>, Vec<(usize, TypeId)>>>,
 }
 
 /// A Go package of API types: a group and version, or a library such as `meta/v1`.
@@ -243,12 +246,31 @@ impl Schema {
 
     /// The type of a kind. Options and other kinds of `meta/v1` exist in every group.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<TypeRef<'_>> {
-        self.packages
-            .iter()
-            .filter(|p| p.group.as_deref() == Some(group) && p.version() == version)
-            .find_map(|p| self.named(&format!("{}.{kind}", p.name)))
-            .filter(|ty| ty.is_kind())
-            .or_else(|| self.named(&format!("meta/v1.{kind}")).filter(|ty| ty.is_kind()))
+        let places = self.kinds.get_or_init(|| self.kinds_by_name()).get(kind)?;
+        let in_group = |(package, _): &&(usize, TypeId)| {
+            let package = &self.packages[*package];
+            package.group.as_deref() == Some(group) && package.version() == version
+        };
+        let shared = |(package, _): &&(usize, TypeId)| self.packages[*package].name == "meta/v1";
+        let found = places.iter().find(in_group).or_else(|| places.iter().find(shared));
+        found.map(|&(_, id)| TypeRef { schema: self, id })
+    }
+
+    fn kinds_by_name(&self) -> HashMap<Box<str>, Vec<(usize, TypeId)>> {
+        let packages: HashMap<&str, usize> =
+            self.packages.iter().enumerate().map(|(at, package)| (&*package.name, at)).collect();
+        let mut kinds: HashMap<Box<str>, Vec<(usize, TypeId)>> = HashMap::new();
+        for (name, &id) in &self.names {
+            let Some((owner, name)) = name.rsplit_once('.') else { continue };
+            let Some(&package) = packages.get(owner) else { continue };
+            if (TypeRef { schema: self, id }).is_kind() {
+                kinds.entry(name.into()).or_default().push((package, id));
+            }
+        }
+        for places in kinds.values_mut() {
+            places.sort_unstable_by_key(|(package, _)| *package);
+        }
+        kinds
     }
 
     pub fn packages(&self) -> &[Package] {

@@ -63,6 +63,11 @@ impl Claims {
     }
 }
 
+/// Whether anything is ever filled in for objects of this kind.
+pub fn chooses(resource: &Resource) -> bool {
+    is_service(resource)
+}
+
 /// Fills in what the object leaves to the cluster, and says what that takes and frees.
 pub async fn settle(
     api: &ApiServer,

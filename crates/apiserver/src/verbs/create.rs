@@ -24,22 +24,20 @@ pub async fn create(context: Context<'_>) -> Outgoing {
     let view = View::of(context)?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     managed::check_options(context, "CreateOptions", false)?;
-    let (object, mut warnings) =
+    let (mut object, mut warnings) =
         object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
     context.audit(|record| record.request_object(&object));
-    let made_up = text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
+    let base = text(&object, "generateName").to_owned();
+    let made_up = text(&object, "name").is_empty() && !base.is_empty();
     let mut left = if made_up { NAME_TRIES } else { 1 };
     let mut written = loop {
         left -= 1;
-        match write::create(context, object.clone(), Owner::Client).await {
+        let wanted = if left > 0 { object.clone() } else { std::mem::take(&mut object) };
+        match write::create(context, wanted, Owner::Client).await {
             Err(status) if status.is_already_exists() && left > 0 => {}
             Err(status) if status.is_already_exists() && made_up => {
-                let name = text(&object, "generateName");
-                return Err(Status::generate_name_conflict(
-                    call.resource.group_resource(),
-                    name,
-                    1,
-                ));
+                let resource = call.resource.group_resource();
+                return Err(Status::generate_name_conflict(resource, &base, 1));
             }
             outcome => break outcome.inspect_err(|_| received.remark(&warnings))?,
         }
@@ -61,7 +59,7 @@ pub async fn first(
     (resource.rules.prepare_create)(&mut object);
     let object = json::canonicalize(object, resource.ty()).map_err(Status::internal_error)?.value;
     let key = Key::from(resource.key(text(&object, "namespace"), text(&object, "name")));
-    let bytes = stored::encode(object, resource)?;
+    let bytes = stored::encode(&object, resource)?;
     let options = WriteOptions::default();
     allocation::commit(api, resource, (key, 0), Some(bytes), claims, options).await.map(drop)
 }

@@ -211,7 +211,7 @@ async fn try_remove(
     let place = (stored_old.key.clone(), stored_old.mod_revision);
     let (value, claims) = match gone {
         true => (None, allocation::released(resource, &old)),
-        false => (Some(stored::encode(marked.clone(), resource)?), Claims::default()),
+        false => (Some(stored::encode(&marked, resource)?), Claims::default()),
     };
     let options = WriteOptions::default();
     match allocation::commit(api, resource, place, value, claims, options).await? {

@@ -66,19 +66,26 @@ pub async fn create(
     object::name(&mut object, resource);
     object::begin(&mut object, now);
     loop {
-        match try_create(context, object.clone()).await? {
-            Some(mut written) => {
+        // What is chosen for it is chosen anew the next time.
+        let before = allocation::chooses(resource).then(|| object.clone());
+        match try_create(context, object).await? {
+            Created::Done(mut written) => {
                 written.warnings.splice(..0, admitted.warnings);
                 return Ok(written);
             }
             // Somebody else got the address that was chosen, or charged the same quota.
-            None => continue,
+            Created::Taken(tried) => object = before.unwrap_or(tried),
         }
     }
 }
 
-/// `None`: something that the object was to have is taken.
-async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Written>, Status> {
+enum Created {
+    Done(Written),
+    /// Something that the object was to have is taken. The object as it was tried.
+    Taken(Value),
+}
+
+async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, Status> {
     let (call, resource) = (context.call, context.call.resource);
     let mut claims = allocation::settle(context.api, resource, &mut object, None).await?;
     (resource.rules.prepare_create)(&mut object);
@@ -92,19 +99,20 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Option<Wr
     claims.join(notes.claims);
     as_read(&mut object, resource);
     if call.query.dry_run()? {
-        return Ok(Some(Written { object, stored: None, created: true, warnings }));
+        return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
     }
     let name = text(&object, "name").to_owned();
     let key = Key::from(resource.key(&call.namespace, &name));
-    let bytes = stored::encode(object.clone(), resource)?;
+    let bytes = stored::encode(&object, resource)?;
     let options = keeping::options(context.api, resource, None, &object).await?;
     match allocation::commit(context.api, resource, (key, 0), Some(bytes), claims, options).await? {
         Committed::Applied(event) => {
             stored::put_resource_version(&mut object, event.revision());
-            Ok(Some(Written { object, stored: Some(event.kv), created: true, warnings }))
+            let stored = Some(event.kv);
+            Ok(Created::Done(Written { object, stored, created: true, warnings }))
         }
         Committed::Conflict(_) => Err(Status::already_exists(resource.group_resource(), &name)),
-        Committed::Taken => Ok(None),
+        Committed::Taken => Ok(Created::Taken(object)),
     }
 }
 
@@ -136,7 +144,7 @@ pub async fn update(
                 claims = allocation::released(resource, &before);
                 None
             }
-            false => Some(stored::encode(new, resource)?),
+            false => Some(stored::encode(&new, resource)?),
         };
         let place = (old.key.clone(), old.mod_revision);
         match allocation::commit(context.api, resource, place, value, claims, options).await? {

@@ -92,7 +92,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         let Some(used) = used else { continue };
         object["status"]["used"] =
             used.iter().map(|(name, amount)| (name.clone(), json!(amount))).collect();
-        attributes.notes.claims.change(quota, stored::encode(object, quotas())?);
+        attributes.notes.claims.change(quota, stored::encode(&object, quotas())?);
     }
     attributes.notes.claims.hold(turn);
     Ok(())
