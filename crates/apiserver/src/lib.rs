@@ -15,6 +15,8 @@
 //! An object is kept as JSON without its resource version, which the store's revision is; lists,
 //! watches and reads in JSON splice it into the shared bytes and decode nothing.
 //!
+//! Connections are polled in [`turns`], fairly among users, not by the runtime's own order.
+//!
 //! **It may not know** schedulers, controllers or nodes. It alone knows the store.
 #![forbid(unsafe_code)]
 

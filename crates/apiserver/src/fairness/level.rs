@@ -1,6 +1,7 @@
 //! A priority level: seats, and who sits on them.
 use super::deal;
 use super::queues::{Place, Queues, Shape};
+use super::retry::Retry;
 use super::schema::Schema;
 use http::HeaderValue;
 use jiff::Timestamp;
@@ -63,6 +64,7 @@ pub struct Room {
     /// What was asked for lately, with older demand fading: the bits of a float.
     pub smoothed: AtomicU64,
     pub queues: Mutex<Queues<Waiter>>,
+    retry: Mutex<Retry>,
     begun: Instant,
 }
 
@@ -94,6 +96,7 @@ impl Default for Room {
             peak: AtomicU32::new(0),
             smoothed: AtomicU64::new(0),
             queues: Mutex::new(Queues::default()),
+            retry: Mutex::default(),
             begun: Instant::now(),
         }
     }
@@ -161,6 +164,11 @@ impl Level {
 }
 
 impl Room {
+    /// Somebody is refused; after how many seconds he may come back.
+    pub fn retry_after(&self, now: i64) -> i32 {
+        self.retry.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).refused(now)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queues<Waiter>> {
         self.queues.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

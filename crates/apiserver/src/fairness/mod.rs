@@ -10,6 +10,7 @@
 //! - [`schema`] matches requests, [`level`] holds a level's seats, [`queues`] decides who is next:
 //!   fairly among flows, by virtual time. A flow is dealt a hand of queues ([`deal`]), so that a
 //!   flood meets few others.
+//! - [`retry`] says when one who is refused should come back.
 //! - [`width`] says how many seats a request takes, [`borrow`] how levels lend each other seats.
 //! - [`follow`] keeps all that in step with the objects in the store ([`configure`]); [`dump`] and [`metrics`] show it.
 //!
@@ -26,6 +27,7 @@ mod follow;
 mod level;
 mod metrics;
 mod queues;
+mod retry;
 mod schema;
 mod width;
 
@@ -41,6 +43,7 @@ use crate::holding;
 use api::status::Status;
 use http::{HeaderMap, HeaderValue};
 use hyper::body::Body as _;
+use jiff::Timestamp;
 use level::{Kind, Level, Refusal};
 use metrics::Counters;
 use schema::Schema;
@@ -170,7 +173,8 @@ impl Fairness {
                     Err(refusal) => {
                         schema.counters.rejected[refusal as usize].fetch_add(1, Relaxed);
                         let text = "Too many requests, please try again later.";
-                        return (class, Err(Status::too_many_requests(text, 1)));
+                        let after = level.room.retry_after(Timestamp::now().as_second());
+                        return (class, Err(Status::too_many_requests(text, after)));
                     }
                 }
             }
