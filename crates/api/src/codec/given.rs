@@ -140,7 +140,7 @@ mod tests {
         let spec = json!({ "containers": [], "nodeSelector": {}, "tolerations": [],
             "volumes": [{ "name": "v", "emptyDir": {} }] });
         let given = json!({ "metadata": { "labels": {} }, "spec": spec });
-        let mut kept = json::canonicalize_given(given.clone(), pod()).expect("fits").value;
+        let mut kept = json::canonicalize_given(given, pod()).expect("fits").value;
         assert_eq!(kept["metadata"]["labels"], json!({}));
         assert_eq!(kept["spec"]["tolerations"], json!([]));
         forget_empty(&mut kept, pod());

@@ -28,7 +28,12 @@ const DIFF: &str = "\n@@ ";
 
 /// Everything that differs, but for identity, times and versions.
 pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
-    let nobodys = |said: &Said| Said { body: without_identity(&said.body), ..said.clone() };
+    let nobodys = |said: &Said| {
+        let mut body = without_identity(&said.body);
+        forget_controllers(&mut body);
+        sort_rules(&mut body);
+        Said { body, ..said.clone() }
+    };
     let (ours, theirs) = (&nobodys(ours), &nobodys(theirs));
     let mut found = Vec::new();
     let (mine, right) = (causes(&ours.body), causes(&theirs.body));
@@ -75,6 +80,33 @@ pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
     note("warnings", ours.warnings.join("\n"), theirs.warnings.join("\n"));
     objects(&ours.body, &theirs.body, "", &mut found);
     found
+}
+
+/// Kinds whose status controllers inside upstream's server write, and nobody in ours.
+const CONTROLLED: &[&str] = &["CustomResourceDefinition", "APIService"];
+
+/// The rules that somebody has come in any order.
+fn sort_rules(review: &mut Value) {
+    if review["kind"] != "SelfSubjectRulesReview" {
+        return;
+    }
+    for list in ["resourceRules", "nonResourceRules"] {
+        if let Some(rules) = review["status"].get_mut(list).and_then(Value::as_array_mut) {
+            rules.sort_by_key(Value::to_string);
+        }
+    }
+}
+
+/// Who owns their status cannot be compared; who owns the rest can.
+fn forget_controllers(object: &mut Value) {
+    if !CONTROLLED.iter().any(|kind| object["kind"] == *kind) {
+        return;
+    }
+    if let Some(managers) =
+        object["metadata"].get_mut("managedFields").and_then(Value::as_array_mut)
+    {
+        managers.retain(|manager| manager["subresource"] != "status");
+    }
 }
 
 impl Difference {

@@ -36,8 +36,13 @@ impl Known {
                 Some(end) => difference.place.ends_with(end),
                 None => difference.place.starts_with(place),
             };
-            let said = part.is_empty()
-                || difference.theirs.contains(part) && !difference.ours.contains(part);
+            // Without a part it is about values, never about what is wrong with them.
+            let cause = |text: &str| text.starts_with("FieldValue");
+            let value = !cause(&difference.theirs) && !cause(&difference.ours);
+            let said = part.is_empty() && value
+                || !part.is_empty()
+                    && difference.theirs.contains(part)
+                    && !difference.ours.contains(part);
             (*of == "*" || *of == kind) && placed && said
         })
     }
