@@ -286,7 +286,9 @@ fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
     let changed = counts && prepare::changed(new, &given::aligned(old, new, ty));
     defaults::forget_disabled(new, ty);
     let aligned = given::aligned(old, new, ty);
-    let old = if T::STRATEGY.counts_given_empty { old } else { &aligned };
+    // Through a subresource most of the new object is the old one, as it is.
+    let exact = T::STRATEGY.counts_given_empty || part != Part::Main;
+    let old = if exact { old } else { &aligned };
     T::prepare_update(new, old, part);
     if changed {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);

@@ -79,12 +79,17 @@ fn extensions_repeat_themselves() {
                 metadata.finalizers: Invalid value: "": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
         "#]],
     );
-    check_update(DEFINITION, Part::Main, &["metadata: {labels: {a: '!'}}"], expect![[r#"
+    check_update(
+        DEFINITION,
+        Part::Main,
+        &["metadata: {labels: {a: '!'}}"],
+        expect![[r#"
         metadata: {labels: {a: '!'}}
             metadata.labels: Invalid value: "!": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
             metadata.labels: Invalid value: "!": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
             metadata.labels: Invalid value: "!": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -112,29 +117,48 @@ fn kinds_with_an_order_of_their_own() {
             spec.attacher: Invalid value: "x!": an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'Example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
     "#]],
     );
-    check_update(ATTACHMENT, Part::Main, &["spec: {attacher: x!}"], expect![[r#"
+    check_update(
+        ATTACHMENT,
+        Part::Main,
+        &["spec: {attacher: x!}"],
+        expect![[r#"
         spec: {attacher: x!}
             spec.attacher: Invalid value: "x!": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
             spec: Invalid value: null: field is immutable
-    "#]]);
-    check_update(RUNTIME, Part::Main, &["handler: ''", "handler: x!"], expect![[r#"
+    "#]],
+    );
+    check_update(
+        RUNTIME,
+        Part::Main,
+        &["handler: ''", "handler: x!"],
+        expect![[r#"
         handler: ''
             handler: Invalid value: null: field is immutable
             handler: Required value
         handler: x!
             handler: Invalid value: "x!": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
             handler: Invalid value: null: field is immutable
-    "#]]);
-    check_update(BINDING, Part::Main, &["roleRef: {name: ''}"], expect![[r#"
+    "#]],
+    );
+    check_update(
+        BINDING,
+        Part::Main,
+        &["roleRef: {name: ''}"],
+        expect![[r#"
         roleRef: {name: ''}
             roleRef.name: Required value
             roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":""}: field is immutable
-    "#]]);
-    check(BUNDLE, &["metadata: {name: x, labels: {a: '!'}}"], expect![[r#"
+    "#]],
+    );
+    check(
+        BUNDLE,
+        &["metadata: {name: x, labels: {a: '!'}}"],
+        expect![[r#"
         metadata: {name: x, labels: {a: '!'}}
             metadata.name: Invalid value: "x": ClusterTrustBundle for signerName a.b/c must be named with prefix a.b:c:
             metadata.labels: Invalid value: "!": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -179,23 +203,23 @@ fn defaults_fit_their_schemas() {
         DEFINITION,
         &changes.each_ref().map(String::as_str),
         expect![[r#"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, default: 1}}}]}
-            spec.validation.openAPIV3Schema.default: Invalid value: "integer":  in body must be of type object: "integer"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, default: {a: b}}}}]}
-            spec.validation.openAPIV3Schema.default: Invalid value: {"a":"b"}: must not have unknown fields
-            spec.validation.openAPIV3Schema.default.apiVersion: Required value
-            spec.validation.openAPIV3Schema.default.kind: Required value
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, default: 1}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].default: Invalid value: "integer":  in body must be of type string: "integer"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, default: {b: c}}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].default: Invalid value: {"b":"c"}: must not have unknown fields
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: integer}, default: [1, x]}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].default[1]: Invalid value: "string":  in body must be of type integer: "string"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {e: {type: object, x-kubernetes-embedded-resource: true, properties: {apiVersion: {type: string, default: 1}}}}}}}]}
-            spec.validation.openAPIV3Schema.properties[e].properties[apiVersion].default: Invalid value: 1: must result in valid metadata: apiVersion: Invalid value: 1: must be a string
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, default: x, format: odd}, b: {type: integer, format: int32}, c: {type: boolean, format: date}}}}}]}
-            warning: unrecognized format "odd"
-            warning: unrecognized format "date"
-    "#]],
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, default: 1}}}]}
+                spec.validation.openAPIV3Schema.default: Invalid value: "integer":  in body must be of type object: "integer"
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, default: {a: b}}}}]}
+                spec.validation.openAPIV3Schema.default: Invalid value: {"a":"b"}: must not have unknown fields
+                spec.validation.openAPIV3Schema.default.apiVersion: Required value
+                spec.validation.openAPIV3Schema.default.kind: Required value
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, default: 1}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].default: Invalid value: "integer":  in body must be of type string: "integer"
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, default: {b: c}}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].default: Invalid value: {"b":"c"}: must not have unknown fields
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: integer}, default: [1, x]}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].default.[1]: Invalid value: "string": [1] in body must be of type integer: "string"
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {e: {type: object, x-kubernetes-embedded-resource: true, properties: {apiVersion: {type: string, default: 1}}}}}}}]}
+                spec.validation.openAPIV3Schema.properties[e].properties[apiVersion].default: Invalid value: 1: must result in valid metadata: apiVersion: Invalid value: 1: must be a string
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, default: x, format: odd}, b: {type: integer, format: int32}, c: {type: boolean, format: date}}}}}]}
+                warning: unrecognized format "odd"
+                warning: unrecognized format "date"
+        "#]],
     );
 }
