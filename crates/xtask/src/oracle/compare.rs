@@ -22,7 +22,8 @@ impl fmt::Display for Difference {
     }
 }
 
-const NOTHING: &str = "nothing";
+/// What a server says where it says nothing.
+pub const NOTHING: &str = "nothing";
 /// What separates a message from a diff.
 const DIFF: &str = "\n@@ ";
 
