@@ -13,13 +13,16 @@ use std::borrow::Cow;
 /// Whether this is a list or map with nothing in it. A struct with nothing in it is another matter.
 pub(super) fn is_empty_collection(value: &Value, ty: TypeRef<'_>) -> bool {
     match value {
-        Value::Array(items) => {
-            let either = matches!(ty.get(), Type::Either(..));
-            items.is_empty() && (either || ty.as_list().is_some())
-        }
+        Value::Array(items) => items.is_empty() && ty.as_list().is_some(),
         Value::Object(entries) => entries.is_empty() && ty.as_map().is_some(),
         _ => false,
     }
+}
+
+/// Whether this is one of two things, and neither: there, and yet not written.
+pub(super) fn is_neither(value: &Value, ty: TypeRef<'_>) -> bool {
+    let empty = value.as_array().is_some_and(Vec::is_empty);
+    empty && matches!(ty.get(), Type::Either(..))
 }
 
 /// Drops the empty lists and maps that are not written; those that always are become null, as they
@@ -39,6 +42,9 @@ fn forget(value: &mut Value, ty: TypeRef<'_>, nulls: bool) {
             fields.retain(|name, value| {
                 let Some(field) = structure.field(name) else { return true };
                 let ty = ty.at(field.ty);
+                if is_neither(value, ty) {
+                    return false;
+                }
                 if !is_empty_collection(value, ty) {
                     forget(value, ty, nulls);
                 } else if field.omit == Omit::Never {
@@ -140,7 +146,7 @@ mod tests {
         let spec = json!({ "containers": [], "nodeSelector": {}, "tolerations": [],
             "volumes": [{ "name": "v", "emptyDir": {} }] });
         let given = json!({ "metadata": { "labels": {} }, "spec": spec });
-        let mut kept = json::canonicalize_given(given.clone(), pod()).expect("fits").value;
+        let mut kept = json::canonicalize_given(given, pod()).expect("fits").value;
         assert_eq!(kept["metadata"]["labels"], json!({}));
         assert_eq!(kept["spec"]["tolerations"], json!([]));
         forget_empty(&mut kept, pod());

@@ -79,7 +79,7 @@ pub fn unreadable(object: &Value) -> Option<String> {
     if object["kind"] != "DaemonSet" {
         return None;
     }
-    let fault = match text.parse::<i64>().map_err(|error| error.kind().clone()) {
+    let fault = match text.parse::<i64>().map_err(|error| *error.kind()) {
         Ok(_) => return None,
         Err(IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => "value out of range",
         Err(_) => "invalid syntax",

@@ -104,9 +104,10 @@ fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str], is_new: bool) {
         role.at("apiGroup").not_supported(&[GROUP]);
     }
     role.at("kind").one_of(kinds);
-    let name = if is_new { role.at("name").declared() } else { role.at("name") };
-    if name.require() {
-        name.faults(metadata::path_segment(name.text(), false));
+    let name = role.at("name");
+    if is_new || name.require() {
+        let faults = metadata::path_segment(name.text(), false);
+        name.faults(if name.is_empty() { Vec::new() } else { faults });
     }
     for subject in binding.at("subjects").items() {
         subject.at("name").declared().require();
@@ -132,6 +133,9 @@ fn validate_binding(binding: &Field<'_, '_>, kinds: &[&str], is_new: bool) {
             }
             _ => subject.at("kind").not_supported(&["ServiceAccount", "User", "Group"]),
         }
+    }
+    if is_new {
+        name.declared().require();
     }
 }
 

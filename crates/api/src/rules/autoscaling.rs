@@ -128,15 +128,15 @@ impl Kind for AutoscalerV1 {
         let spec = autoscaler.at("spec");
         bounds(&spec);
         object_reference(&spec.at("scaleTargetRef"), false);
-        if spec.at("minReplicas").exists() && spec.at("minReplicas").int() == 0 {
-            spec.spelled("metrics").forbidden("must specify at least one Object or External metric to support scaling to zero replicas");
-        }
         let target = spec.at("targetCPUUtilizationPercentage");
         if target.exists() && target.int() < 1 {
             let path = spec.path().child("metrics");
             let path = path.index(0);
             let path = path.child("resource.target");
             target.on_path(path.child("averageUtilization")).invalid("must be greater than 0");
+        }
+        if spec.at("minReplicas").exists() && spec.at("minReplicas").int() == 0 {
+            spec.spelled("metrics").forbidden("must specify at least one Object or External metric to support scaling to zero replicas");
         }
     }
 
@@ -150,7 +150,7 @@ impl Kind for AutoscalerV1 {
 
 fn bounds(spec: &Field<'_, '_>) {
     let (min, max) = (spec.at("minReplicas"), spec.at("maxReplicas"));
-    min.nonnegative();
+    min.declared().nonnegative();
     if max.int() == 0 {
         max.declared().required("");
     } else if max.int() < 0 {

@@ -263,7 +263,7 @@ fn bundle_name_for(name: &str, signer: &str, prefix: bool) -> Faults {
 }
 
 impl Kind for ClusterTrustBundle {
-    const NAMED_ANEW: Anew = Anew::Last;
+    const NAMED_ANEW: Anew = Anew::First;
     const STRATEGY: Strategy = Strategy::USUAL.without_status().without_generation().conditional();
     const COLUMNS: &[Column] = &[NAME, text_or("SignerName", "spec.signerName", "<none>")];
 

@@ -8,7 +8,9 @@
 //! port.at("protocol").one_of(PROTOCOLS);
 //! ```
 //!
-//! The object is in its canonical form: an optional zero value is not there, which reads as zero.
+//! The object is in its canonical form: an optional zero value is not there, which reads as zero. Only
+//! lists and maps that were given empty are ([`given`](crate::codec::given)): whether there is
+//! anything in one is [`Field::is_empty`], not [`Field::exists`].
 //! In debug builds a field that the type does not have is a panic, so that a misspelt rule cannot
 //! pass for a kept one.
 use super::metadata::IMMUTABLE;

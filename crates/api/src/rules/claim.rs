@@ -52,6 +52,9 @@ impl Kind for PersistentVolumeClaim {
         prepare::update(new, old, part, &Self::STRATEGY);
         if part == Part::Main {
             both_sources(&mut new["spec"], Some(&old["spec"]));
+        } else if old["status"].get("healthStatus").is_none() {
+            // A feature that is off; what a template says is nobody's to drop.
+            prepare::put(&mut new["status"], "healthStatus", None);
         }
     }
 

@@ -13,7 +13,7 @@
 //! - **Defaults** ([`defaults`]) belong to types, not to kinds: a container is defaulted alike in a
 //!   Pod and in a Deployment's template. They are a table keyed by type, run by one walk.
 //! - **Preparing** is what upstream calls the strategy: which parts of a request count at all.
-//! - **Validation** walks the tree with a [`Field`], value and path in one, and collects errors with
+//! - **Validation** ([`verdict`]) walks the tree with a [`Field`], value and path in one, and collects errors with
 //!   upstream's paths, words and order. What every object shares is in [`metadata`].
 //! - **Tables** are what `kubectl get` prints.
 //!
@@ -52,6 +52,7 @@ mod storage;
 mod table;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod volume;
 mod volume_source;
 mod workload;
@@ -62,19 +63,21 @@ pub use pod::qos_class;
 pub use scheduling::toleration_faults;
 pub use service::{families, keep_ports};
 pub use table::{Column, Row};
+pub use verdict::Verdict;
 
 use crate::codec::{given, json};
-use crate::field::{Error, ErrorList, ErrorType, Path};
+use crate::field::Error;
 use crate::kinds::Resource;
 use crate::meta::TableRowCondition;
 use crate::names;
 use crate::schema::{TypeRef, builtin};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::any::Any;
+use verdict::{asked_by_kind, named_anew, validate_create, validate_update};
 
 /// What a typed form has to be able to do.
 pub trait Form:
@@ -151,7 +154,7 @@ pub enum Anew {
     First,
     /// After everything else about metadata.
     Last,
-    /// When the kind itself asks for it: [`named_anew`].
+    /// When the kind itself asks for it: [`verdict::named_anew`].
     ByKind,
 }
 
@@ -225,13 +228,6 @@ impl Strategy {
     }
 }
 
-/// What validation says of a request.
-#[derive(Debug, Default)]
-pub struct Verdict {
-    pub errors: ErrorList,
-    pub warnings: Vec<String>,
-}
-
 /// The rules of a kind behind one signature: what the registry's row carries.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
@@ -286,7 +282,9 @@ fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
     let changed = counts && prepare::changed(new, &given::aligned(old, new, ty));
     defaults::forget_disabled(new, ty);
     let aligned = given::aligned(old, new, ty);
-    let old = if T::STRATEGY.counts_given_empty { old } else { &aligned };
+    // Through a subresource most of the new object is the old one, as it is.
+    let exact = T::STRATEGY.counts_given_empty || part != Part::Main;
+    let old = if exact { old } else { &aligned };
     T::prepare_update(new, old, part);
     if changed {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
@@ -306,121 +304,6 @@ fn settle_status(object: &mut Value, ty: TypeRef<'static>) {
     if let Ok(decoded) = json::canonicalize_given(given, status) {
         object["status"] = decoded.value;
     }
-}
-
-fn validate_create<T: Kind>(
-    resource: &Resource,
-    object: &Value,
-) -> Result<Verdict, serde_json::Error> {
-    let mut meta = ObjectMeta::deserialize(&object["metadata"])?;
-    let path = Path::new("metadata");
-    let mut errors = ErrorList::new();
-    if T::METADATA == Metadata::AnyPrefix {
-        meta.generate_name = None;
-    }
-    if !matches!(T::METADATA, Metadata::Last | Metadata::Unasked | Metadata::ByKind) {
-        let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
-        errors.extend(once(metadata::validate(&meta, resource.is_namespaced(), rule, &path)));
-    }
-    if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
-        errors.extend(metadata::unqualified_finalizers(&meta, &path));
-    }
-    if T::METADATA == Metadata::AnyPrefix {
-        // Where only the name counts, what it must be is declared.
-        let name = |error: &&mut Error| error.field == "metadata.name";
-        let faults = errors.iter_mut().filter(name);
-        faults.for_each(|error| error.declared = error.error_type == ErrorType::Invalid);
-    }
-    let mut warnings = Vec::new();
-    errors.extend(check::collect(object, type_of::<T>(), |object| {
-        T::validate(object);
-        warnings = T::warnings(object, None);
-    }));
-    if T::METADATA == Metadata::Last && errors.is_empty() {
-        let rule = metadata::path_segment;
-        errors.extend(metadata::validate(&meta, resource.is_namespaced(), rule, &path));
-    }
-    Ok(Verdict { errors: in_order(errors, T::REPEATS), warnings })
-}
-
-fn validate_update<T: Kind>(
-    resource: &Resource,
-    object: &Value,
-    old: &Value,
-    part: Part<'_>,
-) -> Result<Verdict, serde_json::Error> {
-    let meta = ObjectMeta::deserialize(&object["metadata"])?;
-    let previous = ObjectMeta::deserialize(&old["metadata"])?;
-    let path = Path::new("metadata");
-    let rule = metadata::path_segment;
-    let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
-    errors.extend(metadata::validate_update(&meta, &previous, &path));
-    let unasked = matches!(part, Part::Sub("status" | "finalize"));
-    let anew = if unasked { Anew::Never } else { T::NAMED_ANEW };
-    let rule = |name: &str, prefix: bool| T::name_faults(object, name, prefix);
-    if T::REPEATS {
-        errors.extend(once(metadata::validate_update(&meta, &previous, &path)));
-        if anew == Anew::First {
-            errors.extend(once(metadata::validate(&meta, resource.is_namespaced(), rule, &path)));
-        }
-    } else if anew == Anew::First {
-        errors.extend(metadata::names(&meta, rule, &path));
-    }
-    if matches!(T::METADATA, Metadata::Usual | Metadata::AnyPrefix) {
-        errors.extend(metadata::unqualified_finalizers(&meta, &path));
-    }
-    if anew == Anew::Last {
-        errors.extend(metadata::names(&meta, rule, &path));
-    }
-    let mut warnings = Vec::new();
-    let old = &*given::aligned(old, object, type_of::<T>());
-    errors.extend(check::collect(object, type_of::<T>(), |new| {
-        // What was wrong before is not reported: the old object only answers questions.
-        check::collect(old, type_of::<T>(), |old| {
-            T::validate_update(new, old, part);
-            if part == Part::Main {
-                warnings = T::warnings(new, Some(old));
-            }
-        });
-    }));
-    Ok(Verdict { errors: in_order(errors, T::REPEATS), warnings })
-}
-
-/// Asks again for the name of a changed object.
-fn named_anew<T: Kind>(object: &Field<'_, '_>) {
-    let rule = |name: &str, prefix: bool| T::name_faults(object.value(), name, prefix);
-    if let Some(meta) = object.at("metadata").read() {
-        object.extend(metadata::names(&meta, rule, &Path::new("metadata")));
-    }
-}
-
-/// What a kind asks itself of its objects' metadata.
-fn asked_by_kind<T: Kind>(object: &Field<'_, '_>, is_new: bool) {
-    let (path, rule) = (Path::new("metadata"), |name: &str, prefix: bool| (T::NAME)(name, prefix));
-    let Some(meta) = object.at("metadata").read::<ObjectMeta>() else { return };
-    if is_new {
-        object.extend(metadata::validate(&meta, true, rule, &path));
-    }
-    object.extend(metadata::unqualified_finalizers(&meta, &path));
-}
-
-/// Nothing is said twice, and what declared rules say is said last.
-fn in_order(errors: ErrorList, repeats: bool) -> ErrorList {
-    let (declared, mut said): (ErrorList, ErrorList) =
-        errors.into_iter().partition(|error| error.declared);
-    if !repeats {
-        said = once(said);
-    }
-    said.extend(declared);
-    said
-}
-
-fn once(mut errors: ErrorList) -> ErrorList {
-    if errors.len() > 1 {
-        let mut seen = std::collections::HashSet::new();
-        errors.retain(|error| seen.insert(error.to_string()));
-    }
-    errors
 }
 
 /// Conditions of the usual form, in a status.

@@ -73,10 +73,8 @@ fn port(port: &Field<'_, '_>) {
         }
         return;
     }
-    if number.value().is_string() {
-        if end.exists() {
-            end.invalid("may not be specified when `port` is non-numeric");
-        }
+    if number.value().is_string() && end.exists() {
+        end.invalid("may not be specified when `port` is non-numeric");
     }
     number.port_or_name();
     if !number.value().is_string() && end.exists() {

@@ -161,9 +161,10 @@ async fn ports(
     let automatic = service["spec"]["allocateLoadBalancerNodePorts"].as_bool().unwrap_or(true);
     if kind == "NodePort" || kind == "LoadBalancer" {
         let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
-        // One port number of the service gets one node port, whatever the protocols.
+        // One port number of a new service gets one node port, whatever the protocols.
         let mut by_port: HashMap<i64, i64> = HashMap::new();
-        for port in service["spec"]["ports"].as_array().into_iter().flatten() {
+        let new = service["spec"]["ports"].as_array().filter(|_| old.is_none());
+        for port in new.into_iter().flatten() {
             if let (Some(number), Some(node @ 1..)) =
                 (port["port"].as_i64(), port["nodePort"].as_i64())
             {
@@ -194,7 +195,9 @@ async fn ports(
             if !mine.contains(&node_port) && given.insert(node_port) {
                 claims.take.push(port::claim(node_port, service));
             }
-            by_port.insert(number, node_port);
+            if old.is_none() {
+                by_port.insert(number, node_port);
+            }
             service["spec"]["ports"][i]["nodePort"] = node_port.into();
         }
     }

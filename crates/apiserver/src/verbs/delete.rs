@@ -254,7 +254,7 @@ fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestam
     let grace = grace(&object, resource, options);
     let fields = metadata(&mut object);
     if first_time {
-        put_deletion(fields, now.as_second() + grace, grace);
+        put_deletion(fields, now.as_second().saturating_add(grace).min(LAST_MOMENT), grace);
         if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
             fields.insert("generation".into(), (generation + 1).into());
         }
@@ -269,6 +269,9 @@ fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestam
 }
 
 type Fields = serde_json::Map<String, Value>;
+
+/// The end of the year 9999: no time can be written that is later.
+const LAST_MOMENT: i64 = 253_402_300_799;
 
 fn put_deletion(fields: &mut Fields, at: i64, grace: i64) {
     fields.insert("deletionTimestamp".into(), api::time::format(at).into());

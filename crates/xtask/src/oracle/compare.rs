@@ -1,4 +1,5 @@
 //! Whether two servers said the same.
+use super::nobody::nobodys;
 use super::server::Said;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -22,13 +23,14 @@ impl fmt::Display for Difference {
     }
 }
 
-const NOTHING: &str = "nothing";
+/// What a server says where it says nothing.
+pub const NOTHING: &str = "nothing";
 /// What separates a message from a diff.
 const DIFF: &str = "\n@@ ";
 
 /// Everything that differs, but for identity, times and versions.
 pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
-    let nobodys = |said: &Said| Said { body: without_identity(&said.body), ..said.clone() };
+    let nobodys = |said: &Said| Said { body: nobodys(&said.body), ..said.clone() };
     let (ours, theirs) = (&nobodys(ours), &nobodys(theirs));
     let mut found = Vec::new();
     let (mine, right) = (causes(&ours.body), causes(&theirs.body));
@@ -103,97 +105,6 @@ fn is_status(said: &Said) -> bool {
 
 fn fields(causes: &[(String, String)]) -> String {
     causes.iter().map(|(field, cause)| format!("{field}: {cause}")).collect::<Vec<_>>().join("; ")
-}
-
-/// The answer with the object's uid, and the names that were made up for it, made nobody's wherever
-/// they occur.
-fn without_identity(answer: &Value) -> Value {
-    let mut text = without_uids(&answer.to_string());
-    let mut hide = |made_up: &Value, word: &str| {
-        if let Some(made_up) = made_up.as_str().filter(|made_up| made_up.len() > SUFFIX) {
-            text = text.replace(made_up, word);
-        }
-    };
-    for name in [&answer["metadata"]["name"], &answer["details"]["name"]] {
-        if is_generated(name.as_str().unwrap_or_default()) {
-            hide(name, "NAME");
-        }
-    }
-    let (first, parts) = (text.find(ACCESS).unwrap_or(text.len()), text.split(ACCESS).skip(1));
-    let parts = parts.map(|part| format!("{ACCESS}NAME{}", part.get(SUFFIX..).unwrap_or_default()));
-    let text = without_versions(&(text[..first].to_owned() + &parts.collect::<String>()));
-    let text = without_moments(&text);
-    serde_json::from_str(&text).unwrap_or_else(|_| answer.clone())
-}
-
-/// The version that a message says an object has made nobody's.
-fn without_versions(text: &str) -> String {
-    const SAYS: &str = "ResourceVersion in object meta: ";
-    let (first, rest) = text.split_once(SAYS).map_or((text, None), |(a, b)| (a, Some(b)));
-    match rest {
-        Some(rest) => {
-            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-            format!("{first}{SAYS}VERSION{rest}")
-        }
-        None => text.to_owned(),
-    }
-}
-
-/// The times of managers that a message shows made nobody's.
-fn without_moments(text: &str) -> String {
-    const TIME: &str = "\\\"time\\\":\\\"";
-    let mut parts = text.split(TIME);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| {
-        let rest = part.split_once('Z').map_or(part, |(_, rest)| rest);
-        text + TIME + "NOW" + rest
-    })
-}
-
-/// Every uid made nobody's.
-fn without_uids(text: &str) -> String {
-    const LENGTH: usize = 36;
-    let is_uid = |word: &[u8]| {
-        word.len() == LENGTH
-            && word.iter().enumerate().all(|(i, byte)| match i {
-                8 | 13 | 18 | 23 => *byte == b'-',
-                _ => byte.is_ascii_hexdigit(),
-            })
-    };
-    let (mut rest, mut clean) = (text, String::with_capacity(text.len()));
-    while let Some(dash) = rest.find('-') {
-        match dash
-            .checked_sub(8)
-            .filter(|start| rest.as_bytes().get(*start..start + LENGTH).is_some_and(is_uid))
-        {
-            Some(start) => {
-                clean.push_str(&rest[..start]);
-                clean.push_str("UID");
-                rest = &rest[start + LENGTH..];
-            }
-            None => {
-                clean.push_str(&rest[..=dash]);
-                rest = &rest[dash + 1..];
-            }
-        }
-    }
-    clean + rest
-}
-
-/// How the names of the volumes begin that the ServiceAccount plugin adds to pods.
-const ACCESS: &str = "kube-api-access-";
-
-/// A made-up name ends in so many letters and digits.
-const SUFFIX: usize = 5;
-
-/// Whether the name is one of the prefixes that [`super::mutate`] asks names to be made up from,
-/// with more behind it.
-fn is_generated(name: &str) -> bool {
-    let prefix = name.len().checked_sub(SUFFIX).and_then(|end| name.get(..end));
-    prefix.is_some_and(|prefix| {
-        matches!(prefix, "Bad_Value!" | "-x" | "good-name")
-            || prefix.len() > 57 && prefix.chars().all(|c| c == 'a')
-    })
 }
 
 fn causes(status: &Value) -> Vec<(String, String)> {

@@ -1,10 +1,11 @@
 //! What differs for a reason: the rows of `known.txt`.
-use super::compare::Difference;
+use super::compare::{Difference, NOTHING};
 
 const KNOWN: &str = include_str!("known.txt");
 
 /// `KIND | PLACE | PART | REASON`: a star is any kind; a place covers what begins with it, one that
-/// begins with a star what ends like it; the part is a piece of what they say there and we do not.
+/// begins with a star what ends like it; the part is a piece of what they say there and we do not, or
+/// after `ours:` of what only we say.
 pub struct Known(Vec<[&'static str; 3]>);
 
 impl Known {
@@ -36,8 +37,15 @@ impl Known {
                 Some(end) => difference.place.ends_with(end),
                 None => difference.place.starts_with(place),
             };
-            let said = part.is_empty()
-                || difference.theirs.contains(part) && !difference.ours.contains(part);
+            // Without a part it is about values, never about what is wrong with them.
+            let cause = |text: &str| text.starts_with("FieldValue");
+            let value = !cause(&difference.theirs) && !cause(&difference.ours);
+            let (ours, theirs) = (&difference.ours, &difference.theirs);
+            let said = match part.strip_prefix("ours:").map(str::trim) {
+                Some(part) => theirs == NOTHING && ours.contains(part),
+                None if part.is_empty() => value,
+                None => theirs.contains(part) && !ours.contains(part),
+            };
             (*of == "*" || *of == kind) && placed && said
         })
     }

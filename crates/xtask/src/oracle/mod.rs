@@ -14,12 +14,12 @@
 //! ([`compare`]). What differs for a reason is listed in `known.txt`; anything else is printed and
 //! makes the chore fail. Everything is the same in each run: what is random has a fixed seed.
 //!
-//! The other server must not have admission plugins that ours lacks, and both must know us by the
-//! same certificate: see CONTRIBUTING.md.
+//! Both servers must have the same flags and know us by the same certificate: see CONTRIBUTING.md.
 mod compare;
 mod creation;
 mod known;
 mod mutate;
+mod nobody;
 mod report;
 mod server;
 mod stored;

@@ -10,6 +10,8 @@ const SHOWN: usize = 12;
 /// chance, because it walks maps.
 const TRIES: usize = 12;
 
+/// All tries together last longer than a second.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 const MANAGERS: &str = "metadata.managedFields";
 
 #[derive(Default, Clone, Copy)]
@@ -63,6 +65,7 @@ impl Report {
             let unexplained = self.known.unexplained(kind, &found);
             if unexplained.iter().any(|found| found.place.starts_with(MANAGERS)) {
                 // Managers are in the order of their times, in seconds: one may just have passed.
+                tokio::time::sleep(PAUSE).await;
                 let (mine, Some(again)) = pair.ask(request).await? else { break };
                 found = differences(&mine, &again);
                 ours = mine;

@@ -4,7 +4,7 @@
 //! Go goes on after a value of the wrong type, and reports the first of them at the end; an error
 //! of a type that decodes itself (a quantity, a time) ends the decoding at once. So which of two
 //! errors a user sees depends on their kind, not only on their order.
-use super::super::given::is_empty_collection;
+use super::super::given::{is_empty_collection, is_neither};
 use super::super::path::{Path, go_type};
 use super::super::presence::{complete, is_written, zero};
 use super::super::scalar::{self, Input, Refusal};
@@ -329,7 +329,8 @@ impl<'s> Seed<'_, 's> {
                     None => zero(field_ty),
                 };
             }
-            let kept = self.walk.keeps_empty && is_empty_collection(&value, field_ty);
+            let kept = self.walk.keeps_empty
+                && (is_empty_collection(&value, field_ty) || is_neither(&value, field_ty));
             if kept || is_written(&value, field, field_ty) {
                 object.insert(key, value);
             } else if again {

@@ -17,7 +17,6 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("core/v1.ServiceAccountTokenProjection", &["user"]),
     ("core/v1.ClusterTrustBundleProjection", &["user"]),
     ("core/v1.PodCertificateProjection", &["user"]),
-    ("core/v1.PersistentVolumeClaimStatus", &["healthStatus"]),
     ("core/v1.NodeSpec", &["configSource", "podPreemptionPolicy"]),
     ("core/v1.NodeStatus", &["config"]),
     ("discovery/v1.Endpoint", &["deprecatedTopology"]),

@@ -42,7 +42,7 @@ fn of_metadata(default: &Field<'_, '_>, schema: &Value, field: &str) {
             let fault = Error::invalid(&path, default.value(), fault);
             default.invalid(format!("must result in valid metadata: {fault}"));
         }
-        None => types(default.path(), default.value(), schema, default),
+        None => types(default, "", default.value(), schema),
     }
 }
 
@@ -53,7 +53,7 @@ fn of_value(default: &Field<'_, '_>, schema: &Value, embedded: bool) {
     let before = default.count();
     objects(default.path(), default.value(), schema, embedded, default);
     if default.count() == before {
-        types(default.path(), default.value(), schema, default);
+        types(default, "", default.value(), schema);
     }
 }
 
@@ -116,8 +116,8 @@ fn typed(path: &Path<'_>, fields: &Map<String, Value>, at: &Field<'_, '_>) {
     }
 }
 
-/// Values are of the types that the schema declares.
-fn types(path: &Path<'_>, value: &Value, schema: &Value, at: &Field<'_, '_>) {
+/// Values are of the types that the schema declares. `name` leads to the value from the default.
+fn types(default: &Field<'_, '_>, name: &str, value: &Value, schema: &Value) {
     let (wanted, found) = (schema["type"].as_str().unwrap_or_default(), type_of(value));
     let either = schema["x-kubernetes-int-or-string"] == true;
     let fits = match (wanted, found) {
@@ -128,20 +128,26 @@ fn types(path: &Path<'_>, value: &Value, schema: &Value, at: &Field<'_, '_>) {
     };
     if !fits {
         let shown = BadValue::from(found);
-        let detail = format!(" in body must be of type {wanted}: {found:?}");
-        return at.push(Error::type_invalid(path, shown, detail));
+        let detail = format!("{name} in body must be of type {wanted}: {found:?}");
+        let inner = default.path().child(name);
+        let path = if name.is_empty() { default.path() } else { &inner };
+        return default.push(Error::type_invalid(path, shown, detail));
     }
+    let inside = |part: &str| match name {
+        "" => part.to_owned(),
+        name => format!("{name}.{part}"),
+    };
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 if let Some(inner) = property(schema, name) {
-                    types(&path.child(name), value, inner, at);
+                    types(default, &inside(name), value, inner);
                 }
             }
         }
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
-                types(&path.index(i), item, &schema["items"], at);
+                types(default, &inside(&format!("[{i}]")), item, &schema["items"]);
             }
         }
         _ => {}

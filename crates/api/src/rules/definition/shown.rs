@@ -159,7 +159,10 @@ fn shown(value: &Value, form: Form) -> String {
             Value::Array(_) => {
                 format!("{{\"Schema\":null,\"Property\":{}}}", shown(dependency, Form::Plain))
             }
-            schema => format!("{{\"Schema\":{},\"Property\":null}}", row(schema, SCHEMA)),
+            Value::Object(_) => {
+                format!("{{\"Schema\":{},\"Property\":null}}", row(dependency, SCHEMA))
+            }
+            _ => "{\"Schema\":null,\"Property\":null}".to_owned(),
         }),
         (Form::Rows(rows), Value::Array(list)) => {
             joined(list.iter().map(|value| row(value, rows)), '[', ']')

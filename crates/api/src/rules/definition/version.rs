@@ -26,8 +26,8 @@ impl Shared {
             let mut all = versions.list().iter();
             all.next().is_some_and(|first| {
                 all.all(|version| {
-                    version.get(field) == first.get(field)
-                        || lean(version).get(field) == lean(first).get(field)
+                    let (one, other) = (version.get(field), first.get(field));
+                    one == other || aligned(one, other, field) == aligned(other, one, field)
                 })
             })
         };
@@ -51,13 +51,13 @@ impl Shared {
     }
 }
 
-/// A version without what is given empty, which makes no difference.
-fn lean(version: &Value) -> Value {
-    let mut lean = version.clone();
-    if let Some(ty) = builtin().named("apiextensions/v1.CustomResourceDefinitionVersion") {
-        given::forget_empty(&mut lean, ty);
+/// A part of a version with what is given empty in another, which makes no difference.
+fn aligned(part: Option<&Value>, other: Option<&Value>, field: &str) -> Option<Value> {
+    let version = builtin().named("apiextensions/v1.CustomResourceDefinitionVersion");
+    match (part, other, version.and_then(|version| version.child(field))) {
+        (Some(part), Some(other), Some(ty)) => Some(given::aligned(part, other, ty).into_owned()),
+        _ => part.cloned(),
     }
-    lean
 }
 
 /// What is the version's own.

@@ -54,7 +54,11 @@ fn extended_name(name: &Field<'_, '_>) {
 
 /// Faults as declared rules tell them, which count bytes.
 fn in_bytes(faults: names::Faults) -> names::Faults {
-    faults.into_iter().map(|fault| fault.replace(" characters", " bytes")).collect()
+    let in_bytes = |fault: String| match fault.strip_prefix("must be no more than ") {
+        Some(rest) => format!("must be no more than {}", rest.replace("characters", "bytes")),
+        None => fault,
+    };
+    faults.into_iter().map(in_bytes).collect()
 }
 
 fn selectors(selectors: &Field<'_, '_>) {
@@ -141,11 +145,15 @@ fn pool_name(name: &Field<'_, '_>) {
 }
 
 fn taint(taint: &Field<'_, '_>) {
-    let (key, value, effect) = (taint.at("key"), taint.at("value"), taint.at("effect"));
+    let (key, value) = (taint.at("key"), taint.at("value"));
     key.faults(names::qualified_name(key.text()));
     if !value.is_empty() {
         value.faults(names::label_value(value.text()));
     }
+}
+
+fn taint_effect(taint: &Field<'_, '_>) {
+    let effect = taint.at("effect");
     if effect.declared().require() {
         effect.declared().one_of(EFFECTS);
     }
@@ -186,6 +194,7 @@ impl Kind for DeviceTaintRule {
             device.faults(names::dns1123_label(device.text()));
         }
         taint(&rule.at("spec.taint"));
+        taint_effect(&rule.at("spec.taint"));
     }
 
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {

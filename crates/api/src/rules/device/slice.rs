@@ -3,7 +3,7 @@ use super::super::metadata::IMMUTABLE;
 use super::super::table::{AGE, Column, NAME, text};
 use super::super::volume_source::csi_driver_name;
 use super::super::{Field, Kind, Part, Strategy, prepare, scheduling};
-use super::{MAX, PLAIN, in_bytes, pool_name, taint};
+use super::{MAX, PLAIN, in_bytes, pool_name, taint, taint_effect};
 use crate::field::{BadValue, Error};
 use crate::names;
 use crate::quote::in_order;
@@ -206,14 +206,18 @@ fn device(device: &Field<'_, '_>, old: Option<&Value>, placed: bool) {
         }
     }
     let taints = device.at("taints");
-    if old.is_none_or(|old| old.get("taints") != device.value().get("taints")) && taints.at_most(16)
-    {
+    let tainted = old.is_none_or(|old| old.get("taints") != device.value().get("taints"))
+        && taints.at_most(16);
+    if tainted {
         taints.items().for_each(|each| taint(&each));
     }
     let consumed = device.at("consumesCounters");
     if consumed.declared().at_most(2) {
         names_once(&consumed, "counterSet", true);
         consumed.items().for_each(|each| counted(&each, "counterSet"));
+    }
+    if tainted {
+        taints.items().for_each(|each| taint_effect(&each));
     }
     if placed {
         device_placement(device);

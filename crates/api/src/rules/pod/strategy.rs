@@ -1,6 +1,8 @@
 //! What a write to a pod keeps and sets.
-use super::super::{Part, Strategy, prepare};
+use super::super::{Part, Strategy, prepare, type_of};
 use super::{qos, resources, security};
+use crate::codec::given;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
 
 pub fn create(pod: &mut Value) {
@@ -35,11 +37,16 @@ pub fn update(new: &mut Value, old: &Value, part: Part<'_>, strategy: &Strategy)
             keep_all_but_spec(new, old);
             prepare::put(&mut new["spec"], "ephemeralContainers", containers.as_ref());
         }
-        Part::Sub("resize") => resize(new, old),
+        Part::Sub("resize") => {
+            resize(new, old);
+            keep_pod_resources(new, old);
+            pod_resources(&mut new["spec"]);
+        }
         Part::Sub(_) => status(new, old, strategy),
     }
     prepare::put(&mut new["metadata"], "generation", old["metadata"].get("generation"));
-    if new["spec"] != old["spec"] {
+    let same = given::aligned(old, new, type_of::<Pod>());
+    if new["spec"] != same["spec"] {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         new["metadata"]["generation"] = (generation + 1).into();
     }
@@ -105,8 +112,6 @@ fn resize(new: &mut Value, old: &Value) {
             }
         }
     }
-    keep_pod_resources(new, old);
-    pod_resources(&mut new["spec"]);
 }
 
 fn status(new: &mut Value, old: &Value, strategy: &Strategy) {

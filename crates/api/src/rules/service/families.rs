@@ -228,3 +228,160 @@ fn words(list: &Value) -> Vec<String> {
     let all = list.as_array().into_iter().flatten();
     all.filter_map(|word| word.as_str().map(str::to_owned)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// What a cluster of these families makes of a spec, and which places are left to allocate.
+    fn check(configured: &[&str], old: Option<Value>, spec: Value, expect: Expect) {
+        let old = old.map(|spec| json!({ "spec": spec }));
+        let mut service = json!({ "spec": spec });
+        let faults = settle(&mut service, old.as_ref(), configured);
+        let mut said: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
+        if said.is_empty() {
+            let spec = &service["spec"];
+            let (policy, families) = (&spec["ipFamilyPolicy"], &spec["ipFamilies"]);
+            let (ips, places) = (&spec["clusterIPs"], places(&service, old.as_ref()));
+            said = format!("{policy} {families} {ips} allocate {places:?}\n");
+        }
+        expect.assert_eq(&said);
+    }
+
+    #[test]
+    fn a_new_service_gets_what_it_leaves_open() {
+        let four: &[&str] = &["IPv4"];
+        check(
+            four,
+            None,
+            json!({ "type": "ClusterIP" }),
+            expect![[r#"
+            "SingleStack" ["IPv4"] null allocate [0]
+        "#]],
+        );
+        check(
+            &["IPv6", "IPv4"],
+            None,
+            json!({ "ipFamilyPolicy": "PreferDualStack" }),
+            expect![[r#"
+                "PreferDualStack" ["IPv6","IPv4"] null allocate [0, 1]
+            "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "clusterIP": "None" }),
+            expect![[r#"
+            "RequireDualStack" ["IPv4","IPv6"] ["None"] allocate []
+        "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "clusterIP": "None", "selector": { "a": "b" } }),
+            expect![[r#"
+            "SingleStack" ["IPv4"] ["None"] allocate []
+        "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "ipFamilyPolicy": "RequireDualStack" }),
+            expect![[r#"
+            spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services
+        "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "ipFamilies": ["IPv6"] }),
+            expect![[r#"
+            spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster
+        "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "clusterIP": "x" }),
+            expect![[r#"
+            spec.clusterIPs[0]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)
+        "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "ipFamilies": ["", "IPv4", "IPv4"] }),
+            expect![[r#"
+            spec.ipFamilies[0]: Unsupported value: "": supported values: "IPv4", "IPv6"
+            spec.ipFamilies[2]: Duplicate value: "IPv4"
+        "#]],
+        );
+        check(
+            four,
+            None,
+            json!({ "clusterIP": "::1" }),
+            expect![[r#"
+            spec.clusterIPs[0]: Invalid value: ["::1"]: IPv6 is not configured on this cluster
+        "#]],
+        );
+    }
+
+    #[test]
+    fn an_update_keeps_what_it_does_not_name() {
+        let one = || {
+            json!({ "type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack" })
+        };
+        let two = || {
+            json!({ "type": "ClusterIP", "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1", "::1"], "ipFamilies": ["IPv4", "IPv6"],
+            "ipFamilyPolicy": "RequireDualStack" })
+        };
+        let both: &[&str] = &["IPv4", "IPv6"];
+        check(
+            both,
+            Some(one()),
+            json!({ "type": "ClusterIP" }),
+            expect![[r#"
+            "SingleStack" ["IPv4"] ["10.0.0.1"] allocate []
+        "#]],
+        );
+        check(
+            both,
+            Some(one()),
+            json!({ "ipFamilyPolicy": "PreferDualStack" }),
+            expect![[r#"
+            "PreferDualStack" ["IPv4","IPv6"] ["10.0.0.1"] allocate [1]
+        "#]],
+        );
+        let mut less = two();
+        less["ipFamilyPolicy"] = SINGLE.into();
+        check(
+            both,
+            Some(two()),
+            less,
+            expect![[r#"
+            "SingleStack" ["IPv4"] ["10.0.0.1"] allocate []
+        "#]],
+        );
+        let mut fewer = two();
+        fewer["clusterIPs"] = json!(["10.0.0.1"]);
+        check(
+            both,
+            Some(two()),
+            fewer,
+            expect![[r#"
+            spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary cluster IP
+        "#]],
+        );
+        check(
+            both,
+            Some(json!({ "type": "ExternalName" })),
+            json!({ "type": "ClusterIP" }),
+            expect![[r#"
+                "SingleStack" ["IPv4"] null allocate [0]
+            "#]],
+        );
+    }
+}

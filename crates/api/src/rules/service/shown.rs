@@ -20,10 +20,6 @@ pub fn warnings(service: &Field<'_, '_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if !spec.at("externalName").is_empty() && spec.at("type").text() != "ExternalName" {
-        warnings
-            .push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
-    }
     if is_headless(&spec) {
         if !spec.at("loadBalancerIP").is_empty() {
             warnings.push("spec.loadBalancerIP is ignored for headless services".to_owned());
@@ -34,6 +30,10 @@ pub fn warnings(service: &Field<'_, '_>) -> Vec<String> {
         if spec.at("sessionAffinity").text() != "None" {
             warnings.push("spec.SessionAffinity is ignored for headless services".to_owned());
         }
+    }
+    if !spec.at("externalName").is_empty() && spec.at("type").text() != "ExternalName" {
+        warnings
+            .push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
     }
     for list in ["clusterIPs", "externalIPs"] {
         for address in spec.at(list).items().filter(|address| address.text() != "None") {

@@ -2,11 +2,13 @@
 //!
 //! `UPDATE_EXPECT=1` rewrites the expectations. All that are about creations have been compared with
 //! upstream's own server, and are what it says but for two that show whole structs.
+mod again;
 mod batch;
 mod cluster;
 mod defaults;
 mod definitions;
 mod devices;
+mod empty;
 mod network;
 mod order;
 mod pods;
@@ -58,6 +60,18 @@ pub fn check_update(base: &str, part: Part<'_>, changes: &[&str], expect: Expect
         say(&mut said, (resource.rules.validate_update)(resource, &new, &old, part));
     }
     expect.assert_eq(&said);
+}
+
+/// What `metadata.generation` is after a change to an object that exists.
+pub fn generation_after(base: &str, change: &str) -> i64 {
+    let (resource, base) = read(base);
+    let (old, _) = create(resource, &base, "{}");
+    let mut new = old.clone();
+    merge(&mut new, change);
+    let mut new = canonical(new, resource);
+    fill::set(&mut new, resource.ty());
+    (resource.rules.prepare_update)(&mut new, &old, Part::Main);
+    new["metadata"]["generation"].as_i64().unwrap_or_default()
 }
 
 /// The object as it is stored, beside what everyone has.

@@ -17,15 +17,15 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let view = View::of(context)?;
     let ty = builtin().named("core/v1.Binding").expect("a binding is in the facts");
     let (mut binding, mut warnings) = decode_as(context, ty, "v1", "Binding")?;
-    if call.name.is_empty() && text(&binding, "name").is_empty() {
-        return Err(Status::bad_request("Name parameter required."));
-    }
     if !call.name.is_empty() && text(&binding, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     warnings.extend(admission::pass(context, &mut binding).await?);
     let name = text(&binding, "name");
     validate(&binding)?;
+    if name.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
     let pods = find_kind("v1", "Pod").expect("pods are in the registry");
     let place = (call.namespace.as_str(), name);
     objects::modify(context.api, pods, place, call.query.dry_run()?, |pod| bind(pod, &binding))
