@@ -57,6 +57,12 @@ async fn deaths_at_random_moments_lose_and_leak_nothing() {
         running += check(&machine, &pods, round).await;
     }
     assert!(running > rounds, "hardly anything ran when the daemon died: {running}");
+    // The next daemon finds nothing that it does not know.
+    machine.kill_daemon();
+    machine.start_daemon().await;
+    let known = machine.service.list_containers(Default::default()).await.unwrap().containers;
+    let folders = std::fs::read_dir(machine.path("root/containers")).unwrap().count();
+    assert_eq!(folders, known.len());
     machine.finish().await;
     assert_eq!(list_processes(&command), Vec::<String>::new());
 }
