@@ -1,4 +1,5 @@
 //! The commands about images and containers, beside a daemon on the same folders.
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
