@@ -289,7 +289,7 @@ fn handler(name: &str, folder: &Path) -> PathBuf {
 
 /// A test's own, so that what is left in it is the test's.
 fn cgroup_root(folder: &Path) -> String {
-    format!("/skiff/{}", folder.file_name().unwrap().to_string_lossy())
+    format!("/skiff-{}", folder.file_name().unwrap().to_string_lossy())
 }
 
 /// Ours, with the machine's mounts or those that somebody holds.

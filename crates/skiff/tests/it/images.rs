@@ -59,7 +59,7 @@ fn places(folder: &Path) -> Vec<String> {
     ]
     .map(|(option, path)| format!("--{option}={}", path.display()))
     .into_iter()
-    .chain([format!("--cgroup-root=/skiff/{name}")])
+    .chain([format!("--cgroup-root=/skiff-{name}")])
     .collect()
 }
 
