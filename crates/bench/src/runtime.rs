@@ -5,6 +5,9 @@
 //! theirs is the low-level runtime alone, `run` of a prepared bundle, which is one process per
 //! container: nothing of what containerd would add.
 //!
+//! crun refuses machines with both kinds of control groups. On those everything is measured twice:
+//! as the machine is, without crun; and by another process whose mounts have v2 alone, with it.
+//!
 //! Options: `--count N` in sequence (100), `--parallel N` at once (20), `--many N` containers for
 //! the daemon's growth (1000).
 use std::collections::BTreeMap;
@@ -32,13 +35,18 @@ pub fn run(arguments: &[String], report: &mut Report) {
         at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(default)
     };
     let (count, parallel) = (option("--count", 100), option("--parallel", 20));
+    let alone = arguments.iter().any(|argument| argument == UNIFIED);
+    if alone {
+        leave_v1().expect("control groups can be mounted");
+    }
+    let hybrid = Path::new("/sys/fs/cgroup/unified").is_dir();
     let place = std::env::temp_dir().join(format!("skb{}", std::process::id()));
     fs::create_dir_all(&place).expect("the temporary directory can be written");
     let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let tasks = tasks.expect("a runtime can be started");
     tasks.block_on(ours(&place, count, parallel, option("--many", 1000), report));
-    for program in ["runc", "crun"] {
-        match theirs_apart(&place, program, count, parallel) {
+    for program in if hybrid { &["runc"][..] } else { &["runc", "crun"] } {
+        match theirs(&place, program, count, parallel) {
             Some((sequence, at_once)) => {
                 let figures = summary(sequence, at_once, parallel);
                 report.row(format!("true, {program} run"), &figures);
@@ -50,6 +58,22 @@ pub fn run(arguments: &[String], report: &mut Report) {
         let _ = thing.remove();
     }
     let _ = fs::remove_dir_all(place);
+    if hybrid && !alone {
+        println!("With v2 control groups alone:");
+        let program = std::env::current_exe().expect("we run from a file");
+        let again = Command::new(program).arg("runtime").args(arguments).arg(UNIFIED).status();
+        assert!(again.is_ok_and(|status| status.success()), "the second measurement failed");
+    }
+}
+
+const UNIFIED: &str = "--unified";
+
+/// Gives this process, which has one thread yet, mounts of its own with v2 control groups alone.
+fn leave_v1() -> std::io::Result<()> {
+    sys::unshare(libc::CLONE_NEWNS)?;
+    sys::mount("", c"/", "", libc::MS_PRIVATE | libc::MS_REC, "")?;
+    sys::unmount(c"/sys/fs/cgroup")?;
+    sys::mount("cgroup2", c"/sys/fs/cgroup", "cgroup2", 0, "")
 }
 
 async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: &mut Report) {
@@ -69,12 +93,13 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
     service.images().import(&archive, None).await.expect("the image is imported");
 
     let sandbox = run_sandbox(&service, place).await;
-    let mut sequence = Vec::new();
+    let (mut sequence, mut parts) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let begun = Instant::now();
-        run_true(&service, &sandbox).await;
-        sequence.push(begun.elapsed());
+        let times = run_true(&service, &sandbox).await;
+        sequence.push(times[3] - times[0]);
+        parts.push(times);
     }
+    report.row("true, skiff, its parts", &medians(&parts));
     let begun = Instant::now();
     let all = (0..parallel).map(|_| run_true(&service, &sandbox));
     futures_util::future::join_all(all).await;
@@ -99,11 +124,11 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
     let sandboxes = futures_util::future::join_all(all).await;
     let at_once = begun.elapsed();
     report.row("sandbox with one container running, skiff", &summary(sequence, at_once, parallel));
-    let (shared, own) = shim_memory();
+    let (shared, own) = idle_shims().await;
     for sandbox in sandboxes {
         remove_sandbox(&service, sandbox).await;
     }
-    report.row("one shim's memory", &[("RSS KB", shared), ("of its own KB", own)]);
+    report.row("one idle shim's memory", &[("RSS KB", shared), ("of its own KB", own)]);
     report.row(
         format!("this process before and after {many} containers"),
         &[("before KB", before), ("after KB", after)],
@@ -164,12 +189,26 @@ async fn start(service: &Service, sandbox: &str, command: &[&str]) -> String {
     container_id
 }
 
-/// Created, started, ended by itself, removed.
-async fn run_true(service: &Service, sandbox: &str) {
+/// Created and started, ended by itself, removed: the moments.
+async fn run_true(service: &Service, sandbox: &str) -> [Instant; 4] {
+    let begun = Instant::now();
     let container_id = start(service, sandbox, &["true"]).await;
+    let started = Instant::now();
     service.wait(&container_id).await.expect("the container is there");
+    let ended = Instant::now();
     let request = RemoveContainerRequest { container_id };
     service.remove_container(request).await.expect("a container is removed");
+    [begun, started, ended, Instant::now()]
+}
+
+fn medians(parts: &[[Instant; 4]]) -> Vec<(&'static str, f64)> {
+    let names = ["create and start ms", "end ms", "remove ms"];
+    let median = |part: usize| {
+        let mut times: Vec<Duration> = parts.iter().map(|t| t[part + 1] - t[part]).collect();
+        times.sort();
+        times[times.len() / 2].as_secs_f64() * 1e3
+    };
+    names.into_iter().enumerate().map(|(part, name)| (name, median(part))).collect()
 }
 
 async fn sleeper(service: &Service, place: &Path) -> String {
@@ -181,28 +220,6 @@ async fn sleeper(service: &Service, place: &Path) -> String {
 async fn remove_sandbox(service: &Service, pod_sandbox_id: String) {
     let request = RemovePodSandboxRequest { pod_sandbox_id };
     service.remove_pod_sandbox(request).await.expect("a sandbox is removed");
-}
-
-/// crun refuses hosts that mount both kinds of control groups: it gets a thread, and so children,
-/// with mounts of their own, where there is only v2.
-fn theirs_apart(
-    place: &Path,
-    program: &'static str,
-    count: usize,
-    parallel: usize,
-) -> Option<(Vec<Duration>, Duration)> {
-    let place = place.to_owned();
-    let unified = Path::new("/sys/fs/cgroup/unified").is_dir();
-    let measure = move || {
-        if program == "crun" && unified {
-            sys::unshare(libc::CLONE_NEWNS).ok()?;
-            sys::mount("", c"/", "", libc::MS_SLAVE | libc::MS_REC, "").ok()?;
-            let hidden = c"/sys/fs/cgroup";
-            sys::mount("/sys/fs/cgroup/unified", hidden, "", libc::MS_BIND, "").ok()?;
-        }
-        theirs(&place, program, count, parallel)
-    };
-    std::thread::spawn(measure).join().ok()?
 }
 
 /// `run` of the same program from a bundle of the same files.
@@ -251,8 +268,8 @@ fn bundle(place: &Path, program: &str) -> Option<PathBuf> {
     spec["process"]["args"] = serde_json::json!(["true"]);
     spec["process"]["terminal"] = serde_json::json!(false);
     spec["linux"]["cgroupsPath"] = serde_json::json!(format!("{CGROUP_ROOT}/{program}"));
-    if program == "crun" {
-        // Its v2 has no controllers to limit with, and nothing to show.
+    if !Path::new("/sys/fs/cgroup/memory").is_dir() {
+        // A v2 without controllers has nothing to limit with, nor to show.
         spec["linux"]["resources"] = serde_json::json!({});
         spec["mounts"].as_array_mut()?.retain(|mount| mount["type"] != "cgroup");
     }
@@ -269,6 +286,19 @@ fn summary(mut each: Vec<Duration>, all: Duration, parallel: usize) -> Vec<(&'st
         ("at once ms", all.as_secs_f64() * 1e3),
         ("at once", parallel as f64),
     ]
+}
+
+/// Their memory once they have given back what they do not need, a second after the last request.
+async fn idle_shims() -> (f64, f64) {
+    let busy = shim_memory();
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = shim_memory();
+        if now.0 < busy.0 / 2.0 {
+            return now;
+        }
+    }
+    shim_memory()
 }
 
 /// Resident memory of the shims, in total and what they do not share with anybody, on average.

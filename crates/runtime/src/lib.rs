@@ -23,6 +23,9 @@
 //! sandbox's shim, which forks; the child joins the namespaces, mounts its root where only it can
 //! see it, and becomes the program. On the host nothing is mounted for a container, so there is
 //! nothing to leak. When it ends, the shim writes down how and tells the daemon, if there is one.
+//!
+//! A sandbox's handler may name another OCI runtime, which the shim then runs instead
+//! ([`shim::oci`]). Two images need no registry: they are made of this executable ([`builtin`]).
 #![deny(unsafe_code)]
 
 pub mod builtin;

@@ -22,6 +22,8 @@ pub async fn serve(listener: TcpListener, stop: impl Future<Output = ()>) -> io:
             accepted = listener.accept() => accepted?,
             () = &mut stop => return Ok(()),
         };
+        // One of IPv4 that came to a socket for both is shown as what it is.
+        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
         tokio::spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| async move {
                 Ok::<_, Infallible>(answer(&request, client))

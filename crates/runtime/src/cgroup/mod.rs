@@ -165,8 +165,11 @@ fn expand(slice: &str) -> String {
 /// Lets the folder's children have every controller it has itself. Best effort: a controller in use
 /// elsewhere is missing below, and a limit that needs it says so.
 fn hand_down(folder: &Path) {
-    let available = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
-    for controller in available.split_whitespace() {
+    let words = |file| fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let (available, given) = (words("cgroup.controllers"), words("cgroup.subtree_control"));
+    // Each write stops every group of the machine for a moment: only those that are missing.
+    let has = |wanted: &&str| given.split_whitespace().any(|controller| controller == *wanted);
+    for controller in available.split_whitespace().filter(|controller| !has(controller)) {
         let _ = fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }

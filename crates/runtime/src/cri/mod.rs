@@ -41,6 +41,7 @@ macro_rules! calls {
                 container_status: ContainerStatusRequest => ContainerStatusResponse,
                 update_container_resources:
                     UpdateContainerResourcesRequest => UpdateContainerResourcesResponse,
+                checkpoint_container: CheckpointContainerRequest => CheckpointContainerResponse,
                 reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse,
                 exec_sync: ExecSyncRequest => ExecSyncResponse,
                 exec: ExecRequest => ExecResponse,

@@ -132,25 +132,18 @@ macro_rules! define_face {
                 Ok(once(StreamPodSandboxMetricsResponse { pod_sandbox_metrics: list.pod_metrics }))
             }
 
-            async fn checkpoint_container(
-                &self,
-                _: Request<CheckpointContainerRequest>,
-            ) -> Result<Response<CheckpointContainerResponse>, Status> {
-                Err(Status::unimplemented("checkpoints are not supported"))
-            }
-
             async fn checkpoint_pod(
                 &self,
                 _: Request<CheckpointPodRequest>,
             ) -> Result<Response<CheckpointPodResponse>, Status> {
-                Err(Status::unimplemented("checkpoints are not supported"))
+                Err(Status::unimplemented("method CheckpointPod not implemented"))
             }
 
             async fn restore_pod(
                 &self,
                 _: Request<RestorePodRequest>,
             ) -> Result<Response<RestorePodResponse>, Status> {
-                Err(Status::unimplemented("checkpoints are not supported"))
+                Err(Status::unimplemented("method RestorePod not implemented"))
             }
         }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::names::{find, new_id, not_found};
-use super::records::{Container, ContainerRecord, Doing, Sandbox, write_json, write_message};
+use super::records::{Container, ContainerRecord, Doing, Sandbox, write_json};
 use super::sandboxes::shim_status;
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
@@ -239,11 +239,13 @@ impl Service {
             }
         }
         let path = folder.clone();
-        let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(path)).await;
-        match removed.map_err(|error| Status::internal(error.to_string()))? {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(internal(error)),
+        // Nobody has to wait for the rest; if we die meanwhile the next daemon clears it away.
+        tokio::task::spawn_blocking(move || match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("failed to remove {}: {error}", path.display());
+            }
             _ => {}
-        }
+        });
         self.inner.containers.lock().remove(&container.id);
         self.tell_removed(container);
         if self.inner.images.find(&container.record.image.id.to_string()).is_none() {
@@ -309,8 +311,10 @@ pub(super) fn namespace_pid(container: &Container) -> NamespaceMode {
 }
 
 fn write_folder(container: &Container) -> io::Result<()> {
+    use prost::Message;
     fs::create_dir_all(&container.folder)?;
-    write_message(&container.folder.join("config.pb"), &container.config)?;
+    // It counts only once there is a record.
+    fs::write(container.folder.join("config.pb"), container.config.encode_to_vec())?;
     write_json(&container.folder.join("record.json"), &container.record)
 }
 

@@ -36,6 +36,11 @@ impl Snapshotter {
     /// Brings a container's layers where the shim is told they are.
     pub(super) fn prepare(self, spec: &mut ContainerSpec) -> io::Result<()> {
         if self != Snapshotter::Native {
+            // A start that was cut short has left its mark there, and overlayfs refuses a second.
+            match fs::remove_dir_all(&spec.root.work) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             for folder in [&spec.root.upper, &spec.root.work, &spec.root.target] {
                 fs::create_dir_all(folder)?;
             }

@@ -49,9 +49,15 @@ pub struct Streams {
 }
 
 /// Becomes the container.
-pub fn run_container(spec: &ContainerSpec, join: Join, streams: Streams, channel: UnixStream) -> ! {
-    let outcome =
-        enter(spec, join, &channel).and_then(|()| become_process(&spec.process, streams, &channel));
+pub fn run_container(
+    spec: &ContainerSpec,
+    cgroup: &[PathBuf],
+    join: Join,
+    streams: Streams,
+    channel: UnixStream,
+) -> ! {
+    let outcome = enter(spec, cgroup, join, &channel)
+        .and_then(|()| become_process(&spec.process, streams, &channel));
     report(outcome, &channel)
 }
 
@@ -77,9 +83,14 @@ pub fn report(outcome: Result<std::convert::Infallible, Failure>, channel: &Unix
     sys::exit_now(127)
 }
 
-fn enter(spec: &ContainerSpec, join: Join, channel: &UnixStream) -> Result<(), Failure> {
+fn enter(
+    spec: &ContainerSpec,
+    cgroup: &[PathBuf],
+    join: Join,
+    channel: &UnixStream,
+) -> Result<(), Failure> {
     sys::set_dumpable(false).step(|| "protect the process".to_owned())?;
-    join_cgroup(&spec.cgroup)?;
+    join_cgroup(cgroup)?;
     set_oom_score(&spec.process)?;
     let users = join.users.as_ref().map(AsFd::as_fd);
     let mut sources = mounts::open_sources(spec, users)?;

@@ -164,12 +164,16 @@ pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), 
         root.upper.display(),
         root.work.display()
     );
-    if options.len() > OPTIONS_LIMIT {
+    if options.len() + ",volatile".len() > OPTIONS_LIMIT {
         return Err(io::Error::other(format!("{} layers are too many", lower.len())))
             .step(|| "mount the root".to_owned());
     }
     let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
-    sys::mount("overlay", &target, "overlay", 0, &options).step(|| "mount the root".to_owned())
+    // What a container wrote is of no use after a power cut, for then there is no container: it is
+    // not brought to the disk when the last process ends, which takes longer than to start it.
+    sys::mount("overlay", &target, "overlay", 0, &(options.clone() + ",volatile"))
+        .or_else(|_| sys::mount("overlay", &target, "overlay", 0, &options))
+        .step(|| "mount the root".to_owned())
 }
 
 /// A folder that is the root already becomes a mount of its own.

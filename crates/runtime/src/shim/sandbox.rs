@@ -36,7 +36,7 @@ impl Sandbox {
             }
         }
         let (ours, theirs) = UnixStream::pair()?;
-        let Some(pid) = sys::clone(flags)? else {
+        let Some(pid) = sys::clone(flags, None)? else {
             drop(ours);
             hold(spec, theirs)
         };

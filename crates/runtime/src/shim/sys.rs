@@ -35,13 +35,19 @@ struct CloneArguments {
     stack: u64,
     stack_size: u64,
     tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
 }
 
-/// A new process in new namespaces: `None` in the child, its number in the parent.
-pub fn clone(flags: c_int) -> io::Result<Option<i32>> {
+/// A new process in new namespaces, and in a v2 control group from its first moment on: `None` in
+/// the child, its number in the parent.
+pub fn clone(flags: c_int, group: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
     let mut arguments = CloneArguments {
-        flags: flags as u64,
+        flags: flags as u64 | if group.is_some() { INTO_CGROUP } else { 0 },
         exit_signal: libc::SIGCHLD as u64,
+        cgroup: group.map_or(0, |group| group.as_raw_fd() as u64),
         ..CloneArguments::default()
     };
     // SAFETY: without CLONE_VM the child is a copy with memory of its own, as after fork. The shim

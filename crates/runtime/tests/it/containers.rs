@@ -304,6 +304,26 @@ async fn events_tell_what_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_is_refused_in_words_that_kubelets_know() {
+    let machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let id = machine.run(&sandbox, "sleep 1000", |_| {}).await;
+    let checkpoint = |container_id: String| CheckpointContainerRequest {
+        container_id,
+        location: machine.path("checkpoint.tar").display().to_string(),
+        timeout: 10,
+    };
+    let error = machine.service.checkpoint_container(checkpoint(id)).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::Unknown);
+    let known = ["criu binary not found in shim path or system PATH", "support not available"];
+    assert!(known.iter().any(|text| error.message().contains(text)), "{error}");
+    let unknown = checkpoint("nothere".to_owned());
+    let error = machine.service.checkpoint_container(unknown).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::NotFound);
+    machine.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_can_have_users_of_its_own() {
     let machine = Machine::new().await;
     let volume = machine.path("volume");

@@ -224,7 +224,11 @@ impl Machine {
             let left: Vec<_> = entries.filter(|e| e.file_type().unwrap().is_dir()).collect();
             assert!(left.is_empty(), "control groups are left: {left:?}");
         }
-        for folder in ["state", "root/sandboxes", "root/containers"] {
+        // What has no record any more, the next daemon clears away if this one did not get to it.
+        for entry in fs::read_dir(self.path("root/containers")).unwrap().flatten() {
+            assert!(!entry.path().join("record.json").exists(), "{:?} is left", entry.path());
+        }
+        for folder in ["state", "root/sandboxes"] {
             let left: Vec<_> = fs::read_dir(self.path(folder)).unwrap().flatten().collect();
             assert!(left.is_empty(), "{folder} has {left:?}");
         }
@@ -285,7 +289,7 @@ fn handler(name: &str, folder: &Path) -> PathBuf {
 
 /// A test's own, so that what is left in it is the test's.
 fn cgroup_root(folder: &Path) -> String {
-    format!("/skiff/{}", folder.file_name().unwrap().to_string_lossy())
+    format!("/skiff-{}", folder.file_name().unwrap().to_string_lossy())
 }
 
 /// Ours, with the machine's mounts or those that somebody holds.

@@ -12,3 +12,4 @@ mod machine;
 mod registry;
 mod restart;
 mod streams;
+mod unified;

@@ -45,6 +45,41 @@ async fn containers_logs_and_exit_codes_survive_the_daemon() {
     machine.finish().await;
 }
 
+/// As if the daemon had died while the shim found out that the container cannot start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_was_cut_short_can_be_repeated() {
+    let mut machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let command = "test -e /go/ahead/file && echo went";
+    let go = machine.path("go");
+    std::fs::create_dir(&go).unwrap();
+    let id = machine
+        .create(&sandbox, command, |c| {
+            c.mounts = vec![Mount {
+                container_path: "/go".to_owned(),
+                host_path: go.display().to_string(),
+                ..Mount::default()
+            }];
+            c.working_dir = "/go/ahead".to_owned();
+        })
+        .await
+        .unwrap();
+    // A file is no working directory: it fails after its root was mounted.
+    std::fs::write(go.join("ahead"), "").unwrap();
+    machine.start(&id).await.unwrap_err();
+    machine.kill_daemon();
+    let folder = machine.path("root/containers").join(&id);
+    std::fs::remove_file(folder.join("exit.json")).unwrap();
+    std::fs::remove_file(go.join("ahead")).unwrap();
+    std::fs::create_dir(go.join("ahead")).unwrap();
+    std::fs::write(go.join("ahead/file"), "").unwrap();
+    machine.start_daemon().await;
+    machine.start(&id).await.unwrap();
+    let status = machine.wait_exit(&id).await;
+    assert_eq!((status.exit_code, machine.log(&status).as_str()), (0, "went"));
+    machine.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_shim_is_noticed() {
     let machine = Machine::new().await;

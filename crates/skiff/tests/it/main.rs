@@ -7,6 +7,7 @@ mod cluster;
 mod encryption;
 mod fairness;
 mod identity;
+mod images;
 mod kubectl;
 mod python;
 mod streams;

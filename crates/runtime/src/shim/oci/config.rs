@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::spec::{
     ContainerSpec, Device, ForeignSpec, Identity, Mount, ProcessSpec, Propagation, Source,
 };
-use super::super::sys::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID};
+use super::super::sys::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID};
 use crate::container::capability;
 
 /// Where the source of a mount is put for the runtime to find, by its number.
@@ -61,8 +61,10 @@ pub fn container(
 
 /// `process`, also of a later exec.
 pub fn process(process: &ProcessSpec, identity: &Identity) -> Value {
-    let bounding = capability::names(process.capabilities.bounding);
-    let ambient = capability::names(process.capabilities.ambient);
+    // What the host's root lacks nobody gets; other runtimes fail over it.
+    let names = |set| capability::names(set & sys::permitted().unwrap_or(u64::MAX));
+    let bounding = names(process.capabilities.bounding);
+    let ambient = names(process.capabilities.ambient);
     let mut environment = process.environment.clone();
     if !environment.iter().any(|line| line.starts_with("HOME=")) {
         environment.push(format!("HOME={}", identity.home));
