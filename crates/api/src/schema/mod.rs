@@ -40,8 +40,11 @@ pub struct Schema {
     /// `core/v1.Pod` → its type.
     names: HashMap<Name, TypeId>,
     /// `Pod` → where it is a kind, made when it is first asked for: every request does.
-    kinds: OnceLock<HashMap<Box<str>, Vec<(usize, TypeId)>>>,
+    kinds: OnceLock<Kinds>,
 }
+
+/// Types by the name of their kind, each with the place of its package.
+type Kinds = HashMap<Box<str>, Vec<(usize, TypeId)>>;
 
 /// A Go package of API types: a group and version, or a library such as `meta/v1`.
 #[derive(Debug, Clone, PartialEq)]
@@ -256,10 +259,10 @@ impl Schema {
         found.map(|&(_, id)| TypeRef { schema: self, id })
     }
 
-    fn kinds_by_name(&self) -> HashMap<Box<str>, Vec<(usize, TypeId)>> {
+    fn kinds_by_name(&self) -> Kinds {
         let packages: HashMap<&str, usize> =
             self.packages.iter().enumerate().map(|(at, package)| (&*package.name, at)).collect();
-        let mut kinds: HashMap<Box<str>, Vec<(usize, TypeId)>> = HashMap::new();
+        let mut kinds = Kinds::new();
         for (name, &id) in &self.names {
             let Some((owner, name)) = name.rsplit_once('.') else { continue };
             let Some(&package) = packages.get(owner) else { continue };
