@@ -39,7 +39,7 @@ const BUNDLE: &str = "
 apiVersion: certificates.k8s.io/v1
 kind: ClusterTrustBundle
 metadata: {name: 'a.b:c:x'}
-spec: {signerName: a.b/c, trustBundle: '-----BEGIN CERTIFICATE-----'}";
+spec: {signerName: a.b/c, trustBundle: none}";
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -154,10 +154,11 @@ fn kinds_with_an_order_of_their_own() {
         BUNDLE,
         &["metadata: {name: x, labels: {a: '!'}}"],
         expect![[r#"
-        metadata: {name: x, labels: {a: '!'}}
-            metadata.name: Invalid value: "x": ClusterTrustBundle for signerName a.b/c must be named with prefix a.b:c:
-            metadata.labels: Invalid value: "!": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
-    "#]],
+            metadata: {name: x, labels: {a: '!'}}
+                metadata.name: Invalid value: "x": ClusterTrustBundle for signerName a.b/c must be named with prefix a.b:c:
+                metadata.labels: Invalid value: "!": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
+                spec.trustBundle: Invalid value: "<value omitted>": at least one trust anchor must be provided
+        "#]],
     );
 }
 
