@@ -3,12 +3,19 @@ use std::fs;
 use std::time::Duration;
 
 /// Latencies in microseconds.
+#[derive(Default)]
 pub struct Measured {
     pub took: Duration,
     pub latencies: Vec<u32>,
 }
 
 impl Measured {
+    /// What was measured at another time counts as well.
+    pub fn add(&mut self, other: Measured) {
+        self.took += other.took;
+        self.latencies.extend(other.latencies);
+    }
+
     pub fn rate(&self) -> f64 {
         self.latencies.len() as f64 / self.took.as_secs_f64()
     }

@@ -89,7 +89,7 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
         handlers: BTreeMap::new(),
         executable: std::env::current_exe().expect("we run from a file"),
     };
-    let service = Service::open(options).await.expect("the runtime opens");
+    let service = Arc::new(Service::open(options).await.expect("the runtime opens"));
     service.images().import(&archive, None).await.expect("the image is imported");
 
     let sandbox = run_sandbox(&service, place).await;
@@ -100,10 +100,23 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
         parts.push(times);
     }
     report.row("true, skiff, its parts", &medians(&parts));
+    // Each in a sandbox of its own, as containers of different pods are.
+    let mut sandboxes = Vec::new();
+    for _ in 0..parallel {
+        sandboxes.push(run_sandbox(&service, place).await);
+    }
     let begun = Instant::now();
-    let all = (0..parallel).map(|_| run_true(&service, &sandbox));
-    futures_util::future::join_all(all).await;
+    let all = sandboxes.iter().cloned().map(|sandbox| {
+        let service = service.clone();
+        tokio::spawn(async move { run_true(&service, &sandbox).await })
+    });
+    for ran in futures_util::future::join_all(all).await {
+        ran.expect("a container ran");
+    }
     report.row("true, skiff", &summary(sequence, begun.elapsed(), parallel));
+    for sandbox in sandboxes {
+        remove_sandbox(&service, sandbox).await;
+    }
 
     let before = resident("self", "VmRSS");
     for _ in 0..many {
@@ -120,8 +133,13 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
         remove_sandbox(&service, sandbox).await;
     }
     let begun = Instant::now();
-    let all = (0..parallel).map(|_| sleeper(&service, place));
+    let all = (0..parallel).map(|_| {
+        let (service, place) = (service.clone(), place.to_owned());
+        tokio::spawn(async move { sleeper(&service, &place).await })
+    });
     let sandboxes = futures_util::future::join_all(all).await;
+    let sandboxes: Vec<String> =
+        sandboxes.into_iter().map(|made| made.expect("a sandbox was made")).collect();
     let at_once = begun.elapsed();
     report.row("sandbox with one container running, skiff", &summary(sequence, at_once, parallel));
     let (shared, own) = idle_shims().await;
