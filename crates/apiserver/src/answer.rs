@@ -286,7 +286,7 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
             Ok(view.value(StatusCode::OK, table(rows, metadata, resource), None))
         }
         _ if view.is_of_stored(resource) => {
-            let body = Spliced::new(page.objects, resource, &metadata).await;
+            let body = Spliced::new(page.objects, resource, &metadata);
             let body = body.map_err(|never| match never {}).boxed();
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }

@@ -17,14 +17,15 @@ pub fn is_taken(accept_encoding: &str) -> bool {
     })
 }
 
-/// Compresses an answer whose length is known and worth it; a stream goes as it is.
+/// Compresses an answer that has an end and is long enough; a stream goes as it is.
 pub async fn compress(answer: Answer) -> Answer {
-    let worth_it = answer.body().size_hint().exact().is_some_and(|size| size >= THRESHOLD);
+    let length = answer.body().size_hint();
+    let worth_it = length.upper().is_some() && length.lower() >= THRESHOLD;
     if !worth_it || answer.headers().contains_key(header::CONTENT_ENCODING) {
         return answer;
     }
     let (mut head, body) = answer.into_parts();
-    // A body of known length is in memory already and cannot fail.
+    // A body that has an end is in memory already and cannot fail.
     let Ok(plain) = body.collect().await else { return Answer::from_parts(head, full("")) };
     let plain = plain.to_bytes();
     let packed = tokio::task::spawn_blocking(move || {

@@ -33,6 +33,7 @@ mod documents;
 pub mod encryption;
 mod fairness;
 mod following;
+mod gathered;
 mod gzip;
 mod health;
 mod holding;

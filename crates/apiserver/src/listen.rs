@@ -1,4 +1,5 @@
 //! HTTPS: HTTP/1.1 and HTTP/2 on one port, whatever certificate a client shows is looked at.
+use crate::gathered::Gathered;
 use crate::resources::ApiServer;
 use crate::serve::serve;
 use crate::turns::{InLane, Lane, Paced, Turns};
@@ -27,6 +28,9 @@ const MAX_HEAD: u32 = 1 << 20;
 /// What one connection may have under way; a client with more watches opens another.
 const MAX_STREAMS: u32 = 1000;
 
+/// What is made of an answer before the client has taken what was made before.
+const MAX_UNSENT: usize = 128 << 10;
+
 fn builder(executor: InLane) -> auto::Builder<InLane> {
     let mut builder = auto::Builder::new(executor);
     builder
@@ -40,6 +44,7 @@ fn builder(executor: InLane) -> auto::Builder<InLane> {
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(30))
         .max_header_list_size(MAX_HEAD)
+        .max_send_buf_size(MAX_UNSENT)
         .max_concurrent_streams(MAX_STREAMS);
     builder
 }
@@ -81,7 +86,7 @@ pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig
                 async move { Ok::<_, Infallible>(serve(api, &connection, &lane, request).await) }
             });
             let server = builder(executor);
-            let stream = TokioIo::new(Paced::new(stream));
+            let stream = TokioIo::new(Paced::new(Gathered::new(stream)));
             let connection = server.serve_connection_with_upgrades(stream, service);
             if let Err(error) = watcher.watch(connection.into_owned()).await {
                 tracing::debug!(%peer, %error, "connection ended");

@@ -4,7 +4,7 @@
 //! it is written piece by piece while the connection takes it: a slow client holds on to a few
 //! objects that others share, not to a copy of everything, and a piece is still in the processor's
 //! cache when it is encrypted.
-use crate::{stored, turns};
+use crate::stored;
 use api::kinds::Resource;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -17,24 +17,25 @@ use store::KeyValue;
 
 /// A piece is sent when it is about so long.
 const PIECE: usize = 64 << 10;
+/// Every piece but the last is a multiple of this long: the frames that HTTP/2 cuts it into, and the
+/// records of TLS, are then whole ones.
+const FRAME: usize = 16 << 10;
+
+/// What an object is longer when it is sent than when it is stored, at most.
+const MORE: usize = 64;
 
 pub struct Spliced {
     objects: std::vec::IntoIter<Arc<KeyValue>>,
+    /// Bytes of those objects as they are stored.
+    values: usize,
     /// The piece after the one that was sent last.
     next: Option<Vec<u8>>,
-    /// Bytes that are not sent yet. Their number is known: the client is told, and a large answer
-    /// is compressed.
-    left: usize,
     /// A piece was just sent: others have a turn.
     sent: bool,
 }
 
 impl Spliced {
-    pub async fn new(
-        objects: Vec<Arc<KeyValue>>,
-        resource: &Resource,
-        metadata: &Value,
-    ) -> Spliced {
+    pub fn new(objects: Vec<Arc<KeyValue>>, resource: &Resource, metadata: &Value) -> Spliced {
         let head = json!({
             "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata,
         });
@@ -42,30 +43,45 @@ impl Spliced {
         piece.pop();
         let end: &[u8] = if objects.is_empty() { b",\"items\":[]}" } else { b",\"items\":[" };
         piece.extend_from_slice(end);
-        let commas_and_end = if objects.is_empty() { 0 } else { objects.len() + 1 };
-        let mut items = 0;
-        for some in objects.chunks(100) {
-            turns::share().await;
-            items += some.iter().map(|stored| stored::json_length(stored)).sum::<usize>();
-        }
-        let left = piece.len() + items + commas_and_end;
-        turns::share().await;
-        let objects = objects.into_iter();
-        let mut spliced = Spliced { objects, next: None, left, sent: false };
+        let values = objects.iter().map(|stored| stored.value.len()).sum();
+        let mut spliced = Spliced { objects: objects.into_iter(), values, next: None, sent: false };
         spliced.next = Some(spliced.fill(piece));
         spliced
     }
 
     /// Goes on with a piece until it is long enough or nothing is left.
     fn fill(&mut self, mut piece: Vec<u8>) -> Vec<u8> {
-        while piece.len() < PIECE {
-            let Some(stored) = self.objects.next() else { break };
-            piece.reserve(stored.value.len() + 40);
-            stored::write_json(&stored, &mut piece);
-            let end: &[u8] = if self.objects.len() > 0 { b"," } else { b"]}" };
-            piece.extend_from_slice(end);
+        let mut written = 0;
+        for stored in self.objects.as_slice() {
+            if piece.len() >= PIECE {
+                break;
+            }
+            piece.reserve(stored.value.len() + MORE);
+            stored::write_json(stored, &mut piece);
+            piece.push(b',');
+            self.values -= stored.value.len();
+            written += 1;
+        }
+        // All together: letting go of one waits until what was just written has left the processor.
+        self.objects.by_ref().take(written).for_each(drop);
+        if written > 0 && self.objects.len() == 0 {
+            piece.pop();
+            piece.extend_from_slice(b"]}");
         }
         piece
+    }
+
+    /// Takes a piece, and begins the one after it with what was over.
+    fn piece(&mut self) -> Option<Vec<u8>> {
+        let mut piece = self.next.take()?;
+        if self.objects.len() > 0 {
+            let whole = piece.len() - piece.len() % FRAME;
+            let mut next = Vec::with_capacity(PIECE + (4 << 10));
+            next.extend_from_slice(&piece[whole..]);
+            piece.truncate(whole);
+            self.next = Some(self.fill(next));
+        }
+        Some(piece)
     }
 }
 
@@ -81,12 +97,7 @@ impl Body for Spliced {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Some(piece) = self.next.take() else { return Poll::Ready(None) };
-        if self.objects.len() > 0 {
-            let next = Vec::with_capacity(PIECE + (4 << 10));
-            self.next = Some(self.fill(next));
-        }
-        self.left -= piece.len();
+        let Some(piece) = self.piece() else { return Poll::Ready(None) };
         self.sent = true;
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
@@ -95,8 +106,16 @@ impl Body for Spliced {
         self.next.is_none()
     }
 
+    /// To know the length of a long list before it is made would take another look at each object.
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left as u64)
+        let made = self.next.as_ref().map_or(0, Vec::len);
+        if self.objects.len() == 0 {
+            return SizeHint::with_exact(made as u64);
+        }
+        let mut hint = SizeHint::new();
+        hint.set_lower((made + self.values) as u64);
+        hint.set_upper((made + self.values + self.objects.len() * MORE) as u64);
+        hint
     }
 }
 
@@ -124,15 +143,18 @@ mod tests {
         };
         let objects_stored: Vec<_> = (0..objects).map(stored).collect();
         let metadata = json!({ "resourceVersion": "9" });
-        let mut body = Spliced::new(objects_stored, resource, &metadata).await;
-        let (hint, mut all) = (body.size_hint().exact(), Vec::new());
+        let mut body = Spliced::new(objects_stored, resource, &metadata);
+        let (hint, mut all) = (body.size_hint(), Vec::new());
         while let Some(frame) = body.frame().await {
             let piece = frame.unwrap().into_data().unwrap();
-            assert!(piece.len() < PIECE + size + 200);
+            assert!(piece.len() < PIECE + FRAME + size + 200);
+            assert!(piece.len() % FRAME == 0 || body.is_end_stream(), "{}", piece.len());
             all.extend_from_slice(&piece);
         }
         assert!(body.is_end_stream());
-        assert_eq!(hint, Some(all.len() as u64));
+        let length = all.len() as u64;
+        assert!(hint.lower() <= length && hint.upper() >= Some(length), "{hint:?}: {length}");
+        assert_eq!(hint.exact().is_some(), all.len() <= PIECE + size);
         let list: Value = serde_json::from_slice(&all).unwrap();
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
         assert_eq!(list["metadata"]["resourceVersion"], "9");

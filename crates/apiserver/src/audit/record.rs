@@ -103,8 +103,8 @@ impl Record {
     /// Reads what is about to be sent.
     pub(super) async fn with_response_object(&self, answer: Answer) -> Answer {
         let (head, body) = answer.into_parts();
-        // What has a length is in memory already.
-        if body.size_hint().exact().is_none() {
+        // What has an end is in memory already.
+        if body.size_hint().upper().is_none() {
             return Answer::from_parts(head, body);
         }
         let Ok(body) = body.collect().await else { return Answer::from_parts(head, full("")) };

@@ -104,7 +104,7 @@ impl Admitted {
     /// Holds on until a long answer is sent, but not for ever: a client that reads nothing would keep
     /// others out.
     pub fn until_sent(self, answer: Answer, at_most: Duration) -> Answer {
-        if answer.body().size_hint().exact().is_some_and(|size| size < SHORT) {
+        if answer.body().size_hint().upper().is_some_and(|size| size < SHORT) {
             return answer;
         }
         let (sending, sent) = oneshot::channel::<()>();

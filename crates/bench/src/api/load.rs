@@ -10,8 +10,7 @@ use http::{HeaderValue, Method};
 use super::lean::Lean;
 use super::place::{Place, config_map};
 use crate::measured::Measured;
-use testkit::client::Endpoint;
-use testkit::client::{Connection, JSON};
+use testkit::client::{Endpoint, JSON};
 
 /// One request of a workload.
 pub struct Call {
@@ -44,7 +43,7 @@ pub async fn run(
     // Connecting is no part of what is measured.
     let mut connections = Vec::new();
     for _ in 0..workers {
-        connections.push(Client::open(endpoint).await?);
+        connections.push(Lean::open(endpoint).await?);
     }
     let (call, next) = (Arc::new(call), Arc::new(AtomicUsize::new(0)));
     let begun = Instant::now();
@@ -59,32 +58,8 @@ pub async fn run(
     Ok(Measured { took: begun.elapsed(), latencies })
 }
 
-/// What the endpoint's settings offer.
-enum Client {
-    Lean(Box<Lean>),
-    Http2(Connection),
-}
-
-impl Client {
-    async fn open(endpoint: &Arc<Endpoint>) -> Result<Client> {
-        if endpoint.tls.alpn_protocols.iter().any(|protocol| protocol == b"h2") {
-            return Ok(Client::Http2(Connection::open(endpoint).await?));
-        }
-        Ok(Client::Lean(Box::new(Lean::open(endpoint).await?)))
-    }
-
-    async fn drain(&mut self, call: Call) -> Result<usize> {
-        match self {
-            Client::Lean(client) => client.drain(&call).await,
-            Client::Http2(client) => {
-                client.drain(call.method, &call.path, call.accept, call.body).await
-            }
-        }
-    }
-}
-
 async fn work(
-    mut connection: Client,
+    mut connection: Lean,
     until: Until,
     call: Arc<impl Fn(usize) -> Call>,
     next: Arc<AtomicUsize>,
@@ -101,7 +76,7 @@ async fn work(
         }
         let call = call(number);
         let started = Instant::now();
-        connection.drain(call).await?;
+        connection.drain(&call).await?;
         latencies.push(started.elapsed().as_micros() as u32);
     }
 }
@@ -110,7 +85,7 @@ pub fn name(number: usize) -> String {
     format!("object-{number:06}")
 }
 
-pub fn create(place: &Place) -> impl Fn(usize) -> Call + Send + Sync + 'static {
+pub fn create(place: &Place) -> impl Fn(usize) -> Call + Send + Sync + use<> {
     let path = place.collection.clone();
     move |number| Call {
         method: Method::POST,
@@ -120,7 +95,7 @@ pub fn create(place: &Place) -> impl Fn(usize) -> Call + Send + Sync + 'static {
     }
 }
 
-pub fn get(place: &Place, objects: usize) -> impl Fn(usize) -> Call + Send + Sync + 'static {
+pub fn get(place: &Place, objects: usize) -> impl Fn(usize) -> Call + Send + Sync + use<> {
     let path = place.path("");
     move |_| Call::get(format!("{path}{}", name(fastrand::usize(..objects))), JSON)
 }
@@ -129,13 +104,13 @@ pub fn list(
     place: &Place,
     query: &'static str,
     accept: HeaderValue,
-) -> impl Fn(usize) -> Call + Send + Sync + 'static {
+) -> impl Fn(usize) -> Call + Send + Sync + use<> {
     let path = format!("{}{query}", place.collection);
     move |_| Call::get(path.clone(), accept.clone())
 }
 
 /// Of twenty calls sixteen get, three replace and one lists a page.
-pub fn mixed(place: &Place, objects: usize) -> impl Fn(usize) -> Call + Send + Sync + 'static {
+pub fn mixed(place: &Place, objects: usize) -> impl Fn(usize) -> Call + Send + Sync + use<> {
     let (get, list) = (get(place, objects), list(place, "?limit=100", JSON));
     let path = place.path("");
     move |number| match number % 20 {

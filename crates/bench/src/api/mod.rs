@@ -1,15 +1,16 @@
 //! `bench -- api`: load on an API server, or on two to compare them.
 //!
 //! ```text
-//! bench api --kubeconfig A [--against B] [--pid P] [--against-pid P,P] [--http2]
-//!           [--objects 10000] [--connections 32] [--watchers 100] [--seconds 5]
+//! bench api --kubeconfig A [--against B] [--pid P] [--against-pid P,P] [--http1]
+//!           [--objects 10000] [--connections 32] [--watchers 100] [--seconds 5] [--only NAME]
 //! ```
 //! Any server will do: it is spoken to over TLS as a user of a kubeconfig. What is compared is
 //! measured one after the other, because a shared machine is never the same for long. Memory and
 //! processor time are read from `/proc` for the given processes together (upstream's is its API
 //! server and etcd); the time a request takes of a processor is what another program's load
-//! changes least. Requests are HTTP/1.1 from a client that is as cheap as can be ([`lean`]); with
-//! `--http2` they are made as an ordinary client makes them.
+//! changes least. Requests are HTTP/2 with client-go's settings, or HTTP/1.1 with `--http1`, from a
+//! client that is as cheap as can be ([`lean`]). With `--only` nothing is measured but the creation of
+//! objects and what begins with that name.
 pub mod fairness;
 mod fan_out;
 mod lean;
@@ -25,7 +26,7 @@ use anyhow::{Context, Result};
 use http::HeaderValue;
 use testkit::client::{Endpoint, JSON, PROTOBUF};
 
-use self::load::Until;
+use self::load::{Call, Until};
 use self::place::Place;
 use crate::measured::{Measured, processor_seconds, resident};
 use crate::report::Report;
@@ -66,7 +67,7 @@ struct Side {
 
 impl Side {
     async fn open(options: &Options<'_>, file: &str, processes: &str) -> Result<Side> {
-        let http2 = options.0.iter().any(|a| a == "--http2");
+        let http2 = !options.0.iter().any(|a| a == "--http1");
         let endpoint = Arc::new(Endpoint::read(Path::new(file), http2)?);
         let place = Place::make(&endpoint).await?;
         let processes = options.text(processes).unwrap_or_default();
@@ -114,27 +115,15 @@ async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -
     let time = Duration::from_secs(options.number("--seconds", 5) as u64);
     let during = Until::Time(time);
 
-    let mut rows = Rows { sides, report, measured: Vec::new(), seconds: Vec::new() };
+    let only = options.text("--only");
+    let mut rows = Rows { sides, report, only, measured: Vec::new(), seconds: Vec::new() };
     rows.memory("at the start");
-    for side in sides {
-        rows.begin(side);
-        let create = load::create(&side.place);
-        rows.add(load::run(&side.endpoint, connections, Until::Calls(objects), create).await?);
-    }
-    rows.end(&format!("create, {connections} connections"));
+    let all = Until::Calls(objects);
+    rows.load("create", connections, all, |side| load::create(&side.place)).await?;
     rows.memory(&format!("with {objects} objects"));
-    for side in sides {
-        rows.begin(side);
-        let get = load::get(&side.place, objects);
-        rows.add(load::run(&side.endpoint, connections, during, get).await?);
-    }
-    rows.end(&format!("get, {connections} connections"));
-    for side in sides {
-        rows.begin(side);
-        let create = pods::create(&side.place);
-        rows.add(load::run(&side.endpoint, connections, Until::Calls(PODS), create).await?);
-    }
-    let costs = rows.end(&format!("create of a pod, {connections} connections"));
+    rows.load("get", connections, during, |side| load::get(&side.place, objects)).await?;
+    let (name, all) = ("pod create", Until::Calls(PODS));
+    let costs = rows.load(name, connections, all, |side| pods::create(&side.place)).await?;
     // What another server does inside is not ours to measure.
     if let Some(cost) = costs.first() {
         let rules = pods::rules();
@@ -148,24 +137,17 @@ async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -
         ("list, protobuf, any version", "?resourceVersion=0", PROTOBUF),
     ];
     for (name, query, accept) in lists {
+        let list = |side: &Side| load::list(&side.place, query, accept.clone());
+        rows.load(name, LISTERS, during, list).await?;
+    }
+    rows.load("mixed", connections, during, |side| load::mixed(&side.place, objects)).await?;
+    if rows.wants("events") {
         for side in sides {
             rows.begin(side);
-            let list = load::list(&side.place, query, accept.clone());
-            rows.add(load::run(&side.endpoint, LISTERS, during, list).await?);
+            rows.add(fan_out::run(&side.endpoint, &side.place, watchers, time).await?);
         }
-        rows.end(&format!("{name}, {LISTERS} connections"));
+        rows.end(&format!("events to {watchers} watchers"));
     }
-    for side in sides {
-        rows.begin(side);
-        let mixed = load::mixed(&side.place, objects);
-        rows.add(load::run(&side.endpoint, connections, during, mixed).await?);
-    }
-    rows.end(&format!("mixed, {connections} connections"));
-    for side in sides {
-        rows.begin(side);
-        rows.add(fan_out::run(&side.endpoint, &side.place, watchers, time).await?);
-    }
-    rows.end(&format!("events to {watchers} watchers"));
     rows.memory("at the end");
     Ok(())
 }
@@ -174,12 +156,36 @@ async fn workloads(options: &Options<'_>, sides: &[Side], report: &mut Report) -
 struct Rows<'a> {
     sides: &'a [Side],
     report: &'a mut Report,
+    /// What is to be measured, if not everything.
+    only: Option<&'a str>,
     measured: Vec<Measured>,
     /// Processor time of each side, until it is added what it had before.
     seconds: Vec<f64>,
 }
 
 impl Rows<'_> {
+    fn wants(&self, name: &str) -> bool {
+        name == "create" || self.only.is_none_or(|only| name.starts_with(only))
+    }
+
+    /// Puts a load on one side after the other; returns what a request takes of each server.
+    async fn load<C: Fn(usize) -> Call + Send + Sync + 'static>(
+        &mut self,
+        name: &str,
+        connections: usize,
+        until: Until,
+        call: impl Fn(&Side) -> C,
+    ) -> Result<Vec<f64>> {
+        if !self.wants(name) {
+            return Ok(Vec::new());
+        }
+        for side in self.sides {
+            self.begin(side);
+            self.add(load::run(&side.endpoint, connections, until, call(side)).await?);
+        }
+        Ok(self.end(&format!("{name}, {connections} connections")))
+    }
+
     fn begin(&mut self, side: &Side) {
         self.seconds.push(side.processor_seconds());
     }

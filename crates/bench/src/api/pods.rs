@@ -30,7 +30,7 @@ fn pod(name: &str) -> Value {
     })
 }
 
-pub fn create(place: &Place) -> impl Fn(usize) -> Call + Send + Sync + 'static {
+pub fn create(place: &Place) -> impl Fn(usize) -> Call + Send + Sync + use<> {
     let (path, sample) = (place.pods.clone(), pod("NAME").to_string());
     move |number| Call {
         method: Method::POST,
