@@ -19,6 +19,7 @@
 
 mod atoi;
 pub mod codec;
+pub mod conform;
 pub mod content;
 pub mod convert;
 mod depth;
@@ -27,14 +28,17 @@ pub mod duration;
 pub mod field;
 pub mod group;
 pub mod int_or_string;
+pub mod jsonpath;
 pub mod kinds;
 pub mod meta;
 pub mod names;
 pub mod openapi;
 pub mod owner;
 pub mod patch;
+pub mod pem;
 pub mod quantity;
 pub mod quote;
+pub mod regexp;
 pub mod rules;
 pub mod schema;
 pub mod selector;
@@ -42,6 +46,8 @@ pub mod status;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod url;
+pub mod x509;
 
 /// The version of Kubernetes whose API this is.
 pub const VERSION: &str = "v1.37.0";

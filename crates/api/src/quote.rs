@@ -91,7 +91,7 @@ pub fn go_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, serde_
 /// Go prints letters, marks, numbers, punctuation and symbols. The standard library knows the
 /// same classes and shows them only through `escape_debug`, where a leading combining mark is
 /// escaped too: hence the letter in front.
-fn is_printable(c: char) -> bool {
+pub(crate) fn is_printable(c: char) -> bool {
     let text = String::from_iter(['a', c]);
     text.escape_debug().nth(1) != Some('\\')
 }

@@ -150,6 +150,11 @@ pub fn cidr_warnings(path: &Path<'_>, value: &str) -> Vec<String> {
     warnings
 }
 
+/// Whether it is a block in any form that upstream has ever taken.
+pub fn is_cidr_sloppy(value: &str) -> bool {
+    Cidr::parse_sloppy(value).is_some()
+}
+
 /// Reads an address as upstream reads legacy fields. An IPv4 address in IPv6 form comes out as
 /// what it is.
 pub fn parse_ip_sloppy(value: &str) -> Option<IpAddr> {

@@ -4,7 +4,9 @@ use super::{Anew, Field, Kind, NameRule, Part, Strategy, metadata, prepare};
 use crate::duration::Duration;
 use crate::field::{BadValue, Error};
 use crate::names::{self, Faults};
+use crate::pem;
 use crate::quote::Quoted;
+use crate::x509::{self, KeyKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::certificates::v1::{
@@ -74,7 +76,7 @@ impl Kind for CertificateSigningRequest {
     fn validate(request: &Field<'_, '_>) {
         let spec = request.at("spec");
         let der = spec.at("request");
-        if let Some(fault) = pem_fault(der.text(), "CERTIFICATE REQUEST") {
+        if let Some(fault) = request_fault(der.text()) {
             let shown = if der.is_empty() { BadValue::null() } else { der.shown() };
             der.invalid_as(shown, fault);
         }
@@ -96,9 +98,10 @@ impl Kind for CertificateSigningRequest {
         }
         conditions(&request.at("status.conditions"));
         let certificate = request.at("status.certificate");
-        if !certificate.is_empty() && pem_fault(certificate.text(), "CERTIFICATE").is_some() {
-            let detail = "must contain at least one CERTIFICATE PEM block";
-            certificate.invalid_as("<certificate data>", detail);
+        if let Some(fault) =
+            certificates_fault(certificate.text()).filter(|_| !certificate.is_empty())
+        {
+            certificate.invalid_as("<certificate data>", fault);
         }
     }
 
@@ -185,17 +188,43 @@ fn conditions(conditions: &Field<'_, '_>) {
     }
 }
 
-/// What is wrong with bytes that should be a PEM block.
-fn pem_fault(base64: &str, kind: &str) -> Option<String> {
+/// What is wrong with a request in PEM.
+fn request_fault(base64: &str) -> Option<&'static str> {
     let bytes = STANDARD.decode(base64).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    let body = text
-        .split_once(&format!("-----BEGIN {kind}-----"))
-        .and_then(|(_, rest)| rest.split_once(&format!("-----END {kind}-----")))
-        .map(|(body, _)| body.split_whitespace().collect::<String>());
-    match body.map(|body| STANDARD.decode(body)) {
-        Some(Ok(_)) => None,
-        _ => Some(format!("PEM block type must be {kind}")),
+    match pem::blocks(&bytes).next().filter(|block| block.kind == "CERTIFICATE REQUEST") {
+        Some(block) => x509::request(&block.bytes).map_or_else(Some, |request| request.forged),
+        None => Some("PEM block type must be CERTIFICATE REQUEST"),
+    }
+}
+
+/// What is wrong with certificates in PEM.
+fn certificates_fault(base64: &str) -> Option<String> {
+    let bytes = STANDARD.decode(base64).unwrap_or_default();
+    let mut blocks = pem::blocks(&bytes).peekable();
+    if blocks.peek().is_none() {
+        return Some("must contain at least one CERTIFICATE PEM block".to_owned());
+    }
+    blocks.find_map(|block| match block {
+        block if block.kind != "CERTIFICATE" => {
+            Some(format!("only CERTIFICATE PEM blocks are allowed, found {}", Quoted(&block.kind)))
+        }
+        block if block.has_headers => Some("no PEM block headers are permitted".to_owned()),
+        block if block.bytes.is_empty() => {
+            Some("found CERTIFICATE PEM block containing 0 certificates".to_owned())
+        }
+        block => x509::certificates(&block.bytes).err().map(str::to_owned),
+    })
+}
+
+/// What a pod's author tells a signer.
+pub fn user_annotations(annotations: &Field<'_, '_>) {
+    for (key, _) in annotations.entries() {
+        let key = key.to_lowercase();
+        annotations.extend(names::domain_prefixed_key(annotations.path(), &key));
+    }
+    let size = annotations.entries().map(|(key, value)| key.len() + value.text().len());
+    if size.sum::<usize>() > metadata::ANNOTATIONS_MAX {
+        annotations.too_long(metadata::ANNOTATIONS_MAX);
     }
 }
 
@@ -277,19 +306,54 @@ impl Kind for ClusterTrustBundle {
         if !signer.is_empty() {
             signer_name(&signer);
         }
-        let trust = bundle.at("spec.trustBundle");
-        if trust.text().len() > 1024 * 1024 {
-            trust.too_long(1024 * 1024);
-        }
-        if !trust.text().contains("-----BEGIN CERTIFICATE-----") {
-            let detail = "at least one trust anchor must be provided";
-            trust.invalid_as("<value omitted>", detail);
-        }
+        trust_bundle(&bundle.at("spec.trustBundle"));
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, _: Part<'_>) {
-        Self::validate(new);
+        let signer = new.at("spec.signerName");
+        if !signer.is_empty() {
+            signer_name(&signer);
+        }
+        let (now, then) = (new.at("spec.trustBundle"), old.at("spec.trustBundle"));
+        if now.value() != then.value() {
+            trust_bundle(&now);
+        }
         new.at("spec.signerName").immutable(&old.at("spec.signerName"));
+    }
+}
+
+/// Every block is the certificate of an authority, and none is there twice.
+fn trust_bundle(bundle: &Field<'_, '_>) {
+    const LONGEST: usize = 1024 * 1024;
+    if bundle.text().len() > LONGEST {
+        return bundle.too_long(LONGEST);
+    }
+    let invalid = |fault: String| bundle.invalid_as("<value omitted>", fault);
+    let (before, mut anchors) = (bundle.count(), Vec::<(Vec<u8>, Vec<usize>)>::new());
+    for (i, block) in pem::blocks(bundle.text().as_bytes()).enumerate() {
+        let authority = x509::certificate(&block.bytes).map(|read| read.is_authority);
+        match authority {
+            _ if block.kind != "CERTIFICATE" => {
+                invalid(format!("entry {i} has bad block type: {}", block.kind));
+            }
+            _ if block.has_headers => invalid(format!("entry {i} has PEM block headers")),
+            Err(_) => invalid(format!("entry {i} does not parse as X.509")),
+            Ok(false) => invalid(format!("entry {i} does not have the CA bit set")),
+            Ok(true) => match anchors.iter_mut().find(|(known, _)| *known == block.bytes) {
+                Some((_, places)) => places.push(i),
+                None => anchors.push((block.bytes, vec![i])),
+            },
+        }
+    }
+    if bundle.count() != before {
+        return;
+    }
+    if anchors.is_empty() {
+        invalid("at least one trust anchor must be provided".to_owned());
+    }
+    for (_, places) in anchors.iter().filter(|(_, places)| places.len() > 1) {
+        let places: Vec<String> = places.iter().map(usize::to_string).collect();
+        invalid(format!("duplicate trust anchor (indices [{}])", places.join(" ")));
     }
 }
 
@@ -316,11 +380,7 @@ impl Kind for PodCertificateRequest {
     fn validate(request: &Field<'_, '_>) {
         let spec = request.at("spec");
         signer_name(&spec.at("signerName"));
-        let annotations = spec.at("unverifiedUserAnnotations");
-        for (key, _) in annotations.entries() {
-            let key = key.to_lowercase();
-            annotations.extend(names::domain_prefixed_key(annotations.path(), &key));
-        }
+        user_annotations(&spec.at("unverifiedUserAnnotations"));
         for (name, uid) in [
             ("podName", "podUID"),
             ("serviceAccountName", "serviceAccountUID"),
@@ -350,8 +410,8 @@ impl Kind for PodCertificateRequest {
             // The other two are of older versions.
             let detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
             spec.invalid_as(BadValue::OMITTED, detail);
-        } else if !is_der_sequence(stub.text()) {
-            stub.invalid_as(BadValue::OMITTED, "must be a valid PKCS#10 CSR");
+        } else {
+            stub_request(&stub);
         }
     }
 
@@ -434,19 +494,30 @@ fn request_conditions(list: &Field<'_, '_>) {
     super::conditions(list);
 }
 
-/// Whether the bytes are one DER sequence, from their first to their last.
-fn is_der_sequence(base64: &str) -> bool {
-    let bytes = STANDARD.decode(base64).unwrap_or_default();
-    let [0x30, first, rest @ ..] = bytes.as_slice() else { return false };
-    let (length, body) = match usize::from(*first) {
-        short @ ..0x80 => (short, rest),
-        long => {
-            let count = long & 0x7f;
-            let Some((digits, body)) = rest.split_at_checked(count).filter(|_| count <= 4) else {
-                return false;
-            };
-            (digits.iter().fold(0, |n, digit| n << 8 | usize::from(*digit)), body)
-        }
+/// What a kubelet sends to show that it has the key.
+fn stub_request(stub: &Field<'_, '_>) {
+    const LONGEST: usize = 10 * 1024;
+    let bytes = STANDARD.decode(stub.text()).unwrap_or_default();
+    if bytes.len() > LONGEST {
+        return stub.too_long(LONGEST);
+    }
+    let Ok(request) = x509::request(&bytes) else {
+        return stub.invalid_as(BadValue::OMITTED, "must be a valid PKCS#10 CSR");
     };
-    body.len() == length
+    match request.key.kind {
+        KeyKind::Elliptic(curve @ "P-224") => stub.invalid_as(
+            format!("curve {curve}"),
+            "elliptic public keys must use curve P256, P384, or P521",
+        ),
+        KeyKind::Rsa(bits) if !matches!(bits, 3072 | 4096) => stub.invalid_as(
+            format!("{bits}-bit modulus"),
+            "RSA keys must have modulus size 3072 or 4096",
+        ),
+        KeyKind::Other => stub.invalid_as(
+            BadValue::OMITTED,
+            "unknown public key type; supported types are Ed25519, ECDSA, and RSA",
+        ),
+        _ if request.forged.is_some() => stub.invalid_as(BadValue::OMITTED, "invalid signature"),
+        _ => {}
+    }
 }

@@ -3,6 +3,7 @@ use super::table::{AGE, Column, NAME, count, text, with};
 use super::{Anew, Field, Kind, Part, Strategy, prepare};
 use crate::field::{Error, Path};
 use crate::names;
+use crate::quote::json_type;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
@@ -175,9 +176,15 @@ fn json_entry(data: &Field<'_, '_>, key: &'static str) {
         None => data.push(Error::required(&path, "")),
         Some((_, entry)) => {
             let bytes = decoded(&entry);
-            if let Err(error) = crate::codec::json::decode_untyped(&bytes) {
-                entry.invalid_as("<secret contents redacted>", error.to_string());
-            }
+            let fault = match crate::codec::json::decode_untyped(&bytes) {
+                Ok(read) if read.value.is_object() || read.value.is_null() => return,
+                Ok(read) => format!(
+                    "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                    json_type(&read.value)
+                ),
+                Err(error) => error.to_string(),
+            };
+            entry.invalid_as("<secret contents redacted>", fault);
         }
     }
 }
@@ -197,6 +204,17 @@ impl Kind for ServiceAccount {
     }
 
     fn validate(_: &Field<'_, '_>) {}
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        const KEY: &str = "kubernetes.io/enforce-mountable-secrets";
+        let has = |account: &Field<'_, '_>| account.at("metadata.annotations").key(KEY).exists();
+        if !has(new) || old.is_some_and(has) {
+            return Vec::new();
+        }
+        vec![format!(
+            "metadata.annotations[{KEY}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        )]
+    }
 }
 
 /// Of the references to secrets only the names count.

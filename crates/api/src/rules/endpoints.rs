@@ -59,11 +59,25 @@ impl Kind for Endpoints {
         }
     }
 
-    fn warnings(_: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
-        vec![
+    fn warnings(endpoints: &Field<'_, '_>, _: Option<&Field<'_, '_>>) -> Vec<String> {
+        let mut warnings = vec![
             "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
                 .to_owned(),
-        ]
+        ];
+        // Ours are sound.
+        let labels = endpoints.at("metadata.labels");
+        if labels.key("endpoints.kubernetes.io/managed-by").text() == "endpoint-controller" {
+            return warnings;
+        }
+        for subset in endpoints.at("subsets").items() {
+            for list in ["addresses", "notReadyAddresses"] {
+                for address in subset.at(list).items() {
+                    let ip = address.at("ip");
+                    warnings.extend(ip::ip_warnings(ip.path(), ip.text()));
+                }
+            }
+        }
+        warnings
     }
 }
 
@@ -173,7 +187,29 @@ impl Kind for EndpointSlice {
             slice_endpoints(&new.at("endpoints"), new.at("addressType").text());
         }
     }
+
+    fn warnings(slice: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if old.is_none() && slice.at("addressType").text() == "FQDN" {
+            warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+        }
+        let labels = slice.at("metadata.labels");
+        let manager = labels.key("endpointslice.kubernetes.io/managed-by").text();
+        if OUR_CONTROLLERS.contains(&manager) {
+            return warnings;
+        }
+        for endpoint in slice.at("endpoints").items() {
+            for address in endpoint.at("addresses").items() {
+                warnings.extend(ip::ip_warnings(address.path(), address.text()));
+            }
+        }
+        warnings
+    }
 }
+
+/// Whose addresses are sound.
+const OUR_CONTROLLERS: &[&str] =
+    &["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
 fn slice_type(slice: &Field<'_, '_>) {
     let kind = slice.at("addressType").declared();
@@ -210,7 +246,10 @@ fn slice_endpoints(endpoints: &Field<'_, '_>, kind: &str) {
 /// A wrong family is reported at the list, anything else at the address.
 fn slice_address(address: &Field<'_, '_>, addresses: &Field<'_, '_>, kind: &str) {
     let family = |wanted_v4: bool| {
-        let faults = ip::ip_for_legacy_field(address.path(), address.text(), true, &[]);
+        let faults = match wanted_v4 {
+            true => ip::ip_for_legacy_field(address.path(), address.text(), true, &[]),
+            false => ip::ip(address.path(), address.text()),
+        };
         if !faults.is_empty() {
             return address.extend(faults);
         }
@@ -224,7 +263,9 @@ fn slice_address(address: &Field<'_, '_>, addresses: &Field<'_, '_>, kind: &str)
     match kind {
         "IPv4" => family(true),
         "IPv6" => family(false),
-        "FQDN" => address.extend(names::fully_qualified_name(address.path(), address.text())),
+        "FQDN" => {
+            address.extend(names::fully_qualified_domain_name(address.path(), address.text()))
+        }
         _ => {}
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub const IMMUTABLE: &str = "field is immutable";
 /// What all annotations of an object may weigh, in bytes.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+pub const ANNOTATIONS_MAX: usize = 256 * 1024;
 const MANAGER_LIMIT: usize = 128;
 const SUBRESOURCE_LIMIT: usize = 256;
 
@@ -220,8 +220,8 @@ pub fn validate_annotations(all: &BTreeMap<String, String>, path: &Path<'_>) -> 
         errors.extend(faults.into_iter().map(|f| Error::invalid(path, key.as_str(), f)));
     }
     let size: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if size > ANNOTATIONS_LIMIT {
-        errors.push(Error::too_long(path, ANNOTATIONS_LIMIT));
+    if size > ANNOTATIONS_MAX {
+        errors.push(Error::too_long(path, ANNOTATIONS_MAX));
     }
     errors
 }

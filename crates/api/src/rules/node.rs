@@ -46,6 +46,7 @@ impl Kind for Node {
     fn prepare_create(_: &mut Value) {}
 
     fn validate(node: &Field<'_, '_>) {
+        avoided_pods(&node.at("metadata.annotations"));
         taints(&node.at("spec.taints").on_path(Path::new("metadata").child("taints")));
         resources(node);
         declared_features(&node.at("status.declaredFeatures"));
@@ -212,4 +213,32 @@ fn address(node: &Field<'_, '_>, kind: &str) -> Value {
     let addresses = node.at("status.addresses");
     let found = addresses.items().find(|address| address.at("type").text() == kind);
     found.map_or("<none>", |address| address.at("address").text()).into()
+}
+
+/// Pods that a node would rather not have, in an annotation of old.
+fn avoided_pods(annotations: &Field<'_, '_>) {
+    const KEY: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+    let text = annotations.key(KEY).text();
+    if text.is_empty() {
+        return;
+    }
+    let pods = match crate::codec::json::decode_untyped(text.as_bytes()) {
+        Ok(pods) => pods.value,
+        Err(fault) => {
+            return annotations.spelled("AvoidPods").invalid_as(KEY, fault.to_string());
+        }
+    };
+    let list = pods["preferAvoidPods"].as_array();
+    for (i, entry) in list.into_iter().flatten().enumerate() {
+        let place = annotations.spelled(KEY);
+        let place = place.path().index(i);
+        let signature = place.child("PodSignature");
+        if entry["podSignature"]["podController"].is_null() {
+            annotations.push(Error::required(&signature, ""));
+        } else if entry["podSignature"]["podController"]["controller"] != true {
+            let controller = signature.child("PodController");
+            let controller = controller.child("Controller");
+            annotations.push(Error::invalid(&controller, false, "must point to a controller"));
+        }
+    }
 }

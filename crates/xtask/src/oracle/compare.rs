@@ -28,29 +28,22 @@ pub const NOTHING: &str = "nothing";
 /// What separates a message from a diff.
 const DIFF: &str = "\n@@ ";
 
-/// Everything that differs, but for identity, times and versions.
-pub fn differences(ours: &Said, theirs: &Said) -> Vec<Difference> {
+/// Everything that differs, but for identity, times and versions, and for how the structs in the
+/// causes about the `masked` fields are shown.
+pub fn differences(ours: &Said, theirs: &Said, masked: &[&str]) -> Vec<Difference> {
     let nobodys = |said: &Said| Said { body: nobodys(&said.body), ..said.clone() };
-    let (ours, theirs) = (&nobodys(ours), &nobodys(theirs));
+    let (mut ours, mut theirs) = (nobodys(ours), nobodys(theirs));
+    mask(&mut ours.body, &mut theirs.body, masked);
+    let (ours, theirs) = (&ours, &theirs);
     let mut found = Vec::new();
     let (mine, right) = (causes(&ours.body), causes(&theirs.body));
     let beside = |list: &[(String, String)], other: &[(String, String)]| {
         list.iter().filter(|cause| !other.contains(cause)).cloned().collect::<BTreeSet<_>>()
     };
-    let (mut extra, missing) = (beside(&mine, &right), beside(&right, &mine));
-    for (place, theirs) in missing {
-        // The same fault of the same struct, shown otherwise.
-        let twin = extra.iter().find(|(field, ours)| *field == place && shows_same(ours, &theirs));
-        match twin.cloned() {
-            Some(twin) => {
-                extra.remove(&twin);
-                let place = format!("shown value of {place}");
-                found.push(Difference::of(place, twin.1, theirs));
-            }
-            None => found.push(Difference::of(place, NOTHING, theirs)),
-        }
+    for (place, theirs) in beside(&right, &mine) {
+        found.push(Difference::of(place, NOTHING, theirs));
     }
-    for (place, ours) in extra {
+    for (place, ours) in beside(&mine, &right) {
         found.push(Difference::of(place, ours, NOTHING));
     }
     let follows = !found.is_empty();
@@ -89,14 +82,43 @@ impl Difference {
     }
 }
 
-/// Whether two causes differ in nothing but how they show a struct or a list.
-fn shows_same(ours: &str, theirs: &str) -> bool {
-    let parts = |cause: &str| {
-        let (reason, rest) = cause.split_once(" value: ")?;
-        let end = rest.rfind(['}', ']']).filter(|_| rest.starts_with(['{', '[']))?;
-        Some((reason.to_owned(), rest[end + 1..].to_owned()))
-    };
-    parts(ours).is_some_and(|ours| parts(theirs) == Some(ours))
+/// The struct or list that a cause shows in both answers is made `STRUCT`, there and in the message of
+/// the whole, if nothing else of the cause differs.
+fn mask(ours: &mut Value, theirs: &mut Value, masked: &[&str]) {
+    for field in masked {
+        let shown = |status: &Value| {
+            let all = status["details"]["causes"].as_array().into_iter().flatten();
+            let mut messages = all.filter(|cause| cause["field"] == *field);
+            let message = messages.find_map(|cause| shown_struct(cause["message"].as_str()?));
+            message.map(|(before, shown, after)| {
+                (before.to_owned(), shown.to_owned(), after.to_owned())
+            })
+        };
+        if let (Some(mine), Some(right)) = (shown(ours), shown(theirs))
+            && (&mine.0, &mine.2) == (&right.0, &right.2)
+        {
+            hide(ours, &mine.1);
+            hide(theirs, &right.1);
+        }
+    }
+}
+
+/// What is before the struct that a message shows, the struct, and what is behind.
+fn shown_struct(message: &str) -> Option<(&str, &str, &str)> {
+    const BEFORE: &str = " value: ";
+    let start = message.find(BEFORE)? + BEFORE.len();
+    let end = message.rfind(['}', ']'])? + 1;
+    let shown = message.get(start..end).filter(|shown| shown.starts_with(['{', '[']))?;
+    Some((&message[..start], shown, &message[end..]))
+}
+
+fn hide(value: &mut Value, shown: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(shown, "STRUCT"),
+        Value::Array(items) => items.iter_mut().for_each(|item| hide(item, shown)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| hide(field, shown)),
+        _ => {}
+    }
 }
 
 fn is_status(said: &Said) -> bool {

@@ -21,11 +21,7 @@ pub fn collection(resource: &Resource) -> String {
 
 /// Every creation that is asked about one valid object.
 pub fn requests(resource: &Resource, object: &Value) -> Vec<Request> {
-    let place = collection(resource);
-    let create = |object: &Value, about: String| {
-        let path = format!("{place}?dryRun=All&fieldValidation=Strict");
-        Request::new(Method::POST, path, object, format!("create {about}"))
-    };
+    let create = |object: &Value, about: String| create(resource, object, &about);
     let changes = mutate::all(object, resource.ty(), false);
     let mut all = vec![create(object, "as it is".into())];
     for change in &changes {
@@ -37,9 +33,15 @@ pub fn requests(resource: &Resource, object: &Value) -> Vec<Request> {
         all.extend(changed.map(|object| create(&object, about(&some))));
     }
     if resource.verbs.contains(Verb::Patch) {
-        all.extend(patches_of_nothing(&place, object));
+        all.extend(patches_of_nothing(&collection(resource), object));
     }
     all
+}
+
+/// One creation, dry.
+pub fn create(resource: &Resource, object: &Value, about: &str) -> Request {
+    let path = format!("{}?dryRun=All&fieldValidation=Strict", collection(resource));
+    Request::new(Method::POST, path, object, format!("create {about}"))
 }
 
 pub fn about(changes: &[Change]) -> String {

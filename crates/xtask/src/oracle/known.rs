@@ -1,11 +1,14 @@
 //! What differs for a reason: the rows of `known.txt`.
 use super::compare::{Difference, NOTHING};
+use serde_json::Value;
 
 const KNOWN: &str = include_str!("known.txt");
 
 /// `KIND | PLACE | PART | REASON`: a star is any kind; a place covers what begins with it, one that
 /// begins with a star what ends like it; the part is a piece of what they say there and we do not, or
-/// after `ours:` of what only we say.
+/// after `ours:` of what only we say. Two parts excuse no request, but only leave something of it out of
+/// the comparison: `VALUE`, what two values of the same sort are, and `STRUCT`, how the struct in a
+/// cause about the field is shown.
 pub struct Known(Vec<[&'static str; 3]>);
 
 impl Known {
@@ -16,6 +19,28 @@ impl Known {
             [(); 3].map(|()| cells.next().expect("a row has four cells"))
         };
         Known(rows.map(row).collect())
+    }
+
+    /// The fields of the kind whose causes show structs that are not compared.
+    pub fn masked(&self, kind: &str) -> Vec<&'static str> {
+        let rows = self.0.iter().filter(|[of, _, part]| *of == kind && *part == "STRUCT");
+        rows.map(|[_, field, _]| *field).collect()
+    }
+
+    /// Whether only the value differs, where each server has its own.
+    pub fn is_own_value(&self, kind: &str, difference: &Difference) -> bool {
+        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let alike = match (read(&difference.ours), read(&difference.theirs)) {
+            (Some(Value::String(a)), Some(Value::String(b))) => {
+                [&a, &b].iter().all(|text| !matches!(text.as_str(), "" | "None"))
+            }
+            (Some(Value::Number(_)), Some(Value::Number(_))) => true,
+            _ => false,
+        };
+        alike
+            && self.0.iter().any(|[of, place, part]| {
+                *part == "VALUE" && *of == kind && is_placed(place, &difference.place)
+            })
     }
 
     /// The differences that no row explains. What only follows from causes is explained with them.
@@ -33,20 +58,19 @@ impl Known {
 
     fn covers(&self, kind: &str, difference: &Difference) -> bool {
         self.0.iter().any(|[of, place, part]| {
-            let placed = match place.strip_prefix('*') {
-                Some(end) => difference.place.ends_with(end),
-                None => difference.place.starts_with(place),
-            };
-            // Without a part it is about values, never about what is wrong with them.
-            let cause = |text: &str| text.starts_with("FieldValue");
-            let value = !cause(&difference.theirs) && !cause(&difference.ours);
             let (ours, theirs) = (&difference.ours, &difference.theirs);
             let said = match part.strip_prefix("ours:").map(str::trim) {
                 Some(part) => theirs == NOTHING && ours.contains(part),
-                None if part.is_empty() => value,
                 None => theirs.contains(part) && !ours.contains(part),
             };
-            (*of == "*" || *of == kind) && placed && said
+            (*of == "*" || *of == kind) && is_placed(place, &difference.place) && said
         })
+    }
+}
+
+fn is_placed(row: &str, place: &str) -> bool {
+    match row.strip_prefix('*') {
+        Some(end) => place.ends_with(end),
+        None => place.starts_with(row),
     }
 }

@@ -8,6 +8,7 @@
 //!  objects.jsonl ─┬─ dry ──► creation   creations, an apply, patches of nothing
 //!                 └─ stored ─► stored   updates, patches, status, other parts, tables
 //!  tables.jsonl ──── stored ─► stored   tables of objects in interesting states
+//!  cases.jsonl ───── both ───► cases    what no schema leads to, written by hand
 //! ```
 //!
 //! Status, causes and their order, warnings and the object in the answer are compared
@@ -15,6 +16,7 @@
 //! makes the chore fail. Everything is the same in each run: what is random has a fixed seed.
 //!
 //! Both servers must have the same flags and know us by the same certificate: see CONTRIBUTING.md.
+mod cases;
 mod compare;
 mod creation;
 mod known;
@@ -40,7 +42,7 @@ const SEED: u64 = 37;
 const SEVERAL: usize = 60;
 
 /// Families of requests, to be asked for one at a time.
-const FAMILIES: &[&str] = &["create", "update", "status", "parts", "tables"];
+const FAMILIES: &[&str] = &["create", "update", "status", "parts", "tables", "cases"];
 
 pub fn run(ours: &Path, theirs: &Path, kind: &str, family: &str) -> Result<(), String> {
     if !family.is_empty() && !FAMILIES.contains(&family) {
@@ -55,20 +57,13 @@ async fn compare_all(ours: &Path, theirs: &Path, kind: &str, only: &str) -> anyh
     prepare(&mut pair).await?;
     let mut report = Report::new(only);
     let objects = |lines: &'static str| {
-        let object = |line| -> anyhow::Result<(&'static Resource, Value)> {
-            let object: Value = serde_json::from_str(line)?;
-            let word = |field: &str| object[field].as_str().unwrap_or_default();
-            let found = api::kinds::find_kind(word("apiVersion"), word("kind"));
-            Ok((found.ok_or_else(|| anyhow::anyhow!("no such kind: {line}"))?, object))
-        };
-        let wanted = |(resource, _): &(&Resource, Value)| {
-            let named = kind.split(',').any(|kind| kind == resource.kind);
-            kind.is_empty() || kind == "all" || named
-        };
+        let object = |line| found(serde_json::from_str(line)?);
+        let wanted = |(resource, _): &(&Resource, Value)| is_wanted(kind, resource.kind);
         let all: anyhow::Result<Vec<_>> = lines.lines().map(object).collect();
         anyhow::Ok(all?.into_iter().filter(wanted).collect::<Vec<_>>())
     };
-    for (resource, object) in objects(OBJECTS)? {
+    let generated = if only == "cases" { "" } else { OBJECTS };
+    for (resource, object) in objects(generated)? {
         for request in creation::requests(resource, &object) {
             report.ask("create", resource.kind, &mut pair, &request).await?;
         }
@@ -107,7 +102,51 @@ async fn compare_all(ours: &Path, theirs: &Path, kind: &str, only: &str) -> anyh
             stored.remove(&mut pair).await?;
         }
     }
+    hand_written(&mut pair, &mut report, kind).await?;
     report.print()
+}
+
+/// What is written by hand, asked of the kinds that are wanted.
+async fn hand_written(pair: &mut Pair, report: &mut Report, kind: &str) -> anyhow::Result<()> {
+    let objects: Result<Vec<Value>, _> = OBJECTS.lines().map(serde_json::from_str).collect();
+    for case in cases::read(&objects?)? {
+        if !report.wants("cases") || !is_wanted(kind, &case.kind) {
+            continue;
+        }
+        let (resource, object) = found(case.base.clone())?;
+        let Some(part) = &case.part else {
+            for (about, value) in case.tries() {
+                let changed = case.apply(&object, value);
+                let changed = changed.ok_or_else(|| anyhow::anyhow!("no place: {about}"))?;
+                let request = creation::create(resource, &changed, &about);
+                report.ask("cases", resource.kind, pair, &request).await?;
+            }
+            continue;
+        };
+        let Some(stored) = stored::create(pair, resource, &object).await? else {
+            report.missing(resource.kind);
+            continue;
+        };
+        for (about, value) in case.tries() {
+            let changed = |object: &Value| case.apply(object, value);
+            let request = stored.update(part, changed, &about);
+            let request = request.ok_or_else(|| anyhow::anyhow!("no place: {about}"))?;
+            report.ask("cases", resource.kind, pair, &request).await?;
+        }
+        stored.remove(pair).await?;
+    }
+    Ok(())
+}
+
+fn is_wanted(kinds: &str, kind: &str) -> bool {
+    matches!(kinds, "" | "all") || kinds.split(',').any(|wanted| wanted == kind)
+}
+
+/// An object with the row of its kind.
+fn found(object: Value) -> anyhow::Result<(&'static Resource, Value)> {
+    let word = |field: &str| object[field].as_str().unwrap_or_default();
+    let found = api::kinds::find_kind(word("apiVersion"), word("kind"));
+    Ok((found.ok_or_else(|| anyhow::anyhow!("no such kind: {object}"))?, object))
 }
 
 /// A namespace, the account that pods in it act as, and the class that one of them runs with.

@@ -30,6 +30,11 @@ pub fn several(changes: &[Change], times: usize, random: &mut Random) -> Vec<Vec
 }
 
 impl Change {
+    /// A value in a place, whose steps are between dots.
+    pub fn to(place: &str, value: Value) -> Change {
+        Change { path: place.split('.').map(str::to_owned).collect(), value: Some(value) }
+    }
+
     pub fn about(&self) -> String {
         let path = self.path.join(".");
         match &self.value {

@@ -1,7 +1,7 @@
 //! How many requests there were, how many were answered alike, and what differs.
 use super::compare::{Difference, differences};
 use super::known::Known;
-use super::server::{Pair, Request};
+use super::server::{Pair, Request, Said};
 use std::collections::BTreeMap;
 
 /// So many differences of one kind and family are shown.
@@ -60,14 +60,20 @@ impl Report {
         }
         // A server that breaks off has no opinion.
         let (mut ours, Some(theirs)) = pair.ask(request).await? else { return Ok(()) };
-        let mut found = differences(&ours, &theirs);
+        let masked = self.known.masked(kind);
+        let compare = |ours: &Said, theirs: &Said| {
+            let mut found = differences(ours, theirs, &masked);
+            found.retain(|found| !self.known.is_own_value(kind, found));
+            found
+        };
+        let mut found = compare(&ours, &theirs);
         for _ in 0..TRIES {
             let unexplained = self.known.unexplained(kind, &found);
             if unexplained.iter().any(|found| found.place.starts_with(MANAGERS)) {
                 // Managers are in the order of their times, in seconds: one may just have passed.
                 tokio::time::sleep(PAUSE).await;
                 let (mine, Some(again)) = pair.ask(request).await? else { break };
-                found = differences(&mine, &again);
+                found = compare(&mine, &again);
                 ours = mine;
                 continue;
             }
@@ -75,7 +81,7 @@ impl Report {
                 break;
             }
             let Some(again) = pair.ask_theirs(request).await? else { break };
-            found = differences(&ours, &again);
+            found = compare(&ours, &again);
         }
         let unexplained = self.known.unexplained(kind, &found);
         let one = match (found.is_empty(), unexplained.is_empty()) {

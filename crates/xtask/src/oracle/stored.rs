@@ -147,6 +147,27 @@ impl Stored<'_> {
         ]
     }
 
+    /// One update of it or of a part, dry.
+    pub fn update(
+        &self,
+        part: &str,
+        changed: impl Fn(&Value) -> Option<Value>,
+        about: &str,
+    ) -> Option<Request> {
+        let path = self.part(part);
+        let path = format!("{path}?dryRun=All&fieldValidation=Strict");
+        let (ours, theirs) = (changed(&self.ours)?, changed(&self.theirs)?);
+        let about = format!("update {part} {about}");
+        Some(Request::each(Method::PUT, path, [&ours, &theirs], about))
+    }
+
+    fn part(&self, part: &str) -> String {
+        match part {
+            "" => self.path.clone(),
+            part => format!("{}/{part}", self.path),
+        }
+    }
+
     /// Updates and patches of the object itself.
     pub fn updates(&self) -> Vec<Request> {
         let both = [&self.ours, &self.theirs];
@@ -212,10 +233,7 @@ impl Stored<'_> {
     /// Each change as an update and as one of the patches, and some together. The changes are made
     /// for each server's own object, which has names that the server made up.
     fn writes(&self, part: &str, both: [&Value; 2], changes: [Vec<Change>; 2]) -> Vec<Request> {
-        let path = match part {
-            "" => self.path.clone(),
-            part => format!("{}/{part}", self.path),
-        };
+        let path = self.part(part);
         let strict = format!("{path}?dryRun=All&fieldValidation=Strict");
         let put = |bodies: [&Value; 2], about: String| {
             Request::each(Method::PUT, strict.clone(), bodies, format!("update {part} {about}"))

@@ -3,6 +3,7 @@ use super::super::table::{AGE, Column, NAME, count, text, with};
 use super::super::{Anew, Field, Kind, Metadata, Part, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::field::Error;
+use crate::jsonpath;
 use crate::names;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicy,
@@ -100,7 +101,12 @@ impl Kind for ValidatingAdmissionPolicy {
             Part::Sub(_) => {
                 for warning in new.at("status.typeChecking.expressionWarnings").items() {
                     warning.at("warning").require();
-                    warning.at("fieldRef").require();
+                    let place = warning.at("fieldRef");
+                    if place.require()
+                        && let Err(fault) = jsonpath::check(&format!("{{{}}}", place.text()))
+                    {
+                        place.invalid(format!("invalid JSONPath: {fault}"));
+                    }
                 }
                 super::super::conditions(&new.at("status.conditions"));
             }

@@ -3,6 +3,7 @@ use super::super::table::{AGE, Column, NAME, count};
 use super::super::{Anew, Field, Kind, Metadata, Strategy};
 use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
 use crate::names;
+use crate::url::Url;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -74,27 +75,27 @@ fn client_config(config: &Field<'_, '_>) {
 
 /// `https://host/path` and nothing more.
 pub fn client_config_url(url: &Field<'_, '_>) {
-    let text = url.text();
-    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (scheme, rest) = rest.split_once(':').unwrap_or(("", rest));
-    let authority =
-        rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if scheme != "https" {
-        url.invalid_as(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    let parts = match Url::parse(url.text()) {
+        Ok(parts) => parts,
+        Err(fault) => return url.required(format!("url must be a valid URL: {fault}{FORM}")),
+    };
+    if parts.scheme != "https" {
+        url.invalid_as(
+            parts.scheme.as_str(),
+            format!("'https' is the only allowed URL scheme{FORM}"),
+        );
     }
-    if host.is_empty() {
-        url.invalid_as(host, format!("host must be specified{FORM}"));
+    if parts.host.is_empty() {
+        url.invalid_as("", format!("host must be specified{FORM}"));
     }
-    if authority.contains('@') {
+    if let Some(user) = parts.user {
         url.invalid_as(user, "user information is not permitted in the URL");
     }
-    if !fragment.is_empty() {
-        url.invalid_as(fragment, "fragments are not permitted in the URL");
+    if !parts.fragment.is_empty() {
+        url.invalid_as(parts.fragment, "fragments are not permitted in the URL");
     }
-    if !query.is_empty() {
-        url.invalid_as(query, "query parameters are not permitted in the URL");
+    if !parts.query.is_empty() {
+        url.invalid_as(parts.query, "query parameters are not permitted in the URL");
     }
 }
 

@@ -49,7 +49,11 @@ pub fn parse(text: &str) -> Result<Schedule, String> {
         return Err("empty spec string".to_owned());
     }
     if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
-        let (zone, rest) = text.split_once(' ').unwrap_or((text, ""));
+        // Upstream's parser breaks off here, and is caught.
+        let Some((zone, rest)) = text.split_once(' ') else {
+            return Err("invalid schedule format: runtime error: slice bounds out of range [:-1]"
+                .to_owned());
+        };
         let name = zone.split_once('=').map_or("", |(_, name)| name);
         if !is_zone(name) {
             return Err(format!("provided bad location {name}: unknown time zone {name}"));

@@ -39,39 +39,12 @@ impl Kind for CronJob {
     ];
 
     fn validate(job: &Field<'_, '_>) {
-        let spec = job.at("spec");
-        schedule(&spec);
-        spec.at("startingDeadlineSeconds").nonnegative();
-        let zone = spec.at("timeZone");
-        if zone.exists() {
-            cron::time_zone(&zone);
-        }
-        let policy = spec.at("concurrencyPolicy");
-        if policy.require() {
-            policy.one_of(&["Allow", "Forbid", "Replace"]);
-        }
-        let template = spec.at("jobTemplate.spec");
-        job::validate_spec(&template, false);
-        let selector = template.at("selector");
-        if selector.exists() && !template.at("manualSelector").flag() {
-            let shown = super::super::workload::selector_shown(&selector);
-            selector.invalid_as(shown, "`selector` will be auto-generated");
-        }
-        if template.at("manualSelector").flag() {
-            template.at("manualSelector").push(crate::field::Error::not_supported(
-                template.at("manualSelector").path(),
-                true,
-                ["nil", "false"],
-            ));
-        }
-        for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-            spec.at(field).nonnegative();
-        }
+        validate(job, false);
     }
 
-    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, part: Part<'_>) {
         if part == Part::Main {
-            Self::validate(new);
+            validate(new, has_zone(&old.at("spec.schedule")));
         }
     }
 
@@ -98,7 +71,44 @@ fn name(name: &str, prefix: bool) -> Faults {
     faults
 }
 
-fn schedule(spec: &Field<'_, '_>) {
+fn validate(job: &Field<'_, '_>, zoned: bool) {
+    let spec = job.at("spec");
+    schedule(&spec, zoned);
+    spec.at("startingDeadlineSeconds").nonnegative();
+    let zone = spec.at("timeZone");
+    if zone.exists() {
+        cron::time_zone(&zone);
+    }
+    let policy = spec.at("concurrencyPolicy");
+    if policy.require() {
+        policy.one_of(&["Allow", "Forbid", "Replace"]);
+    }
+    let template = spec.at("jobTemplate.spec");
+    job::validate_spec(&template, false);
+    let selector = template.at("selector");
+    if selector.exists() && !template.at("manualSelector").flag() {
+        let shown = super::super::workload::selector_shown(&selector);
+        selector.invalid_as(shown, "`selector` will be auto-generated");
+    }
+    if template.at("manualSelector").flag() {
+        template.at("manualSelector").push(crate::field::Error::not_supported(
+            template.at("manualSelector").path(),
+            true,
+            ["nil", "false"],
+        ));
+    }
+    for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        spec.at(field).nonnegative();
+    }
+}
+
+/// Zones were once written into schedules.
+fn has_zone(schedule: &Field<'_, '_>) -> bool {
+    schedule.text().contains("TZ")
+}
+
+/// `zoned`: the schedule may name a zone, because it did.
+fn schedule(spec: &Field<'_, '_>, zoned: bool) {
     let schedule = spec.at("schedule");
     if !schedule.declared().require() {
         return;
@@ -106,11 +116,9 @@ fn schedule(spec: &Field<'_, '_>) {
     if let Err(fault) = cron::parse(schedule.text()) {
         schedule.invalid(fault);
     }
-    if schedule.text().contains("TZ") {
-        if spec.at("timeZone").exists() {
-            schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule");
-        } else {
-            schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
-        }
+    if has_zone(&schedule) && !zoned {
+        schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+    } else if has_zone(&schedule) && spec.at("timeZone").exists() {
+        schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule");
     }
 }

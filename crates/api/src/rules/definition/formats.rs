@@ -1,35 +1,6 @@
 //! Formats that nobody checks: a schema may name them, and its author is told.
+use crate::conform;
 use serde_json::Value;
-
-/// Of texts, without dashes.
-const TEXT: &[&str] = &[
-    "bsonobjectid",
-    "uri",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "cidr",
-    "mac",
-    "uuid",
-    "uuid3",
-    "uuid4",
-    "uuid5",
-    "isbn",
-    "isbn10",
-    "isbn13",
-    "creditcard",
-    "ssn",
-    "hexcolor",
-    "rgbcolor",
-    "byte",
-    "password",
-    "date",
-    "duration",
-    "datetime",
-    "k8sshortname",
-    "k8slongname",
-];
 
 /// A word about each format of a definition's schemas that is not known, once.
 pub fn warnings(definition: &Value) -> Vec<String> {
@@ -54,7 +25,7 @@ fn collect(schema: &Value, warnings: &mut Vec<String>) {
 
 fn is_known(format: &str, kind: &str) -> bool {
     match kind {
-        "" | "string" => TEXT.contains(&format.replace('-', "").as_str()),
+        "" | "string" => conform::is_known(format),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,

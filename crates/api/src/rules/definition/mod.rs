@@ -16,6 +16,9 @@ use super::table::{Column, NAME, text, with};
 use super::{Field, Kind, Metadata, Part, Strategy, prepare};
 use crate::field::BadValue;
 use crate::names;
+use crate::pem::{self, Block};
+use crate::url::Url;
+use crate::x509;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -130,12 +133,25 @@ impl Kind for CustomResourceDefinition {
 /// Before it is served, anything goes; later only what was wrong already.
 fn checks_bundle(old: &Field<'_, '_>) -> bool {
     let bundle = old.at("spec.conversion.webhook.clientConfig.caBundle");
-    is_established(old) && (bundle.is_empty() || has_certificates(&bundle))
+    is_established(old) && bundle_fault(&bundle).is_none()
 }
 
-fn has_certificates(bundle: &Field<'_, '_>) -> bool {
+/// What is wrong with a bundle that is not empty: one sound certificate is enough.
+fn bundle_fault(bundle: &Field<'_, '_>) -> Option<String> {
     let bytes = STANDARD.decode(bundle.text()).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).contains("-----BEGIN ")
+    let plain = |block: &Block| block.kind == "CERTIFICATE" && !block.has_headers;
+    let mut blocks = pem::blocks(&bytes);
+    let read = blocks.by_ref().filter(plain).map(|block| x509::certificate(&block.bytes));
+    let read: Vec<_> = read.collect();
+    if bundle.is_empty() || read.iter().any(Result::is_ok) {
+        return None;
+    }
+    let fault = match read.into_iter().find_map(Result::err) {
+        Some(fault) => format!("failed to parse certificate: {fault}"),
+        None if blocks.rest.is_empty() => "no valid certificate authority data seen".to_owned(),
+        None => "unable to parse bytes as PEM block".to_owned(),
+    };
+    Some(format!("unable to load root certificates: {fault}"))
 }
 
 fn is_established(definition: &Field<'_, '_>) -> bool {
@@ -189,9 +205,8 @@ fn approval(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     let state = |definition: &Field<'_, '_>| {
         let annotations = definition.at("metadata.annotations");
         let text = annotations.key(APPROVAL).text();
-        let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
-            !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/')
-        });
+        let is_url =
+            Url::parse(text).is_ok_and(|url| !url.scheme.is_empty() && !url.host.is_empty());
         match text {
             "" => 0,
             text if text.starts_with("unapproved") => 1,
@@ -332,8 +347,8 @@ fn conversion(conversion: &Field<'_, '_>, checks_bundle: bool) {
         client_config_service(&client.at("service"));
     }
     let bundle = client.at("caBundle");
-    if checks_bundle && !bundle.is_empty() && !has_certificates(&bundle) {
-        bundle.invalid("unable to load root certificates: unable to parse bytes as PEM block");
+    if let Some(fault) = bundle_fault(&bundle).filter(|_| checks_bundle) {
+        bundle.invalid(fault);
     }
     let given = webhook.at("conversionReviewVersions").on_path(*versions.path());
     if given.is_empty() {

@@ -2,6 +2,7 @@
 //! once, outside of `allOf`, `anyOf`, `oneOf` and `not`.
 use super::super::Field;
 use crate::field::ErrorList;
+use crate::regexp;
 use serde_json::{Value, json};
 
 /// Where in an object a schema is.
@@ -178,6 +179,10 @@ fn value_validation(schema: &Field<'_, '_>, skip: bool) {
     }
     if schema.at("not").exists() {
         nested(&schema.at("not"), false);
+    }
+    let pattern = schema.at("pattern");
+    if let Err(fault) = regexp::check(pattern.text()) {
+        pattern.invalid(format!("must be a valid regular expression, but isn't: {fault}"));
     }
 }
 

@@ -2,8 +2,9 @@
 use super::super::Field;
 use super::{path, schema};
 use crate::codec::given;
-use crate::field::Error;
+use crate::field::{BadValue, Error};
 use crate::names;
+use crate::quote::is_printable;
 use crate::schema::builtin;
 use serde_json::Value;
 
@@ -156,8 +157,10 @@ fn warning(version: &Field<'_, '_>) {
     if warning.text().is_empty() {
         warning.invalid("must not be an empty string");
     }
-    if let Some((i, _)) = warning.text().char_indices().find(|(_, c)| c.is_control()) {
-        warning.invalid(format!("must only contain printable UTF-8 characters; non-printable character found at index {i}"));
+    let odd = |(_, c): &(usize, char)| *c != ' ' && !is_printable(*c);
+    if let Some((i, _)) = warning.text().char_indices().find(odd) {
+        // A pointer, which is shown as JSON.
+        warning.invalid_as(BadValue::json(warning.value()), format!("must only contain printable UTF-8 characters; non-printable character found at index {i}"));
     }
 }
 

@@ -89,7 +89,7 @@ fn configuration(configuration: &Field<'_, '_>) {
                 parameters.too_long(MAX_PARAMETERS);
             }
         }
-        _ => parameters.invalid_as("<value omitted>", "parameters must be a valid JSON object"),
+        _ => parameters.invalid_as("<value omitted>", "must be a valid JSON object"),
     }
 }
 

@@ -319,8 +319,15 @@ fn is_semver(text: &str) -> bool {
 /// A name of an attribute or capacity, perhaps with the domain it comes from.
 fn qualified(entry: &Field<'_, '_>, name: &str) {
     let (domain, id) = name.split_once('/').map_or((None, name), |(domain, id)| (Some(domain), id));
+    if id.contains('/') {
+        // Upstream lets them pass.
+        return;
+    }
     if let Some(domain) = domain {
-        names::dns1123_subdomain(domain)
+        if domain.len() > 63 {
+            entry.too_long(63);
+        }
+        names::dns1123_subdomain_caseless(domain)
             .into_iter()
             .for_each(|fault| entry.invalid_as(domain, fault));
     }

@@ -107,16 +107,14 @@ pub fn field_ref(reference: &Field<'_, '_>, supported: &[&str]) {
     let (version, path) = (reference.at("apiVersion").text(), reference.at("fieldPath"));
     let text = path.text();
     let subscripted = text.strip_suffix("']").and_then(|text| text.split_once("['"));
+    let subscripted = subscripted.filter(|(base, _)| !base.is_empty());
     let base = subscripted.map_or(text, |(base, _)| base);
     let fault = if version != "v1" {
         Some(format!("unsupported pod version: {version}"))
+    } else if subscripted.is_some() && !matches!(base, "metadata.annotations" | "metadata.labels") {
+        Some(format!("field label does not support subscript: {text}"))
     } else if !KNOWN.contains(&base) && text != "spec.host" {
         Some(format!("field label not supported: {text}"))
-    } else if subscripted.is_some()
-        && !base.starts_with("metadata.annotations")
-        && base != "metadata.labels"
-    {
-        Some(format!("field label does not support subscript: {text}"))
     } else {
         None
     };

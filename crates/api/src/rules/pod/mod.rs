@@ -9,6 +9,7 @@
 mod container;
 mod env;
 mod mount;
+mod overlaps;
 mod probe;
 mod qos;
 mod resize;

@@ -1,12 +1,15 @@
 //! Security contexts, operating systems, user namespaces.
 use super::super::{Field, shown};
 use super::spec::each_container;
+use crate::codec::json::decode_untyped;
+use crate::field::BadValue;
 use crate::names;
 use serde_json::{Value, json};
 
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
@@ -48,11 +51,7 @@ pub fn of_container(context: &Field<'_, '_>, host_users: bool) {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             context.invalid_as(shown::structure(context.value(), shown::SECURITY_CONTEXT), detail);
         }
-        if context
-            .at("capabilities.add")
-            .texts()
-            .any(|name| matches!(name, "CAP_SYS_ADMIN" | "SYS_ADMIN"))
-        {
+        if context.at("capabilities.add").texts().any(|name| name == "CAP_SYS_ADMIN") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
             context.invalid_as(shown::structure(context.value(), shown::SECURITY_CONTEXT), detail);
         }
@@ -168,7 +167,9 @@ fn windows_user(field: &Field<'_, '_>) {
         return field.invalid("runAsUserName cannot be an empty string");
     }
     if text.chars().any(|c| c.is_ascii_control()) {
-        return field.invalid("runAsUserName cannot contain control characters");
+        // A pointer, which is shown as JSON.
+        let shown = BadValue::json(text);
+        return field.invalid_as(shown, "runAsUserName cannot contain control characters");
     }
     let parts: Vec<&str> = text.split('\\').collect();
     let (domain, user) = match parts[..] {
@@ -314,6 +315,12 @@ pub fn os(spec: &Field<'_, '_>) {
 /// Profiles that are still written as annotations.
 pub fn annotations(annotations: &Field<'_, '_>, spec: &Field<'_, '_>) {
     for (key, entry) in annotations.entries() {
+        if key == TOLERATIONS
+            && let Err(fault) = decode_untyped(entry.text().as_bytes())
+            && !entry.is_empty()
+        {
+            annotations.invalid_as(TOLERATIONS, fault.to_string());
+        }
         if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
             seccomp_annotation(&entry.on_path(annotations.path().child(key)));
         }
@@ -339,8 +346,10 @@ pub fn annotations(annotations: &Field<'_, '_>, spec: &Field<'_, '_>) {
 fn seccomp_annotation(entry: &Field<'_, '_>) {
     match entry.text() {
         "runtime/default" | "docker/default" | "unconfined" => {}
-        text if text.starts_with("localhost/") => entry.descending_path(),
-        _ => entry.invalid("must be a valid seccomp profile"),
+        text => match text.strip_prefix("localhost/") {
+            Some(path) => entry.with_value(&json!(path), |path| path.descending_path()),
+            None => entry.invalid("must be a valid seccomp profile"),
+        },
     }
 }
 

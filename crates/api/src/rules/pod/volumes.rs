@@ -208,12 +208,21 @@ fn service_account_token(token: &Field<'_, '_>, volume: &Field<'_, '_>) {
     }
 }
 
+const TRUST_BUNDLE: &[(&str, &str, &str)] = &[
+    ("Name", "name", "null"),
+    ("SignerName", "signerName", "null"),
+    ("LabelSelector", "labelSelector", "null"),
+    ("Optional", "optional", "null"),
+    ("Path", "path", "\"\""),
+    ("User", "user", "null"),
+];
+
 fn trust_bundle(bundle: &Field<'_, '_>) {
     let (name, signer, selector) =
         (bundle.at("name"), bundle.at("signerName"), bundle.at("labelSelector"));
     match (name.exists(), signer.exists()) {
         (true, true) => bundle.invalid_as(
-            BadValue::json(bundle.value()),
+            bundle.internal(TRUST_BUNDLE),
             "only one of name and signerName may be used",
         ),
         (true, false) => {
@@ -243,6 +252,7 @@ fn trust_bundle(bundle: &Field<'_, '_>) {
 
 fn pod_certificate(certificate: &Field<'_, '_>) {
     super::super::certificates::signer_name(&certificate.at("signerName"));
+    super::super::certificates::user_annotations(&certificate.at("userAnnotations"));
     certificate.at("keyType").one_of(KEY_TYPES);
     let seconds = certificate.at("maxExpirationSeconds");
     let kubernetes = certificate.at("signerName").text().starts_with("kubernetes.io/");

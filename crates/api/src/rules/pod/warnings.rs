@@ -1,10 +1,10 @@
 //! What is allowed in a pod and yet probably not meant.
 use super::super::Field;
+use super::overlaps;
 use super::security::{APP_ARMOR, app_armor_of_annotation};
 use super::spec::each_container;
 use crate::names::{self, ip};
 use crate::quote::Quoted;
-use serde_json::json;
 
 /// Labels of nodes that have newer names.
 const DEPRECATED_LABELS: &[(&str, &str)] = &[
@@ -105,15 +105,7 @@ fn shared(template: &Field<'_, '_>) -> Vec<String> {
             }
         }
     }
-    for volume in spec.at("volumes").items() {
-        for _ in volume.at("projected.sources").list().iter().filter(|source| **source == json!({}))
-        {
-            warnings.push(format!(
-                "volume {} (Projected) has no sources provided",
-                Quoted(volume.at("name").text())
-            ));
-        }
-    }
+    warnings.extend(spec.at("volumes").items().flat_map(|volume| overlaps::warnings(&volume)));
     let mut warn = |at: &Field<'_, '_>, text: &str| warnings.push(format!("{}: {text}", at.path()));
     for (list, field, word) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let mut seen = Vec::new();

@@ -14,11 +14,8 @@ pub fn warnings(service: &Field<'_, '_>) -> Vec<String> {
             hints.path()
         ));
     }
-    if !spec.at("externalIPs").is_empty() {
-        warnings.push(
-            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
-                .to_owned(),
-        );
+    for address in spec.at("clusterIPs").items().filter(|address| address.text() != "None") {
+        warnings.extend(ip::ip_warnings(address.path(), address.text()));
     }
     if is_headless(&spec) {
         if !spec.at("loadBalancerIP").is_empty() {
@@ -31,14 +28,16 @@ pub fn warnings(service: &Field<'_, '_>) -> Vec<String> {
             warnings.push("spec.SessionAffinity is ignored for headless services".to_owned());
         }
     }
-    if !spec.at("externalName").is_empty() && spec.at("type").text() != "ExternalName" {
-        warnings
-            .push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    let external = spec.at("externalIPs");
+    for address in external.items() {
+        warnings.extend(ip::ip_warnings(address.path(), address.text()));
     }
-    for list in ["clusterIPs", "externalIPs"] {
-        for address in spec.at(list).items().filter(|address| address.text() != "None") {
-            warnings.extend(ip::ip_warnings(address.path(), address.text()));
-        }
+    let named = spec.at("type").text() == "ExternalName";
+    if !external.is_empty() && !is_headless(&spec) && !named {
+        warnings.push(
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+                .to_owned(),
+        );
     }
     let balancer = spec.at("loadBalancerIP");
     if !balancer.is_empty() {
@@ -46,6 +45,13 @@ pub fn warnings(service: &Field<'_, '_>) -> Vec<String> {
     }
     for range in spec.at("loadBalancerSourceRanges").items() {
         warnings.extend(ip::cidr_warnings(range.path(), range.text()));
+    }
+    if !external.is_empty() && named {
+        warnings.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
+    }
+    if !spec.at("externalName").is_empty() && !named {
+        warnings
+            .push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
     }
     if spec.at("trafficDistribution").text() == "PreferClose" {
         warnings.push(

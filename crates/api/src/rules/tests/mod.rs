@@ -11,6 +11,7 @@ mod devices;
 mod empty;
 mod network;
 mod order;
+mod parsers;
 mod pods;
 mod questions;
 mod storage;
@@ -42,6 +43,15 @@ pub fn check(base: &str, changes: &[&str], expect: Expect) {
         say(&mut said, (resource.rules.validate_create)(resource, &object));
     }
     expect.assert_eq(&said);
+}
+
+/// What is said of an object with one change.
+pub fn said(base: &str, change: &str) -> String {
+    let (resource, base) = read(base);
+    let (_, object) = create(resource, &base, change);
+    let mut said = String::new();
+    say(&mut said, (resource.rules.validate_create)(resource, &object));
+    said
 }
 
 /// What is said of each change to an object that exists.

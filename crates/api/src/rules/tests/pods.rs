@@ -139,6 +139,7 @@ fn volumes_have_one_source_and_mounts_find_them() {
                 spec.volumes[0].configMap.items[0].path: Invalid value: "/abs": must be a relative path
             spec: {volumes: [{name: v, projected: {sources: [{secret: {name: a, items: [{key: k, path: p}]}}, {configMap: {name: b, items: [{key: k, path: p}]}}]}}]}
                 spec.volumes[0].projected: Invalid value: "b": conflicting duplicate paths
+                warning: volume "v" (Projected): overlapping paths: "p" (ConfigMap "b") with "p" (Secret "a")
             spec: {volumes: [{name: v, iscsi: {targetPortal: 1.2.3.4, iqn: iqn, lun: 256}}]}
                 spec.volumes[0].iscsi.iqn: Invalid value: "iqn": must be valid format
                 spec.volumes[0].iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive
