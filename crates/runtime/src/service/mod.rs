@@ -106,6 +106,7 @@ impl Service {
         ] {
             fs::create_dir_all(folder).map_err(failed("create", folder))?;
         }
+        crate::files::scatter(&options.root.join("containers"));
         for (name, path) in &options.handlers {
             if name.is_empty() || !crate::shim::oci::is_program(path) {
                 return Err(OpenError::Handler { name: name.clone(), path: path.clone() });
