@@ -115,7 +115,8 @@ impl Service {
         let path = options.root.join("lock");
         let lock = File::create(&path).map_err(failed("create", &path))?;
         take(&lock).await.map_err(|()| OpenError::Locked(options.root.clone()))?;
-        options.snapshotter = options.snapshotter.resolve(&options.root);
+        let chosen = options.snapshotter.open(&options.root);
+        options.snapshotter = chosen.map_err(failed("prepare", &options.root))?;
         let images = Images::open(&options.root, options.registries.clone())?;
         let service = Service {
             inner: Arc::new(Inner {

@@ -91,17 +91,16 @@ pub enum PidNamespace {
     Of(String),
 }
 
-/// Layers for overlayfs, or a folder that is the root already.
+/// Layers for overlayfs, or a folder that is the root already. Either way the root is mounted on
+/// `upper`, in a namespace that only the container sees: no folder has to be made for that.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RootSpec {
     /// The folder that `lower` is relative to.
     pub layers: PathBuf,
-    /// Topmost first; none if `target` is the root already.
+    /// Topmost first; none if `upper` is the root already.
     pub lower: Vec<String>,
     pub upper: PathBuf,
     pub work: PathBuf,
-    /// An empty folder to mount on, in a namespace that only the container sees; or the root.
-    pub target: PathBuf,
     pub readonly: bool,
 }
 
