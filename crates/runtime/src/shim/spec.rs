@@ -48,7 +48,7 @@ pub struct IdMap {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ContainerSpec {
-    /// Its folder: where `started.json` and `exit.json` are written.
+    /// Its folder, with its record.
     pub folder: PathBuf,
     pub process: ProcessSpec,
     pub root: RootSpec,
@@ -201,8 +201,17 @@ pub struct Device {
     pub gid: u32,
 }
 
-/// `started.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// The name of a container's record in its folder.
+pub const RECORD: &str = "record";
+
+/// A line of a container's record after the first, which is the daemon's.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub enum Event {
+    Started(Started),
+    Exited(Exit),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Started {
     pub pid: i32,
     /// Nanoseconds since the epoch, as everywhere in CRI.
@@ -210,7 +219,6 @@ pub struct Started {
     pub identity: Identity,
 }
 
-/// `exit.json`.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Exit {
     pub code: i32,
