@@ -157,8 +157,11 @@ impl Service {
             self.stop(container, Duration::ZERO).await?;
         }
         self.tear_down(&sandbox).await;
-        sandbox.record.lock().stopped = true;
-        sandbox.save().map_err(|error| Status::internal(error.to_string()))?;
+        let before = std::mem::replace(&mut sandbox.record.lock().stopped, true);
+        // A record has as many lines as there were changes, however often one asks.
+        if !before {
+            sandbox.save().map_err(|error| Status::internal(error.to_string()))?;
+        }
         self.tell(&sandbox.id, ContainerEventType::ContainerStoppedEvent);
         Ok(())
     }
