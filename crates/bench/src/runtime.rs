@@ -5,11 +5,15 @@
 //! theirs is the low-level runtime alone, `run` of a prepared bundle, which is one process per
 //! container: nothing of what containerd would add.
 //!
+//! Things are where an installation has them: images, layers, bundles and logs on the disk, below the
+//! temporary directory; what does not outlive a boot below `/run`, which is memory on most machines,
+//! for all three alike. Which file systems these are is told.
+//!
 //! crun refuses machines with both kinds of control groups. On those everything is measured twice:
 //! as the machine is, without crun; and by another process whose mounts have v2 alone, with it.
 //!
 //! Options: `--count N` in sequence (100), `--parallel N` at once (20), `--many N` containers for
-//! the daemon's growth (1000).
+//! the daemon's growth (1000), `--state DIR` instead of `/run`.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,9 +34,12 @@ const CGROUP_ROOT: &str = "/skiff-bench";
 const IMAGE: &str = "localhost/busybox:bench";
 
 pub fn run(arguments: &[String], report: &mut Report) {
+    let given = |name: &str| {
+        let at = arguments.iter().position(|a| a == name)?;
+        arguments.get(at + 1)
+    };
     let option = |name: &str, default: usize| {
-        let at = arguments.iter().position(|a| a == name);
-        at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(default)
+        given(name).and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let (count, parallel) = (option("--count", 100), option("--parallel", 20));
     let alone = arguments.iter().any(|argument| argument == UNIFIED);
@@ -40,8 +47,14 @@ pub fn run(arguments: &[String], report: &mut Report) {
         leave_v1().expect("control groups can be mounted");
     }
     let hybrid = Path::new("/sys/fs/cgroup/unified").is_dir();
-    let place = std::env::temp_dir().join(format!("skb{}", std::process::id()));
-    fs::create_dir_all(&place).expect("the temporary directory can be written");
+    let name = format!("skb{}", std::process::id());
+    let disk = std::env::temp_dir();
+    let state = PathBuf::from(given("--state").map_or("/run", String::as_str));
+    eprintln!("disk: {}, state: {}", file_system(&disk), file_system(&state));
+    let place = Place { disk: disk.join(&name), state: state.join(&name) };
+    for folder in [&place.disk, &place.state] {
+        fs::create_dir_all(folder).expect("it can be written");
+    }
     let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let tasks = tasks.expect("a runtime can be started");
     tasks.block_on(ours(&place, count, parallel, option("--many", 1000), report));
@@ -54,10 +67,12 @@ pub fn run(arguments: &[String], report: &mut Report) {
             None => eprintln!("{program} does not run here: its row is left out"),
         }
     }
-    for thing in reset::plan(&place.join("root"), &place.join("state"), CGROUP_ROOT) {
+    for thing in reset::plan(&place.root(), &place.state, CGROUP_ROOT) {
         let _ = thing.remove();
     }
-    let _ = fs::remove_dir_all(place);
+    for folder in [&place.disk, &place.state] {
+        let _ = fs::remove_dir_all(folder);
+    }
     if hybrid && !alone {
         println!("With v2 control groups alone:");
         let program = std::env::current_exe().expect("we run from a file");
@@ -68,6 +83,32 @@ pub fn run(arguments: &[String], report: &mut Report) {
 
 const UNIFIED: &str = "--unified";
 
+/// Where everything is.
+#[derive(Clone)]
+struct Place {
+    disk: PathBuf,
+    state: PathBuf,
+}
+
+impl Place {
+    fn root(&self) -> PathBuf {
+        self.disk.join("root")
+    }
+}
+
+/// The kind and the path of what is mounted where a folder is.
+fn file_system(folder: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts.lines().filter_map(|line| {
+        let (mount, source) = line.split_once(" - ")?;
+        Some((mount.split(' ').nth(4)?, source.split(' ').next()?))
+    });
+    // Of several on one path the last is seen.
+    let above = mounts.filter(|(path, _)| folder.starts_with(path));
+    let found = above.max_by_key(|(path, _)| path.len());
+    found.map_or_else(String::new, |(path, kind)| format!("{kind} at {path}"))
+}
+
 /// Gives this process, which has one thread yet, mounts of its own with v2 control groups alone.
 fn leave_v1() -> std::io::Result<()> {
     sys::unshare(libc::CLONE_NEWNS)?;
@@ -76,12 +117,12 @@ fn leave_v1() -> std::io::Result<()> {
     sys::mount("cgroup2", c"/sys/fs/cgroup", "cgroup2", 0, "")
 }
 
-async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: &mut Report) {
-    let archive = place.join("busybox.tar");
+async fn ours(place: &Place, count: usize, parallel: usize, many: usize, report: &mut Report) {
+    let archive = place.disk.join("busybox.tar");
     testkit::image::write_busybox(&archive, IMAGE, &[]).expect("the image can be made");
     let options = Options {
-        root: place.join("root"),
-        state: place.join("state"),
+        root: place.root(),
+        state: place.state.clone(),
         registries: RegistriesConfig::default(),
         network: Arc::new(Loopback),
         snapshotter: Snapshotter::Auto,
@@ -134,7 +175,7 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
     }
     let begun = Instant::now();
     let all = (0..parallel).map(|_| {
-        let (service, place) = (service.clone(), place.to_owned());
+        let (service, place) = (service.clone(), place.clone());
         tokio::spawn(async move { sleeper(&service, &place).await })
     });
     let sandboxes = futures_util::future::join_all(all).await;
@@ -153,13 +194,13 @@ async fn ours(place: &Path, count: usize, parallel: usize, many: usize, report: 
     );
 }
 
-async fn run_sandbox(service: &Service, place: &Path) -> String {
+async fn run_sandbox(service: &Service, place: &Place) -> String {
     let config = PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: format!("bench-{:016x}", fastrand::u64(..)),
             ..PodSandboxMetadata::default()
         }),
-        log_directory: place.join("logs").display().to_string(),
+        log_directory: place.disk.join("logs").display().to_string(),
         // No process of its own: containers have their own process namespaces.
         linux: Some(LinuxPodSandboxConfig {
             security_context: Some(LinuxSandboxSecurityContext {
@@ -229,7 +270,7 @@ fn medians(parts: &[[Instant; 4]]) -> Vec<(&'static str, f64)> {
     names.into_iter().enumerate().map(|(part, name)| (name, median(part))).collect()
 }
 
-async fn sleeper(service: &Service, place: &Path) -> String {
+async fn sleeper(service: &Service, place: &Place) -> String {
     let sandbox = run_sandbox(service, place).await;
     start(service, &sandbox, &["sleep", "1000"]).await;
     sandbox
@@ -242,7 +283,7 @@ async fn remove_sandbox(service: &Service, pod_sandbox_id: String) {
 
 /// `run` of the same program from a bundle of the same files.
 fn theirs(
-    place: &Path,
+    place: &Place,
     program: &str,
     count: usize,
     parallel: usize,
@@ -250,6 +291,8 @@ fn theirs(
     let bundle = bundle(place, program)?;
     let run = |number: usize| {
         Command::new(program)
+            .arg("--root")
+            .arg(place.state.join(program))
             .args(["run", &format!("skiff-bench-{}-{number}", std::process::id())])
             .current_dir(&bundle)
             .stdin(Stdio::null())
@@ -274,10 +317,10 @@ fn theirs(
     Some((sequence, begun.elapsed()))
 }
 
-fn bundle(place: &Path, program: &str) -> Option<PathBuf> {
-    let bundle = place.join(program);
+fn bundle(place: &Place, program: &str) -> Option<PathBuf> {
+    let bundle = place.disk.join(program);
     fs::create_dir_all(bundle.join("rootfs")).ok()?;
-    let layer = fs::read_dir(place.join("root/layers")).ok()?.flatten().next()?.path();
+    let layer = fs::read_dir(place.root().join("layers")).ok()?.flatten().next()?.path();
     let root = bundle.join("rootfs");
     Command::new("cp").arg("-a").arg(layer.join(".")).arg(root).status().ok()?;
     let made = Command::new(program).arg("spec").current_dir(&bundle).status().ok()?;

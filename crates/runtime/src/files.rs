@@ -1,30 +1,81 @@
-//! Small files that are whole or not there.
+//! Small files, of which a crash leaves nothing half written to be read; and where folders lie.
 //!
-//! Those about images are also on disk before they are seen: an image outlives the machine's power.
+//! Those about images are on disk before they are seen: an image outlives the machine's power.
 //! Those about containers need not be, for after a power cut there are no containers.
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// Writes beside the target, then renames: a reader, or a crash, sees the old or the new.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write(path, bytes, File::sync_data)
-}
-
-/// The same, as far as this process's own crash goes.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write(path, bytes, |_| Ok(()))
-}
-
-fn write(path: &Path, bytes: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:08x}", fastrand::u32(..)));
     let beside = Path::new(&name);
     let written = File::create(beside)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| sync(&file)))
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
         .and_then(|()| fs::rename(beside, path));
     if written.is_err() {
         let _ = fs::remove_file(beside);
     }
     written
+}
+
+/// Adds a line of JSON to a file, made if it is not there. A crash, or a full disk, may cut it short:
+/// [`lines`] leaves out what is no JSON, and the next line begins on its own.
+pub fn append<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut line = vec![b'\n'];
+    serde_json::to_writer(&mut line, value)?;
+    line.push(b'\n');
+    File::options().create(true).append(true).open(path)?.write_all(&line)
+}
+
+/// The lines of a file that are whole and of this kind, in their order.
+pub fn lines<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = T> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// Says that the folders in this one have nothing to do with each other. An ext4 then puts each
+/// into another group of inodes; otherwise all are in their parent's. There one without a journal
+/// looks, for every file it makes, at all that were deleted there in the last minutes, and where
+/// containers come and go those are many: it took longer than everything else about a container.
+/// A hint: other file systems know nothing of it, and nothing depends on it.
+pub fn scatter(folder: &Path) {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Ok(folder) = File::open(folder) else { return };
+    let _ =
+        ioctl_getflags(&folder).and_then(|flags| ioctl_setflags(&folder, flags | IFlags::TOPDIR));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_short_takes_no_other_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        append(&path, &[1, 2]).unwrap();
+        append(&path, &[3]).unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        fs::write(&path, whole.trim_end().trim_end_matches(']')).unwrap();
+        append(&path, &[4]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(lines::<Vec<u8>>(&text).collect::<Vec<_>>(), [vec![1, 2], vec![4]]);
+    }
+
+    #[test]
+    fn what_is_scattered_has_the_flag_where_there_is_one() {
+        use rustix::fs::{IFlags, fstatfs, ioctl_getflags};
+        const EXT: i64 = 0xef53;
+        let folder = tempfile::tempdir().unwrap();
+        scatter(folder.path());
+        let open = File::open(folder.path()).unwrap();
+        if fstatfs(&open).unwrap().f_type as i64 == EXT {
+            assert!(ioctl_getflags(&open).unwrap().contains(IFlags::TOPDIR));
+        }
+        scatter(&folder.path().join("nowhere"));
+    }
 }

@@ -11,15 +11,15 @@
 //!   kubelet (in process)      crictl, upstream's kubelet
 //!            └──── [`cri::Cri`] ◄──── gRPC ─┘
 //!                      │
-//!                 [`Service`]  sandboxes, containers, their folders; re-adopts after a restart
+//!                 [`Service`]  sandboxes, containers, their records; re-adopts after a restart
 //!           ┌──────────┼──────────────┬───────────────┐
 //!       [`image`]   container     [`cgroup`]       streaming
 //!     pull, unpack   CRI → spec   limits, usage    exec, attach, port-forward
 //!                      │
 //!                   [`shim`]  one process per sandbox: namespaces, mounts, programs, logs, exits
 //! ```
-//! **How a container comes to run.** `CreateContainer` writes a folder with the configuration and a
-//! record. `StartContainer` turns both into a [`shim::spec::ContainerSpec`] and sends it to the
+//! **How a container comes to run.** `CreateContainer` makes a folder with a record, which has the
+//! configuration. `StartContainer` turns it into a [`shim::spec::ContainerSpec`] and sends it to the
 //! sandbox's shim, which forks; the child joins the namespaces, mounts its root where only it can
 //! see it, and becomes the program. On the host nothing is mounted for a container, so there is
 //! nothing to leak. When it ends, the shim writes down how and tells the daemon, if there is one.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::Group;
-use crate::cri::v1::PodSandboxConfig;
+use crate::service::sandbox_config;
 use crate::shim::protocol::{Answer, Request, receive, send};
 use crate::shim::sys;
 
@@ -26,7 +26,7 @@ pub enum Thing {
 /// All there is, in the order in which it can go.
 pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
     let mut things = Vec::new();
-    for folder in folders(state) {
+    for folder in entries(state) {
         if folder.join("shim.sock").exists() {
             things.push(Thing::Processes(folder.join("shim.sock")));
         }
@@ -41,8 +41,8 @@ pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
     // What is mounted last goes first.
     mounted.reverse();
     things.extend(mounted.into_iter().map(Thing::Mount));
-    for folder in folders(&root.join("sandboxes")) {
-        things.extend(groups(root, cgroup_root, &folder).into_iter().map(Thing::Cgroup));
+    for path in entries(&root.join("sandboxes")) {
+        things.extend(groups(root, cgroup_root, &path).into_iter().map(Thing::Cgroup));
     }
     if Group::new(cgroup_root, "").folders().iter().any(|folder| folder.exists()) {
         things.push(Thing::EmptyCgroup(cgroup_root.to_owned()));
@@ -57,15 +57,13 @@ pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
 
 /// The groups we made for a sandbox: its containers', and its own unless it was given one.
 fn groups(root: &Path, cgroup_root: &str, sandbox: &Path) -> Vec<String> {
-    use prost::Message;
     let id = sandbox.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let config = fs::read(sandbox.join("config.pb")).unwrap_or_default();
-    let config = PodSandboxConfig::decode(&config[..]).unwrap_or_default();
+    let config = sandbox_config(sandbox).unwrap_or_default();
     let parent = config.linux.map(|linux| linux.cgroup_parent).unwrap_or_default();
     if parent.is_empty() {
         return vec![format!("{cgroup_root}/{id}")];
     }
-    let containers = folders(&root.join("containers"));
+    let containers = entries(&root.join("containers"));
     let names = containers.iter().filter_map(|folder| folder.file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
     names
@@ -116,7 +114,7 @@ impl fmt::Display for Thing {
     }
 }
 
-fn folders(parent: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
 }

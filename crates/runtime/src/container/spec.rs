@@ -140,7 +140,6 @@ pub fn build(inputs: &Inputs<'_>) -> Result<ContainerSpec, SpecError> {
             lower: inputs.image.layers.iter().rev().map(|chain| chain.hex()).collect(),
             upper: inputs.folder.join("upper"),
             work: inputs.folder.join("work"),
-            target: inputs.folder.join("root"),
             readonly: security.readonly_rootfs,
         },
         pids,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::names::{find, new_id, not_found};
-use super::records::{Container, ContainerRecord, Doing, Sandbox, write_json};
+use super::records::{Container, ContainerRecord, Doing, Sandbox};
 use super::sandboxes::shim_status;
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
@@ -64,7 +64,7 @@ impl Service {
         if let Err(error) = self.specification(&sandbox, &container) {
             return Err(Status::invalid_argument(chain(&error)));
         }
-        if let Err(error) = write_folder(&container) {
+        if let Err(error) = container.save() {
             let _ = fs::remove_dir_all(&container.folder);
             return Err(Status::internal(format!("failed to make a container: {error}")));
         }
@@ -85,7 +85,7 @@ impl Service {
             image: &container.record.image,
             folder: &container.folder,
             layers: images.layers_root(),
-            sandbox_folder: &sandbox.folder,
+            sandbox_folder: &sandbox.state,
             shm: &sandbox.shm(),
             group: &container.group,
             hostname: &sandbox.hostname(),
@@ -131,9 +131,8 @@ impl Service {
                     message: error.message().to_owned(),
                     reason: "StartError".to_owned(),
                 };
-                let _ = write_json(&container.folder.join("exit.json"), &exit);
                 let _ = container.group.remove();
-                container.set_exit(exit);
+                container.set_exit(container.settle(exit));
                 Err(error)
             }
         }
@@ -224,28 +223,11 @@ impl Service {
     pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<(), Status> {
         let _changing = container.changing.lock().await;
         self.stop(container, Duration::ZERO).await?;
-        let folder = &container.folder;
         let internal = |error: io::Error| {
             Status::internal(format!("failed to remove container {}: {error}", container.id))
         };
         container.group.remove().map_err(internal)?;
-        // The record first: what has none does not exist.
-        for path in [folder.join("record.json")] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(internal(error));
-                }
-                _ => {}
-            }
-        }
-        let path = folder.clone();
-        // Nobody has to wait for the rest; if we die meanwhile the next daemon clears it away.
-        tokio::task::spawn_blocking(move || match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!("failed to remove {}: {error}", path.display());
-            }
-            _ => {}
-        });
+        self.inner.trash.put(&container.folder).map_err(internal)?;
         self.inner.containers.lock().remove(&container.id);
         self.tell_removed(container);
         if self.inner.images.find(&container.record.image.id.to_string()).is_none() {
@@ -308,14 +290,6 @@ pub(super) fn namespace_pid(container: &Container) -> NamespaceMode {
     let security = linux.and_then(|linux| linux.security_context.as_ref());
     let options = security.and_then(|security| security.namespace_options.as_ref());
     options.map_or(NamespaceMode::Pod, |options| options.pid())
-}
-
-fn write_folder(container: &Container) -> io::Result<()> {
-    use prost::Message;
-    fs::create_dir_all(&container.folder)?;
-    // It counts only once there is a record.
-    fs::write(container.folder.join("config.pb"), container.config.encode_to_vec())?;
-    write_json(&container.folder.join("record.json"), &container.record)
 }
 
 /// A digest that leads to the image, as kubelets compare it: by name if it has one.

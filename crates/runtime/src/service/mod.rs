@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!  root/   images/ blobs/ layers/     what was fetched
-//!          sandboxes/ID/              config.pb, record.json, hosts, resolv.conf …
-//!          containers/ID/             config.pb, record.json, upper/, started.json, exit.json
-//!  state/  ID/                        shim.sock, spec.json, netns, shm: gone after a reboot
+//!          places/                    below every image: where things are mounted
+//!          sandboxes/ID               the record
+//!          containers/ID/             record, upper/, work/
+//!          trash/                     what is being removed
+//!  state/  ID/                        shim.sock, spec.json, netns, shm, hosts, resolv.conf …:
+//!                                     gone after a reboot, and of no use then
 //! ```
-//! There is no database. A record is written last, so what has none was never finished and is
+//! There is no database. What has no record, or one without its end, was never finished and is
 //! cleared away ([`recover`]). What runs is asked of the shims, how something ended is read from
-//! its folder; the maps in memory only save reading.
+//! its record; the maps in memory only save reading.
 //!
 //! One task per sandbox listens to its shim ([`watch`]) and is the only one that says "exited".
 mod calls;
@@ -24,6 +27,7 @@ mod snapshot;
 mod stats;
 mod status;
 mod streams;
+mod trash;
 mod watch;
 
 use std::collections::{BTreeMap, HashSet};
@@ -36,7 +40,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use crate::cri::v1::ContainerEventResponse;
+use crate::cri::v1::{ContainerEventResponse, PodSandboxConfig};
 use crate::image::digest::Digest;
 use crate::image::{ImageError, Images, RegistriesConfig};
 use crate::network::Network;
@@ -84,6 +88,7 @@ struct Inner {
     builtin: tokio::sync::OnceCell<()>,
     sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
+    trash: trash::Trash,
     events: broadcast::Sender<ContainerEventResponse>,
     /// Where exec, attach and port-forward are served.
     streaming: OnceLock<crate::streaming::Server>,
@@ -106,6 +111,7 @@ impl Service {
         ] {
             fs::create_dir_all(folder).map_err(failed("create", folder))?;
         }
+        crate::files::scatter(&options.root.join("containers"));
         for (name, path) in &options.handlers {
             if name.is_empty() || !crate::shim::oci::is_program(path) {
                 return Err(OpenError::Handler { name: name.clone(), path: path.clone() });
@@ -114,11 +120,14 @@ impl Service {
         let path = options.root.join("lock");
         let lock = File::create(&path).map_err(failed("create", &path))?;
         take(&lock).await.map_err(|()| OpenError::Locked(options.root.clone()))?;
-        options.snapshotter = options.snapshotter.resolve(&options.root);
+        let chosen = options.snapshotter.open(&options.root);
+        options.snapshotter = chosen.map_err(failed("prepare", &options.root))?;
         let images = Images::open(&options.root, options.registries.clone())?;
+        let trash = trash::Trash::open(&options.root).map_err(failed("open", &options.root))?;
         let service = Service {
             inner: Arc::new(Inner {
                 images,
+                trash,
                 builtin: tokio::sync::OnceCell::new(),
                 sandboxes: Mutex::default(),
                 containers: Mutex::default(),
@@ -164,10 +173,13 @@ impl Service {
 /// The layers that containers use, read from their records: for somebody who is not the runtime.
 pub fn layers_in_use(root: &Path) -> HashSet<Digest> {
     let folders = fs::read_dir(root.join("containers")).into_iter().flatten().flatten();
-    let records = folders.filter_map(|folder| {
-        records::read_json::<records::ContainerRecord>(&folder.path().join("record.json")).ok()
-    });
-    records.flat_map(|record| record.image.layers).collect()
+    let records = folders.filter_map(|folder| records::read_container(&folder.path()));
+    records.flat_map(|(record, _, _)| record.image.layers).collect()
+}
+
+/// What a sandbox was made of, read from its record: for somebody who is not the runtime.
+pub(crate) fn sandbox_config(record: &Path) -> Option<PodSandboxConfig> {
+    records::read_sandbox(record).0
 }
 
 /// Takes the lock. A daemon that was killed may leave a child that has not yet become a shim and

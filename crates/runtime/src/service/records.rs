@@ -1,9 +1,14 @@
-//! What is known of a sandbox and of a container, in memory and in its folder.
+//! What is known of a sandbox and of a container, in memory and in its record.
+//!
+//! A record is one file to which lines are added: first what it was made of, then what became of
+//! it. One file, because every file is one more to make and to remove; lines, because the daemon
+//! and the shim both have something to add, and neither has to know what the other wrote.
 use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use prost::Message;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -11,9 +16,9 @@ use crate::cgroup::Group;
 use crate::cri::v1::{
     ContainerConfig, LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig,
 };
-use crate::files::write_atomically;
+use crate::files::{append, lines};
 use crate::image::Image;
-use crate::shim::spec::{Exit, Started};
+use crate::shim::spec::{Event, Exit, RECORD, Started};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SandboxRecord {
@@ -28,9 +33,9 @@ pub struct SandboxRecord {
 pub struct Sandbox {
     pub id: String,
     pub config: PodSandboxConfig,
-    /// In the persistent directory.
-    pub folder: PathBuf,
-    /// In the other.
+    /// Its record, in the persistent directory.
+    pub path: PathBuf,
+    /// Its folder in the other, with all that is of no use after a reboot.
     pub state: PathBuf,
     /// Where its group is, unless it was given one.
     pub cgroup_root: String,
@@ -98,9 +103,16 @@ impl Sandbox {
         self.config.hostname.clone()
     }
 
+    /// The first line: that it is being made, and of what.
+    pub fn begin(&self) -> io::Result<()> {
+        let record = self.record.lock().clone();
+        append(&self.path, &Made { record, config: self.config.clone() })
+    }
+
+    /// Another line: what it is now.
     pub fn save(&self) -> io::Result<()> {
         let record = self.record.lock().clone();
-        write_json(&self.folder.join("record.json"), &record)
+        append(&self.path, &record)
     }
 }
 
@@ -197,6 +209,23 @@ impl Container {
         first
     }
 
+    /// Writes down what it was made of: from now on it exists.
+    pub fn save(&self) -> io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let made = Made { record: self.record.clone(), config: self.config.clone() };
+        append(&self.folder.join(RECORD), &made)
+    }
+
+    /// How it ended, if that was written down; otherwise that is, as `unknown`.
+    pub fn settle(&self, unknown: Exit) -> Exit {
+        let known = read_container(&self.folder).and_then(|(_, _, doing)| doing.exit);
+        known.unwrap_or_else(|| {
+            // If it cannot be written, the next daemon knows no more than this one.
+            let _ = append(&self.folder.join(RECORD), &Event::Exited(unknown.clone()));
+            unknown
+        })
+    }
+
     /// Its start is told now; whether its end has waited for that.
     pub fn start_told(&self) -> bool {
         let mut told = self.told.lock();
@@ -218,18 +247,61 @@ impl Container {
     }
 }
 
-pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<T> {
-    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+/// A record's first line.
+#[derive(Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "R: Serialize, C: Message",
+    deserialize = "R: DeserializeOwned, C: Message + Default"
+))]
+pub struct Made<R, C> {
+    pub record: R,
+    /// As CRI sent it.
+    #[serde(with = "message")]
+    pub config: C,
 }
 
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    write_atomically(path, &serde_json::to_vec(value)?)
+/// A sandbox's record: how it began, and what it was last if it was ever finished.
+pub fn read_sandbox(path: &Path) -> (Option<PodSandboxConfig>, Option<SandboxRecord>) {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let made: Option<Made<SandboxRecord, PodSandboxConfig>> = lines(&text).next();
+    (made.map(|made| made.config), lines(&text).last())
 }
 
-pub fn read_message<T: Message + Default>(path: &Path) -> io::Result<T> {
-    T::decode(&std::fs::read(path)?[..]).map_err(io::Error::other)
+/// A container's record: what it was made of, and what it is doing.
+pub fn read_container(folder: &Path) -> Option<(ContainerRecord, ContainerConfig, Doing)> {
+    let text = std::fs::read_to_string(folder.join(RECORD)).ok()?;
+    let made: Made<ContainerRecord, ContainerConfig> = lines(&text).next()?;
+    let mut doing = Doing {
+        resources: made.config.linux.as_ref().and_then(|linux| linux.resources.clone()),
+        ..Doing::default()
+    };
+    for event in lines(&text) {
+        match event {
+            Event::Started(started) => doing.started = Some(started),
+            // The first end counts.
+            Event::Exited(exit) => drop(doing.exit.get_or_insert(exit)),
+        }
+    }
+    Some((made.record, made.config, doing))
 }
 
-pub fn write_message<T: Message>(path: &Path, message: &T) -> io::Result<()> {
-    write_atomically(path, &message.encode_to_vec())
+/// CRI's messages in JSON: as they are on the wire, in base64.
+mod message {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use prost::Message;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<M: Message, S: Serializer>(message: &M, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(message.encode_to_vec()))
+    }
+
+    pub fn deserialize<'de, M, D>(from: D) -> Result<M, D::Error>
+    where
+        M: Message + Default,
+        D: Deserializer<'de>,
+    {
+        let bytes = STANDARD.decode(String::deserialize(from)?).map_err(de::Error::custom)?;
+        M::decode(&bytes[..]).map_err(de::Error::custom)
+    }
 }

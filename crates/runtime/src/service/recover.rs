@@ -4,30 +4,28 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Service;
-use super::records::{
-    Container, ContainerRecord, Doing, Sandbox, SandboxRecord, read_json, read_message, write_json,
-};
+use super::records::{Container, Sandbox, SandboxRecord, read_container, read_sandbox};
 use super::shims;
 use super::watch::lost;
-use crate::cri::v1::{ContainerConfig, PodSandboxConfig};
+use crate::cri::v1::PodSandboxConfig;
 use crate::shim::protocol::Request;
 use crate::shim::sys;
 
 impl Service {
     pub(super) async fn recover(&self) {
-        for folder in folders(&self.root().join("sandboxes")) {
-            let record = read_json::<SandboxRecord>(&folder.join("record.json"));
-            let config = read_message::<PodSandboxConfig>(&folder.join("config.pb"));
-            match (record, config) {
-                (Ok(record), Ok(config)) => {
+        for path in entries(&self.root().join("sandboxes")) {
+            match read_sandbox(&path) {
+                (Some(config), Some(record)) => {
                     let sandbox = Arc::new(self.known_sandbox(record, config));
                     self.inner.sandboxes.lock().insert(sandbox.id.clone(), sandbox);
                 }
-                (_, config) => self.clear_sandbox(&folder, config.unwrap_or_default()).await,
+                (config, _) => self.clear_sandbox(&path, config.unwrap_or_default()).await,
             }
         }
-        for folder in folders(&self.root().join("containers")) {
-            self.recover_container(&folder);
+        for folder in entries(&self.root().join("containers")) {
+            if self.recover_container(&folder).is_none() {
+                self.clear(&folder);
+            }
         }
         let sandboxes: Vec<Arc<Sandbox>> = self.inner.sandboxes.lock().values().cloned().collect();
         for sandbox in sandboxes {
@@ -39,26 +37,20 @@ impl Service {
         self.clear_state().await;
     }
 
-    fn recover_container(&self, folder: &Path) {
-        let record = read_json::<ContainerRecord>(&folder.join("record.json"));
-        let config = read_message::<ContainerConfig>(&folder.join("config.pb"));
-        let (Ok(record), Ok(config)) = (record, config) else {
-            remove(folder);
-            return;
-        };
-        let sandbox = self.inner.sandboxes.lock().get(&record.sandbox_id).cloned();
-        let Some(sandbox) = sandbox else {
-            remove(folder);
-            return;
-        };
-        let doing = Doing {
-            started: read_json(&folder.join("started.json")).ok(),
-            exit: read_json(&folder.join("exit.json")).ok(),
-            resources: config.linux.as_ref().and_then(|linux| linux.resources.clone()),
-        };
+    /// None if it was never finished, or has lost its sandbox.
+    fn recover_container(&self, folder: &Path) -> Option<()> {
+        let (record, config, doing) = read_container(folder)?;
+        let sandbox = self.inner.sandboxes.lock().get(&record.sandbox_id).cloned()?;
         let parent = sandbox.cgroup_parent().0;
         let container = Container::new(record, config, folder.to_owned(), &parent, doing);
         self.inner.containers.lock().insert(container.id.clone(), Arc::new(container));
+        Some(())
+    }
+
+    fn clear(&self, folder: &Path) {
+        if let Err(error) = self.inner.trash.put(folder) {
+            tracing::warn!("failed to remove {}: {error}", folder.display());
+        }
     }
 
     /// A container that is neither in its shim's list nor ended met its end while nobody looked;
@@ -69,17 +61,14 @@ impl Service {
             let alive = started
                 .is_some_and(|started| Path::new(&format!("/proc/{}", started.pid)).exists());
             if container.is_running() && !alive {
-                let path = container.folder.join("exit.json");
-                let exit = read_json(&path).unwrap_or_else(|_| lost());
-                let _ = write_json(&path, &exit);
-                container.set_exit(exit);
+                container.set_exit(container.settle(lost()));
             }
         }
     }
 
     /// A sandbox that never was: whatever exists of it goes.
-    async fn clear_sandbox(&self, folder: &Path, config: PodSandboxConfig) {
-        let Some(id) = folder.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+    async fn clear_sandbox(&self, path: &Path, config: PodSandboxConfig) {
+        let Some(id) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
             return;
         };
         let record = SandboxRecord {
@@ -94,7 +83,9 @@ impl Service {
             self.tear_down(&sandbox).await;
             self.forget(&sandbox);
         }
-        remove(folder);
+        if path.exists() {
+            self.clear(path);
+        }
     }
 
     /// State of sandboxes that nobody knows any more.
@@ -103,7 +94,7 @@ impl Service {
             let sandboxes = self.inner.sandboxes.lock();
             sandboxes.values().map(|sandbox| sandbox.state.clone()).collect()
         };
-        for folder in folders(&self.inner.options.state) {
+        for folder in entries(&self.inner.options.state) {
             if known.contains(&folder) || !folder.join("spec.json").exists() {
                 continue;
             }
@@ -113,18 +104,14 @@ impl Service {
                     let _ = sys::unmount(&path);
                 }
             }
-            remove(&folder);
+            if let Err(error) = fs::remove_dir_all(&folder) {
+                tracing::warn!("failed to remove {}: {error}", folder.display());
+            }
         }
     }
 }
 
-fn folders(parent: &Path) -> Vec<std::path::PathBuf> {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
-}
-
-fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
-        tracing::warn!("failed to remove {}: {error}", folder.display());
-    }
+fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::names::{find, new_id, not_found};
-use super::records::{Sandbox, SandboxRecord, write_message};
+use super::records::{Sandbox, SandboxRecord};
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
 use crate::container::spec;
@@ -78,7 +78,7 @@ impl Service {
     fn new_sandbox(&self, id: &str, config: PodSandboxConfig, handler: String) -> Sandbox {
         Sandbox {
             id: id.to_owned(),
-            folder: self.root().join("sandboxes").join(id),
+            path: self.root().join("sandboxes").join(id),
             state: self.inner.options.state.join(&id[..STATE_NAME]),
             cgroup_root: self.inner.options.cgroup_root.clone(),
             record: parking_lot::Mutex::new(SandboxRecord {
@@ -99,13 +99,12 @@ impl Service {
         sandbox
     }
 
-    /// Everything up to the record, which makes it last.
+    /// Everything, between the first line of the record and the second, which says that it is made.
     async fn make(&self, sandbox: &Arc<Sandbox>) -> Result<(), Status> {
         let _changing = sandbox.changing.lock().await;
         let io = |error: io::Error| Status::internal(format!("failed to make a sandbox: {error}"));
-        fs::create_dir_all(&sandbox.folder).map_err(io)?;
+        sandbox.begin().map_err(io)?;
         fs::create_dir_all(&sandbox.state).map_err(io)?;
-        write_message(&sandbox.folder.join("config.pb"), &sandbox.config).map_err(io)?;
         write_files(sandbox).map_err(io)?;
         let namespaces = sandbox.namespaces();
         if namespaces.ipc() != NamespaceMode::Node {
@@ -158,8 +157,11 @@ impl Service {
             self.stop(container, Duration::ZERO).await?;
         }
         self.tear_down(&sandbox).await;
-        sandbox.record.lock().stopped = true;
-        sandbox.save().map_err(|error| Status::internal(error.to_string()))?;
+        let before = std::mem::replace(&mut sandbox.record.lock().stopped, true);
+        // A record has as many lines as there were changes, however often one asks.
+        if !before {
+            sandbox.save().map_err(|error| Status::internal(error.to_string()))?;
+        }
         self.tell(&sandbox.id, ContainerEventType::ContainerStoppedEvent);
         Ok(())
     }
@@ -203,14 +205,13 @@ impl Service {
         Ok(())
     }
 
-    /// Removes the record first, for what has none does not exist; the folder last, for as long as
-    /// it is there a later daemon knows that there may be more to clear away.
+    /// Removes the record last: as long as it is there a later daemon knows that there may be more
+    /// to clear away.
     pub(super) fn forget(&self, sandbox: &Sandbox) {
-        let _ = fs::remove_file(sandbox.folder.join("record.json"));
         if sandbox.cgroup_parent().1 {
             let _ = sandbox.parent_group().remove();
         }
-        let _ = fs::remove_dir_all(&sandbox.folder);
+        let _ = fs::remove_file(&sandbox.path);
         self.inner.sandboxes.lock().remove(&sandbox.id);
     }
 }
@@ -257,7 +258,7 @@ fn mount_shm(path: &Path) -> io::Result<()> {
 
 /// The files about names and addresses that containers see unless they bring their own.
 fn write_files(sandbox: &Sandbox) -> io::Result<()> {
-    let folder = &sandbox.folder;
+    let folder = &sandbox.state;
     fs::write(folder.join("hostname"), sandbox.hostname() + "\n")?;
     let hosts = fs::read("/etc/hosts").unwrap_or_default();
     fs::write(folder.join("hosts"), hosts)?;

@@ -27,7 +27,8 @@ const ALLOCATOR: &str = "background_thread:false,narenas:1,tcache:false,dirty_de
 /// Starts a shim; it answers on `state/shim.sock` as soon as its namespaces stand.
 pub async fn start(executable: &Path, state: &Path, spec: &SandboxSpec) -> Result<(), ShimError> {
     let description = state.join("spec.json");
-    super::records::write_json(&description, spec).map_err(ShimError::Start)?;
+    let text = serde_json::to_vec(spec).map_err(|error| ShimError::Start(error.into()))?;
+    std::fs::write(&description, text).map_err(ShimError::Start)?;
     let socket = state.join("shim.sock");
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(ShimError::Start)?;

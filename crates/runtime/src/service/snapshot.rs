@@ -19,8 +19,17 @@ pub enum Snapshotter {
 }
 
 impl Snapshotter {
-    /// Finds out whether overlayfs works on `root`, unless it was said what to use.
-    pub(super) fn resolve(self, root: &Path) -> Self {
+    /// Finds out whether overlayfs works on `root`, unless it was said what to use; makes there what
+    /// it needs.
+    pub(super) fn open(self, root: &Path) -> io::Result<Self> {
+        let chosen = self.resolve(root);
+        if chosen == Snapshotter::Overlayfs {
+            make_places(&root.join(PLACES))?;
+        }
+        Ok(chosen)
+    }
+
+    fn resolve(self, root: &Path) -> Self {
         match self {
             Snapshotter::Auto => match probe(&root.join("overlay-probe")) {
                 Ok(()) => Snapshotter::Overlayfs,
@@ -41,15 +50,16 @@ impl Snapshotter {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            for folder in [&spec.root.upper, &spec.root.work, &spec.root.target] {
+            for folder in [&spec.root.upper, &spec.root.work] {
                 fs::create_dir_all(folder)?;
             }
+            spec.root.lower.push(format!("../{PLACES}"));
             return Ok(());
         }
         let stack = |layers: &Path, lower: &[String]| -> Vec<PathBuf> {
             lower.iter().map(|layer| layers.join(layer)).collect()
         };
-        image::merge(&stack(&spec.root.layers, &spec.root.lower), &spec.root.target)?;
+        image::merge(&stack(&spec.root.layers, &spec.root.lower), &spec.root.upper)?;
         spec.root.lower.clear();
         for (number, mount) in spec.mounts.iter_mut().enumerate() {
             if let Source::Layers { layers, lower, .. } = &mut mount.source
@@ -62,6 +72,20 @@ impl Snapshotter {
         }
         Ok(())
     }
+}
+
+/// A layer below all others with the places that every container's mounts need, and images often
+/// lack: each would otherwise have to be made for each container. It lies beside the layers.
+const PLACES: &str = "places";
+
+fn make_places(folder: &Path) -> io::Result<()> {
+    for name in ["dev", "etc", "proc", "sys"] {
+        fs::create_dir_all(folder.join(name))?;
+    }
+    for name in ["etc/hostname", "etc/hosts", "etc/resolv.conf"] {
+        fs::File::create(folder.join(name))?;
+    }
+    Ok(())
 }
 
 /// Mounts a small overlay, attached nowhere, so that it is gone at once.

@@ -122,12 +122,9 @@ impl Service {
     }
 }
 
-/// What the container wrote. A root that was copied cannot be told from it; one that is shown by
-/// overlayfs is an empty folder here.
+/// What the container wrote. A root that was copied cannot be told from it.
 fn written(container: &Container) -> (u64, u64) {
-    let (upper, root) =
-        (usage(&container.folder.join("upper")), usage(&container.folder.join("root")));
-    (upper.0 + root.0, upper.1 + root.1)
+    usage(&container.folder.join("upper"))
 }
 
 fn value(value: u64) -> Option<UInt64Value> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::records::{Sandbox, read_json};
+use super::records::Sandbox;
 use super::{Service, now};
 use crate::cri::v1::{ContainerEventResponse, ContainerEventType};
 use crate::shim::protocol::{Answer, Request};
@@ -59,10 +59,7 @@ impl Service {
         for container in containers {
             if container.is_running() {
                 crate::cgroup::kill_all(&container.group.folders());
-                let exit =
-                    read_json(&container.folder.join("exit.json")).unwrap_or_else(|_| lost());
-                let _ = super::records::write_json(&container.folder.join("exit.json"), &exit);
-                self.exited(&container.id, exit);
+                self.exited(&container.id, container.settle(lost()));
             }
         }
         let mut record = sandbox.record.lock();

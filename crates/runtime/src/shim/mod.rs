@@ -15,7 +15,7 @@
 //! a D-Bus and a BPF stack along, and needs C headers for a system call filter at build time.
 //!
 //! **Surviving.** The daemon may die at any time; the shim does not notice. Whatever must be known
-//! later lies in two files per container, `started.json` and `exit.json`, each written whole.
+//! later is added to the container's record: two lines, that it started and how it ended.
 //! **It may not know** images, the CRI, or why something runs: it gets plain data ([`spec`]).
 mod child;
 pub mod identity;

@@ -54,7 +54,7 @@ pub fn open_sources(
     for (number, (mount, source)) in spec.mounts.iter().zip(&mut mounts).enumerate() {
         if let Source::Layers { layers, lower, path } = &mount.source {
             let links = spec.folder.join(format!("lower-{number}"));
-            *source = open_layers((layers, lower), path, &spec.root.target, &links)
+            *source = open_layers((layers, lower), path, &spec.root.upper, &links)
                 .step(|| failed(mount))?;
         }
         if let (Some(users), Some(tree), true) = (users, &source.tree, mount.mapped) {
@@ -148,7 +148,7 @@ fn open_layers(
 /// Mounts the root where only this namespace sees it.
 pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
     if root.lower.is_empty() {
-        return take_root(&root.target, users).step(|| "mount the root".to_owned());
+        return take_root(&root.upper, users).step(|| "mount the root".to_owned());
     }
     let links = root.upper.with_file_name("lower");
     let lower = match users {
@@ -168,7 +168,7 @@ pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), 
         return Err(io::Error::other(format!("{} layers are too many", lower.len())))
             .step(|| "mount the root".to_owned());
     }
-    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+    let target = sys::c_path(&root.upper).step(|| "name the root".to_owned())?;
     // What a container wrote is of no use after a power cut, for then there is no container: it is
     // not brought to the disk when the last process ends, which takes longer than to start it.
     sys::mount("overlay", &target, "overlay", 0, &(options.clone() + ",volatile"))
@@ -225,15 +225,15 @@ fn map_layers(root: &RootSpec, folder: &Path, users: BorrowedFd<'_>) -> io::Resu
 
 /// Makes what was mounted the process's root.
 pub fn enter_root(root: &RootSpec, own_users: bool) -> Result<(), Failure> {
-    let target = sys::c_path(&root.target).step(|| "name the root".to_owned())?;
+    let target = sys::c_path(&root.upper).step(|| "name the root".to_owned())?;
     if own_users {
         // What came from outside the user namespace cannot become a root; a copy made inside can.
-        sys::mount(&root.target.to_string_lossy(), &target, "", libc::MS_BIND | libc::MS_REC, "")
+        sys::mount(&root.upper.to_string_lossy(), &target, "", libc::MS_BIND | libc::MS_REC, "")
             .step(|| "take over the root".to_owned())?;
     }
     sys::mount("", &target, "", libc::MS_PRIVATE, "")
         .step(|| "make the root private".to_owned())?;
-    std::env::set_current_dir(&root.target).step(|| "enter the root".to_owned())?;
+    std::env::set_current_dir(&root.upper).step(|| "enter the root".to_owned())?;
     sys::pivot_here().step(|| "change the root".to_owned())?;
     sys::unmount(c".").step(|| "leave the host's root".to_owned())?;
     std::env::set_current_dir("/").step(|| "enter the root".to_owned())

@@ -16,12 +16,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::child::Streams;
 use super::logs::{Lines, Log, timestamp};
 use super::protocol::chunk;
-use super::spec::{ContainerSpec, Started};
+use super::spec::{ContainerSpec, RECORD, Started};
 use super::sys;
 
 pub struct Running {
     pub started: Started,
-    pub folder: PathBuf,
+    pub record: PathBuf,
     pub cgroup: Vec<PathBuf>,
     pub stdin_once: bool,
     input: Option<File>,
@@ -108,7 +108,7 @@ impl Running {
         }
         Ok(Running {
             started,
-            folder: spec.folder.clone(),
+            record: spec.folder.join(RECORD),
             cgroup: spec.cgroup.clone(),
             stdin_once: spec.stdin_once,
             input,

@@ -15,11 +15,11 @@ use super::protocol::{Answer, Report, Request, receive, send};
 use super::running::{Running, make_pipes};
 use super::sandbox::Sandbox;
 use super::spec::{
-    ContainerSpec, Exit, ForeignSpec, PidNamespace, ProcessSpec, SandboxSpec, Started,
+    ContainerSpec, Event, Exit, ForeignSpec, PidNamespace, ProcessSpec, SandboxSpec, Started,
 };
 use super::sys;
 use crate::cgroup;
-use crate::files::write_atomically;
+use crate::files::append;
 
 /// After so long without work memory is given back, once.
 const QUIET: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -199,7 +199,7 @@ impl Shim {
         let started = spawned.started;
         let running = Running::new(spec, started.clone(), pipes, spawned.terminal, log);
         let running = running.and_then(|running| {
-            write_json(&spec.folder.join("started.json"), &started)?;
+            append(&running.record, &Event::Started(started.clone()))?;
             Ok(running)
         });
         match running {
@@ -465,7 +465,7 @@ impl Shim {
             runtime.delete(id);
         }
         // If the disk is full the daemon still hears of it; a later one sees an unknown end.
-        let _ = write_json(&running.folder.join("exit.json"), &exit);
+        let _ = append(&running.record, &Event::Exited(exit.clone()));
         let event = Answer::Exited { id: id.to_owned(), exit };
         self.watchers.retain(|watcher| send(watcher, &event, &[]).is_ok());
     }
@@ -518,8 +518,4 @@ fn exit(code: i32, oom_killed: bool) -> Exit {
 
 fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
-}
-
-fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    write_atomically(path, &serde_json::to_vec(value)?)
 }

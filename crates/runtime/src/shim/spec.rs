@@ -48,7 +48,7 @@ pub struct IdMap {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ContainerSpec {
-    /// Its folder: where `started.json` and `exit.json` are written.
+    /// Its folder, with its record.
     pub folder: PathBuf,
     pub process: ProcessSpec,
     pub root: RootSpec,
@@ -91,17 +91,16 @@ pub enum PidNamespace {
     Of(String),
 }
 
-/// Layers for overlayfs, or a folder that is the root already.
+/// Layers for overlayfs, or a folder that is the root already. Either way the root is mounted on
+/// `upper`, in a namespace that only the container sees: no folder has to be made for that.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RootSpec {
     /// The folder that `lower` is relative to.
     pub layers: PathBuf,
-    /// Topmost first; none if `target` is the root already.
+    /// Topmost first; none if `upper` is the root already.
     pub lower: Vec<String>,
     pub upper: PathBuf,
     pub work: PathBuf,
-    /// An empty folder to mount on, in a namespace that only the container sees; or the root.
-    pub target: PathBuf,
     pub readonly: bool,
 }
 
@@ -202,8 +201,17 @@ pub struct Device {
     pub gid: u32,
 }
 
-/// `started.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// The name of a container's record in its folder.
+pub const RECORD: &str = "record";
+
+/// A line of a container's record after the first, which is the daemon's.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub enum Event {
+    Started(Started),
+    Exited(Exit),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Started {
     pub pid: i32,
     /// Nanoseconds since the epoch, as everywhere in CRI.
@@ -211,7 +219,6 @@ pub struct Started {
     pub identity: Identity,
 }
 
-/// `exit.json`.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Exit {
     pub code: i32,

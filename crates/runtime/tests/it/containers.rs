@@ -79,6 +79,18 @@ async fn mistakes_are_told() {
     machine.finish().await;
 }
 
+/// Every file made for a container is one to be removed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_writes_nothing_has_nothing_written() {
+    let machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let id = machine.run(&sandbox, "test -s /etc/resolv.conf && test -d /proc/1", |_| {}).await;
+    assert_eq!(machine.wait_exit(&id).await.exit_code, 0);
+    let folder = machine.path("root/containers").join(&id);
+    assert_eq!(std::fs::read_dir(folder.join("upper")).unwrap().count(), 0);
+    machine.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_has_their_groups_and_no_capabilities() {
     let machine = Machine::new().await;

@@ -67,6 +67,24 @@ impl Machine {
         self.daemon.wait().unwrap();
     }
 
+    /// Takes away everything that would not outlive the machine's power.
+    pub fn reboot(&mut self) {
+        self.kill_daemon();
+        let here = self.folder.path().display().to_string();
+        for pid in pids_with(&here) {
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        runtime::cgroup::Group::new(&cgroup_root(self.folder.path()), "").remove().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        for path in mounts.filter(|path| path.starts_with(&here)) {
+            runtime::shim::sys::unmount(&runtime::shim::sys::c_path(path).unwrap()).unwrap();
+        }
+        fs::remove_dir_all(self.path("state")).unwrap();
+    }
+
     pub async fn start_daemon(&mut self) {
         self.daemon = start_daemon(self.setup, self.mounts.as_ref(), self.folder.path());
         self.ready().await;
@@ -224,11 +242,8 @@ impl Machine {
             let left: Vec<_> = entries.filter(|e| e.file_type().unwrap().is_dir()).collect();
             assert!(left.is_empty(), "control groups are left: {left:?}");
         }
-        // What has no record any more, the next daemon clears away if this one did not get to it.
-        for entry in fs::read_dir(self.path("root/containers")).unwrap().flatten() {
-            assert!(!entry.path().join("record.json").exists(), "{:?} is left", entry.path());
-        }
-        for folder in ["state", "root/sandboxes"] {
+        // What is in the trash, the next daemon clears away if this one did not get to it.
+        for folder in ["state", "root/sandboxes", "root/containers"] {
             let left: Vec<_> = fs::read_dir(self.path(folder)).unwrap().flatten().collect();
             assert!(left.is_empty(), "{folder} has {left:?}");
         }
@@ -329,13 +344,21 @@ async fn processes_with(text: &str) -> Vec<String> {
 }
 
 pub fn list_processes(text: &str) -> Vec<String> {
-    let own = std::process::id().to_string();
+    processes(text).map(|(_, line)| line).collect()
+}
+
+fn pids_with(text: &str) -> Vec<i32> {
+    processes(text).map(|(pid, _)| pid).collect()
+}
+
+fn processes(text: &str) -> impl Iterator<Item = (i32, String)> {
+    let own = std::process::id() as i32;
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries
-        .filter(|entry| entry.file_name().to_string_lossy() != own)
-        .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
-        .filter(|line| line.contains(text))
-        .collect()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .filter(move |(pid, _)| *pid != own)
+        .filter_map(|(pid, path)| Some((pid, fs::read_to_string(path.join("cmdline")).ok()?)))
+        .filter(move |(_, line)| line.contains(text))
 }
 
 /// Asks until there is an answer.

@@ -25,8 +25,9 @@ async fn containers_logs_and_exit_codes_survive_the_daemon() {
 
     machine.kill_daemon();
     std::fs::write(go.join("during"), "").unwrap();
-    let exit = machine.path("root/containers").join(&during).join("exit.json");
-    until(|| async { exit.exists().then_some(()) }).await;
+    let record = machine.path("root/containers").join(&during).join("record");
+    let ended = || std::fs::read_to_string(&record).unwrap().contains("Exited");
+    until(|| async { ended().then_some(()) }).await;
     machine.start_daemon().await;
 
     let status = machine.status(&during).await;
@@ -68,8 +69,9 @@ async fn a_start_that_was_cut_short_can_be_repeated() {
     std::fs::write(go.join("ahead"), "").unwrap();
     machine.start(&id).await.unwrap_err();
     machine.kill_daemon();
-    let folder = machine.path("root/containers").join(&id);
-    std::fs::remove_file(folder.join("exit.json")).unwrap();
+    let record = machine.path("root/containers").join(&id).join("record");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::write(&record, &text[..text.find("{\"Exited").unwrap()]).unwrap();
     std::fs::remove_file(go.join("ahead")).unwrap();
     std::fs::create_dir(go.join("ahead")).unwrap();
     std::fs::write(go.join("ahead/file"), "").unwrap();
@@ -77,6 +79,43 @@ async fn a_start_that_was_cut_short_can_be_repeated() {
     machine.start(&id).await.unwrap();
     let status = machine.wait_exit(&id).await;
     assert_eq!((status.exit_code, machine.log(&status).as_str()), (0, "went"));
+    machine.finish().await;
+}
+
+/// As after a reboot: nothing runs, nothing is mounted, the state is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_reboot_what_there_was_is_known_and_can_be_removed() {
+    let mut machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let ended = machine.run(&sandbox, "exit 7", |_| {}).await;
+    machine.wait_exit(&ended).await;
+    let running = machine.run(&sandbox, "touch /written; sleep 1000", |_| {}).await;
+    let created = machine.create(&sandbox, "true", |_| {}).await.unwrap();
+    machine.reboot();
+    // One that was being removed, and one that was being made.
+    let left = machine.path("root/trash/left");
+    std::fs::create_dir_all(left.join("upper")).unwrap();
+    std::fs::create_dir_all(machine.path("root/containers/half/upper")).unwrap();
+    std::fs::write(machine.path("root/sandboxes/half"), "\n{\"record").unwrap();
+    machine.start_daemon().await;
+
+    for (id, state, code) in [
+        (&ended, ContainerState::ContainerExited, 7),
+        (&running, ContainerState::ContainerExited, 255),
+        (&created, ContainerState::ContainerCreated, 0),
+    ] {
+        let status = machine.status(id).await;
+        assert_eq!((status.state(), status.exit_code), (state, code));
+    }
+    let list = machine.service.list_pod_sandbox(ListPodSandboxRequest { filter: None }).await;
+    let list: Vec<_> = list.unwrap().items.into_iter().map(|s| (s.id.clone(), s.state())).collect();
+    assert_eq!(list, [(sandbox, PodSandboxState::SandboxNotready)]);
+    machine.start(&created).await.unwrap_err();
+    assert_eq!(std::fs::read_dir(machine.path("root/containers")).unwrap().count(), 3);
+    machine.remove(&running).await;
+    let trash = machine.path("root/trash");
+    let emptied = || std::fs::read_dir(&trash).unwrap().count() == 0;
+    until(|| async { emptied().then_some(()) }).await;
     machine.finish().await;
 }
 

@@ -50,7 +50,7 @@ pub fn container(
     json!({
         "ociVersion": "1.0.2",
         "process": process(&spec.process, identity),
-        "root": { "path": spec.root.target, "readonly": spec.root.readonly },
+        "root": { "path": spec.root.upper, "readonly": spec.root.readonly },
         "mounts": mounts
             .iter()
             .map(|(number, each)| mount(each, &staged(bundle, *number), spec.cgroup_writable))

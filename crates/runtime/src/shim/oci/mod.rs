@@ -71,7 +71,7 @@ impl Foreign {
         let sources = mounts::open_sources(spec, None)?;
         mounts::mount_root(&spec.root, None)?;
         mounts::stage(spec, sources, |number| config::staged(&bundle, number))?;
-        let identity = identity::resolve(&spec.process.user, &spec.root.target)
+        let identity = identity::resolve(&spec.process.user, &spec.root.upper)
             .step(|| format!("find user {:?}", spec.process.user.user))?;
         let document = config::container(spec, foreign, &bundle, namespaces, &identity);
         fs::write(bundle.join("config.json"), document.to_string())
