@@ -4,6 +4,7 @@
 //! Those about containers need not be, for after a power cut there are no containers.
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -23,13 +24,20 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Adds a line of JSON to a file, made if it is not there. A crash, or a full disk, may cut it short:
-/// [`lines`] leaves out what is no JSON, and the next line begins on its own.
+/// A file for nobody else: a container's environment is in it.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = File::options();
+    options.create(true).write(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+/// Adds a line of JSON to a file for nobody else, made if it is not there. A crash, or a full disk,
+/// may cut it short: [`lines`] leaves out what is no JSON, and the next line begins on its own.
 pub fn append<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut line = vec![b'\n'];
     serde_json::to_writer(&mut line, value)?;
     line.push(b'\n');
-    File::options().create(true).append(true).open(path)?.write_all(&line)
+    let mut options = File::options();
+    options.create(true).append(true).mode(0o600).open(path)?.write_all(&line)
 }
 
 /// The lines of a file that are whole and of this kind, in their order.
@@ -52,6 +60,7 @@ pub fn scatter(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_line_that_was_cut_short_takes_no_other_along() {
@@ -59,6 +68,7 @@ mod tests {
         let path = folder.path().join("file");
         append(&path, &[1, 2]).unwrap();
         append(&path, &[3]).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let whole = fs::read_to_string(&path).unwrap();
         fs::write(&path, whole.trim_end().trim_end_matches(']')).unwrap();
         append(&path, &[4]).unwrap();

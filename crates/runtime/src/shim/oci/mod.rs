@@ -23,6 +23,7 @@ use super::protocol::{Report, send};
 use super::sandbox::Sandbox;
 use super::spec::{ContainerSpec, ForeignSpec, Identity, PidNamespace, ProcessSpec, RuntimeSpec};
 use super::{identity, sys};
+use crate::files::write_private;
 
 /// A runtime, and where the sandbox's files about it are.
 pub struct Foreign {
@@ -74,7 +75,7 @@ impl Foreign {
         let identity = identity::resolve(&spec.process.user, &spec.root.upper)
             .step(|| format!("find user {:?}", spec.process.user.user))?;
         let document = config::container(spec, foreign, &bundle, namespaces, &identity);
-        fs::write(bundle.join("config.json"), document.to_string())
+        write_private(&bundle.join("config.json"), document.to_string().as_bytes())
             .step(|| "write config.json".to_owned())?;
         send(channel, &Report::Identity(identity), &[]).step(|| "report".to_owned())?;
         let bundle = bundle.display().to_string();
