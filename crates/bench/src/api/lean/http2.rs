@@ -1,4 +1,5 @@
 //! HTTP/2, with one stream at a time and the settings that client-go has.
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -37,7 +38,8 @@ const AUTHORITY: u8 = 1;
 const METHOD: u8 = 2;
 const PATH: u8 = 4;
 const SCHEME_HTTPS: u8 = 7;
-const STATUS: u8 = 8;
+/// It is there with several values.
+const STATUS: RangeInclusive<u8> = 8..=14;
 const ACCEPT: u8 = 19;
 const AUTHORIZATION: u8 = 23;
 const CONTENT_TYPE: u8 = 31;
@@ -251,11 +253,50 @@ fn is_success(fields: &[u8]) -> bool {
         // 200, 204 and 206 are in the static table.
         0x88..=0x8a => true,
         // Otherwise its number is spelled out, in plain letters or Huffman's, where 2 is 00010.
-        _ if [0x40, 0x10, 0].iter().any(|&kind| first == kind | STATUS) => match rest {
-            [length, digit, ..] if length & 0x80 == 0 => *digit == b'2',
-            [_, digits, ..] => digits >> 3 == 0b00010,
-            _ => false,
-        },
+        _ if STATUS.contains(&(first & 0xf)) && matches!(first & 0xf0, 0 | 0x10 | 0x40) => {
+            match rest {
+                [length, digit, ..] if length & 0x80 == 0 => *digit == b'2',
+                [_, digits, ..] => digits >> 3 == 0b00010,
+                _ => false,
+            }
+        }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart_by_their_status() {
+        let cases: [(&[u8], bool); 9] = [
+            (&[0x88], true),
+            (&[0x20, 0x88], true),
+            (&[0x8d], false),
+            (b"\x48\x03201", true),
+            (b"\x0e\x03201", true),
+            (b"\x48\x82\x10\x03", true),
+            (b"\x48\x03403", false),
+            // Its first letter is a 4 in Huffman's code.
+            (b"\x08\x82\x68\x0c", false),
+            (b"", false),
+        ];
+        for (fields, success) in cases {
+            assert_eq!(is_success(fields), success, "{fields:x?}");
+        }
+    }
+
+    #[test]
+    fn numbers_take_as_many_bytes_as_they_need() {
+        let encoded = |bits, value| {
+            let mut bytes = Vec::new();
+            number(&mut bytes, 0, bits, value);
+            bytes
+        };
+        // The examples of the standard.
+        assert_eq!(encoded(5, 10), [10]);
+        assert_eq!(encoded(5, 1337), [31, 154, 10]);
+        assert_eq!(encoded(8, 42), [42]);
     }
 }
