@@ -51,7 +51,7 @@ pub fn said(base: &str, change: &str) -> String {
     let (_, object) = create(resource, &base, change);
     let mut said = String::new();
     say(&mut said, (resource.rules.validate_create)(resource, &object));
-    said
+    said.lines().map(|line| format!("{}\n", line.trim_start())).collect()
 }
 
 /// What is said of each change to an object that exists.
