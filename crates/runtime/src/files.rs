@@ -47,7 +47,7 @@ pub fn lines<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = T> {
 
 /// Says that the folders in this one have nothing to do with each other. An ext4 then puts each
 /// into another group of inodes; otherwise all are in their parent's. There one without a journal
-/// looks, for every file it makes, at all that were deleted there in the last minutes, and where
+/// looks, for every file it makes, at those that were deleted there lately, one by one, and where
 /// containers come and go those are many: it took longer than everything else about a container.
 /// A hint: other file systems know nothing of it, and nothing depends on it.
 pub fn scatter(folder: &Path) {
