@@ -17,6 +17,7 @@ pub struct Certificate {
     pub not_before: i64,
     pub not_after: i64,
     pub dns_names: Vec<String>,
+    pub emails: Vec<String>,
     pub key: Key,
 }
 
@@ -56,17 +57,20 @@ pub fn certificate(der: &[u8]) -> Result<Certificate, &'static str> {
         not_before: read.validity().not_before.timestamp(),
         not_after: read.validity().not_after.timestamp(),
         dns_names: Vec::new(),
+        emails: Vec::new(),
         key: key(read.public_key()),
     };
     for extension in read.extensions() {
         match extension.parsed_extension() {
             ParsedExtension::BasicConstraints(basic) => certificate.is_authority = basic.ca,
             ParsedExtension::SubjectAlternativeName(names) => {
-                let name = |name: &GeneralName<'_>| match name {
-                    GeneralName::DNSName(name) => Some((*name).to_owned()),
-                    _ => None,
-                };
-                certificate.dns_names.extend(names.general_names.iter().filter_map(name));
+                for name in &names.general_names {
+                    match name {
+                        GeneralName::DNSName(name) => certificate.dns_names.push((*name).into()),
+                        GeneralName::RFC822Name(name) => certificate.emails.push((*name).into()),
+                        _ => {}
+                    }
+                }
             }
             _ => {}
         }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
 /// So much is gathered at most.
-const ENOUGH: usize = 64 << 10;
+const ENOUGH: usize = 128 << 10;
 /// A frame that others follow is so long: what clients accept unless they say otherwise.
 const FRAME: usize = 16 << 10;
 
@@ -195,7 +195,7 @@ mod tests {
         frame(&mut server, 100, context);
         assert_eq!(come(&mut client), 2 * long + 100);
         // So do enough of them.
-        for sent in [0, 0, 0, 4 * long] {
+        for sent in [0, 0, 0, 0, 0, 0, 0, 8 * long] {
             frame(&mut server, long, context);
             assert_eq!(come(&mut client), sent);
         }

@@ -13,6 +13,9 @@ use testkit::client::{Endpoint, JSON};
 /// How long a cluster's own controller has to remove the emptied namespace.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A server may need longer for a collection than it gives itself, and goes on when asked again.
+const TRIES: usize = 5;
+
 pub struct Place {
     pub namespace: String,
     /// Where the namespace's config maps are.
@@ -51,7 +54,12 @@ impl Place {
     pub async fn remove(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
         let mut connection = Connection::open(endpoint).await?;
         for collection in [&self.collection, &self.pods] {
-            connection.call(Method::DELETE, collection, Bytes::new()).await?;
+            let mut tries = TRIES;
+            while let Err(error) = connection.call(Method::DELETE, collection, Bytes::new()).await {
+                tries -= 1;
+                anyhow::ensure!(tries > 0, error);
+                connection = Connection::open(endpoint).await?;
+            }
         }
         let path = format!("/api/v1/namespaces/{}", self.namespace);
         connection.call(Method::DELETE, &path, Bytes::new()).await?;

@@ -41,6 +41,7 @@ impl Http1 {
         self.wire.send(&request).await?;
         let (code, length) = self.head().await?;
         if !(200..300).contains(&code) {
+            self.wire.at_least(length.unwrap_or_default()).await?;
             let text = String::from_utf8_lossy(self.wire.unused());
             bail!("{} {}: {code}: {text}", call.method, call.path);
         }

@@ -1,21 +1,21 @@
-//! A connection, and what was read from it and not used yet.
-use std::ops::Range;
+//! A connection, and what was read from it to be looked at and is not used yet.
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rustls::pki_types::ServerName;
 use testkit::client::Endpoint;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 const BUFFER: usize = 256 << 10;
+/// Heads and lines are searched for so far at a time.
+const LINES: usize = 1 << 10;
 
 pub struct Wire {
     stream: TlsStream<BufReader<TcpStream>>,
-    buffer: Box<[u8]>,
-    unused: Range<usize>,
+    kept: Vec<u8>,
 }
 
 impl Wire {
@@ -28,7 +28,7 @@ impl Wire {
         let stream = BufReader::with_capacity(BUFFER, stream);
         let name = ServerName::try_from(host.to_owned())?;
         let stream = TlsConnector::from(endpoint.tls.clone()).connect(name, stream).await?;
-        Ok(Wire { stream, buffer: vec![0; BUFFER].into(), unused: 0..0 })
+        Ok(Wire { stream, kept: Vec::new() })
     }
 
     pub fn is_http2(&self) -> bool {
@@ -41,30 +41,22 @@ impl Wire {
     }
 
     pub fn unused(&self) -> &[u8] {
-        &self.buffer[self.unused.clone()]
+        &self.kept
     }
 
     /// So many of the unused bytes are used now.
     pub fn used(&mut self, bytes: usize) {
-        self.unused.start += bytes;
+        self.kept.drain(..bytes);
     }
 
-    /// Reads more behind what is unused, which is short.
-    pub async fn more(&mut self) -> Result<()> {
-        if self.unused.start > 0 {
-            self.buffer.copy_within(self.unused.clone(), 0);
-            self.unused = 0..self.unused.len();
-        }
-        let read = self.stream.read(&mut self.buffer[self.unused.end..]).await?;
-        ensure!(read > 0, "the connection ended, or what must be read at once is too long");
-        self.unused.end += read;
-        Ok(())
-    }
-
-    /// Reads until so many bytes are unused.
+    /// Reads until so many bytes are unused, and no more than those.
     pub async fn at_least(&mut self, bytes: usize) -> Result<()> {
-        while self.unused.len() < bytes {
-            self.more().await?;
+        while self.kept.len() < bytes {
+            let come = self.stream.fill_buf().await?;
+            ensure!(!come.is_empty(), "the connection ended");
+            let some = come.len().min(bytes - self.kept.len());
+            self.kept.extend_from_slice(&come[..some]);
+            self.stream.consume(some);
         }
         Ok(())
     }
@@ -72,26 +64,36 @@ impl Wire {
     /// Reads until some bytes are there, and says where they begin.
     pub async fn until(&mut self, bytes: &[u8]) -> Result<usize> {
         loop {
-            let found = self.unused().windows(bytes.len()).position(|some| some == bytes);
-            match found {
-                Some(at) => return Ok(at),
-                None => self.more().await?,
-            }
+            let come = self.stream.fill_buf().await?;
+            ensure!(!come.is_empty(), "the connection ended");
+            let come = &come[..come.len().min(LINES)];
+            let (before, read) = (self.kept.len(), come.len());
+            self.kept.extend_from_slice(come);
+            // They may have begun in what came before.
+            let from = before.saturating_sub(bytes.len() - 1);
+            let found = self.kept[from..].windows(bytes.len()).position(|some| some == bytes);
+            let Some(at) = found else {
+                self.stream.consume(read);
+                continue;
+            };
+            self.kept.truncate(from + at + bytes.len());
+            self.stream.consume(self.kept.len() - before);
+            return Ok(from + at);
         }
     }
 
-    /// Uses so many bytes, without looking at them.
+    /// Uses so many bytes where they lie, without looking at them.
     pub async fn skip(&mut self, bytes: usize) -> Result<()> {
-        let mut left = bytes;
-        loop {
-            let here = self.unused.len().min(left);
-            left -= here;
-            self.unused.start += here;
-            if left == 0 {
-                return Ok(());
-            }
-            self.unused = 0..0;
-            self.more().await?;
+        let here = self.kept.len().min(bytes);
+        self.used(here);
+        let mut left = bytes - here;
+        while left > 0 {
+            let come = self.stream.fill_buf().await?;
+            ensure!(!come.is_empty(), "the connection ended");
+            let some = come.len().min(left);
+            self.stream.consume(some);
+            left -= some;
         }
+        Ok(())
     }
 }
