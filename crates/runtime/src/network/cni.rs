@@ -86,10 +86,12 @@ impl Cni {
         let failed = |error: &dyn std::fmt::Display| {
             NetworkError(format!("CNI plugin {kind} ({command}) failed: {error}"))
         };
+        // None means that there is nothing left of it but what a plugin itself remembers.
+        let namespace = Some(&sandbox.namespace_path).filter(|path| path.exists());
         let mut child = tokio::process::Command::new(&program)
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", &sandbox.sandbox_id)
-            .env("CNI_NETNS", &sandbox.namespace_path)
+            .env("CNI_NETNS", namespace.map_or(Path::new(""), PathBuf::as_path))
             .env("CNI_IFNAME", INTERFACE)
             .env("CNI_ARGS", arguments)
             .env("CNI_PATH", path)
@@ -163,4 +165,41 @@ fn addresses(result: &Value) -> Vec<IpAddr> {
 
 fn wrong(path: &Path, error: &dyn std::fmt::Display) -> NetworkError {
     NetworkError(format!("{} is not a network configuration: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A plugin that writes down what it is asked.
+    #[tokio::test]
+    async fn a_namespace_that_is_gone_is_not_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let list = json!({ "cniVersion": "1.0.0", "name": "n", "plugins": [{ "type": "fake" }] });
+        fs::write(path("10-n.conflist"), list.to_string()).unwrap();
+        let said = path("said").display().to_string();
+        let script =
+            format!("#!/bin/sh\ncat >/dev/null\necho \"$CNI_COMMAND [$CNI_NETNS]\" >>{said}\n");
+        fs::write(path("fake"), script).unwrap();
+        fs::set_permissions(path("fake"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(path("netns"), "").unwrap();
+        let cni = Cni::new(folder.path().to_owned(), vec![folder.path().to_owned()]);
+        for name in ["netns", "gone"] {
+            let attachment = Attachment {
+                sandbox_id: "s".to_owned(),
+                namespace_path: path(name),
+                name: "p".to_owned(),
+                namespace: "d".to_owned(),
+                uid: "u".to_owned(),
+                annotations: std::collections::BTreeMap::new(),
+                ports: Vec::new(),
+            };
+            cni.detach(attachment).await.unwrap();
+        }
+        let said = fs::read_to_string(said).unwrap();
+        assert_eq!(said, format!("DEL [{}]\nDEL []\n", path("netns").display()));
+    }
 }

@@ -258,8 +258,10 @@ impl Service {
         if container.is_running() {
             self.apply(container, &spec::resources(&asked)).await?;
         }
-        container.set_resources(merge(container.doing().resources.unwrap_or_default(), asked));
-        Ok(())
+        let limits = merge(container.doing().resources.unwrap_or_default(), asked);
+        container.set_resources(limits).map_err(|error| {
+            Status::internal(format!("failed to record limits of {}: {error}", container.id))
+        })
     }
 
     async fn apply(&self, container: &Container, limits: &Resources) -> Result<(), Status> {

@@ -193,8 +193,10 @@ impl Container {
         self.doing.lock().started = Some(started);
     }
 
-    pub fn set_resources(&self, resources: LinuxContainerResources) {
-        self.doing.lock().resources = Some(resources);
+    /// Its limits are others now, also for the next daemon.
+    pub fn set_resources(&self, resources: LinuxContainerResources) -> io::Result<()> {
+        self.doing.lock().resources = Some(resources.clone());
+        append(&self.folder.join(RECORD), &Limited { limits: resources })
     }
 
     /// The first end counts.
@@ -260,6 +262,13 @@ pub struct Made<R, C> {
     pub config: C,
 }
 
+/// A line of a container's record: limits that were changed in place.
+#[derive(Serialize, Deserialize)]
+struct Limited {
+    #[serde(with = "message")]
+    limits: LinuxContainerResources,
+}
+
 /// A sandbox's record: how it began, and what it was last if it was ever finished.
 pub fn read_sandbox(path: &Path) -> (Option<PodSandboxConfig>, Option<SandboxRecord>) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -275,6 +284,9 @@ pub fn read_container(folder: &Path) -> Option<(ContainerRecord, ContainerConfig
         resources: made.config.linux.as_ref().and_then(|linux| linux.resources.clone()),
         ..Doing::default()
     };
+    if let Some(Limited { limits }) = lines(&text).last() {
+        doing.resources = Some(limits);
+    }
     for event in lines(&text) {
         match event {
             Event::Started(started) => doing.started = Some(started),

@@ -1,5 +1,6 @@
 //! After a start: take up what an earlier daemon left running, clear away what it left half made.
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,7 +76,8 @@ impl Service {
             id,
             created_at: 0,
             handler: String::new(),
-            addresses: Vec::new(),
+            // Which it had is not known; that it had some is possible.
+            addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
             stopped: true,
         };
         if record.id.len() == 64 {

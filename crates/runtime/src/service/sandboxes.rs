@@ -168,8 +168,10 @@ impl Service {
 
     /// Ends the shim with all that runs, gives back the network, unmounts. Can be done again.
     pub(super) async fn tear_down(&self, sandbox: &Sandbox) {
+        // After a reboot the namespace is gone, but not what a network has written down about it.
+        let addresses = std::mem::take(&mut sandbox.record.lock().addresses);
         if let Some(attachment) = attachment(sandbox)
-            && attachment.namespace_path.exists()
+            && (attachment.namespace_path.exists() || !addresses.is_empty())
             && let Err(error) = self.inner.options.network.detach(attachment).await
         {
             tracing::warn!("failed to take down the network of sandbox {}: {error}", sandbox.id);

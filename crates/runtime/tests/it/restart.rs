@@ -46,6 +46,29 @@ async fn containers_logs_and_exit_codes_survive_the_daemon() {
     machine.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_were_changed_in_place_are_known_to_the_next_daemon() {
+    let mut machine = Machine::new().await;
+    let sandbox = machine.sandbox().await;
+    let id = machine.create(&sandbox, "true", |_| {}).await.unwrap();
+    for cpu_shares in [256, 512] {
+        let limits = LinuxContainerResources { cpu_shares, ..Default::default() };
+        let request = UpdateContainerResourcesRequest {
+            container_id: id.clone(),
+            linux: Some(limits),
+            ..Default::default()
+        };
+        machine.service.update_container_resources(request).await.unwrap();
+    }
+    machine.kill_daemon();
+    machine.start_daemon().await;
+    let limits = machine.status(&id).await.resources.and_then(|resources| resources.linux);
+    assert_eq!(limits.unwrap().cpu_shares, 512);
+    machine.start(&id).await.unwrap();
+    assert_eq!(machine.wait_exit(&id).await.exit_code, 0);
+    machine.finish().await;
+}
+
 /// As if the daemon had died while the shim found out that the container cannot start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_was_cut_short_can_be_repeated() {
