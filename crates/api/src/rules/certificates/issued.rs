@@ -181,8 +181,7 @@ mod tests {
             "spec": { "stubPKCS10Request": STANDARD.encode(stub.der()), "maxExpirationSeconds": 86400 },
             "status": status,
         });
-        let ty =
-            find_kind("certificates.k8s.io/v1", "PodCertificateRequest").unwrap().ty().unwrap();
+        let ty = find_kind("certificates.k8s.io/v1", "PodCertificateRequest").unwrap().ty();
         let now = Timestamp::from_second(NOW).unwrap();
         let chain = status["certificateChain"].as_str().unwrap_or_default();
         let quoted = crate::quote::Quoted(chain).to_string();
