@@ -35,6 +35,9 @@ impl Trash {
     /// Throws a folder away; it is gone on return. One that is not there is gone already.
     pub fn put(&self, folder: &Path) -> io::Result<()> {
         let name = folder.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
+        // Another of that name may still be there.
+        let mut name = name.to_owned();
+        name.push(format!(".{:016x}", fastrand::u64(..)));
         let path = self.folder.join(name);
         match fs::rename(folder, &path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
