@@ -3,7 +3,7 @@ use super::{check, check_update};
 use crate::rules::Part;
 use expect_test::expect;
 
-const DEFINITION: &str = "
+pub const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: foos.a.b}

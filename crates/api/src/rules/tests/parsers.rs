@@ -1,19 +1,9 @@
 //! What is read with a grammar of its own: patterns, defaults, certificates, URLs, paths, schedules. All
 //! of it has been compared with upstream's server.
+use super::definitions::DEFINITION;
 use super::{POD, check, check_update};
 use crate::rules::Part;
 use expect_test::expect;
-
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.a.b}
-spec:
-  group: a.b
-  scope: Namespaced
-  names: {kind: Foo, plural: foos, singular: foo, listKind: FooList}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}";
 
 /// The definition with this for the schema of a field.
 fn with_field(schema: &str) -> String {
