@@ -1,11 +1,11 @@
 //! Kinds that are followed in the store, for an index or a loop that must stay true.
-use crate::resources::{ApiServer, range};
+use crate::resources::{ApiServer, range, status_of};
 use api::kinds::Resource;
 use api::status::Status;
 use futures_util::future::select_all;
 use std::pin::pin;
 use std::time::Duration;
-use store::cache::{CacheWatch, Item, Selection};
+use store::cache::{At, CacheWatch, Item, Selection};
 
 /// What a follower hears.
 pub enum Change {
@@ -55,7 +55,9 @@ async fn watch(api: &ApiServer, kinds: &[&'static Resource]) -> Result<Vec<Cache
     let mut watches = Vec::new();
     for kind in kinds {
         let wanted = Selection { range: range(kind, ""), term: None };
-        watches.push(api.cache(kind).await?.watch_list(wanted));
+        let cache = api.cache(kind).await?;
+        let watch = cache.watch_list(wanted, At::Any).await;
+        watches.push(watch.map_err(|error| status_of(error, kind))?);
     }
     Ok(watches)
 }

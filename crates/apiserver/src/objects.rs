@@ -22,7 +22,8 @@ pub async fn get(
 pub async fn wait_for(api: &ApiServer, resource: &Resource, namespace: &str, name: &str) {
     let Ok(cache) = api.cache(resource).await else { return };
     let range = KeyRange::key(resource.key(namespace, name));
-    let mut watch = cache.watch_list(Selection { range, term: None });
+    let wanted = Selection { range, term: None };
+    let Ok(mut watch) = cache.watch_list(wanted, At::Any).await else { return };
     loop {
         match watch.next().await {
             Ok(Item::Initial(objects)) if !objects.is_empty() => return,

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use store::KeyValue;
-use store::cache::{CacheWatch, Item, Selection as Wanted};
+use store::cache::{At, CacheWatch, Item, Selection as Wanted};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -47,13 +47,12 @@ pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
             cache.watch(wanted, version).map_err(failed)?
         }
         _ => {
-            let latest = version.is_none();
-            match version.filter(|version| *version > 0) {
-                Some(version) => cache.wait_for(version).await.map(drop).map_err(failed)?,
-                None if latest => cache.wait_for_latest().await.map(drop).map_err(failed)?,
-                None => {}
-            }
-            cache.watch_list(wanted)
+            let at = match version {
+                None => At::Latest,
+                Some(0) => At::Any,
+                Some(version) => At::NotOlderThan(version),
+            };
+            cache.watch_list(wanted, at).await.map_err(failed)?
         }
     };
     let timeout = match call.query.number("timeoutSeconds")? {

@@ -108,7 +108,7 @@ async fn begin(shared: &Shared, at: Option<Revision>) -> Result<Watch> {
         listed => listed?,
     };
     let watch = shared.store.watch(prefix, revision + 1).await?;
-    *shared.progress.lock() = Some(watch.progress());
+    *shared.progress.lock() = shared.store.answers_progress().then(|| watch.progress());
     shared.state.write().reset(objects, revision);
     shared.reached.send_replace(revision);
     Ok(watch)

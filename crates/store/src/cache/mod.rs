@@ -19,6 +19,10 @@
 //! One that does not read holds nothing up and buffers nothing; when the window has moved past it,
 //! it is disconnected with [`Error::Compacted`] and its client lists again. Ten thousand watchers
 //! of one resource are ten thousand cursors over the same bytes.
+//!
+//! **How far the cache is** only the engine can tell when the newest change is another resource's:
+//! it is asked for progress. Older etcds answer with revisions whose events they have yet to send.
+//! They are never asked; what the cache cannot be sure of is read from them instead.
 mod feed;
 mod state;
 mod watch;
@@ -107,7 +111,7 @@ pub(crate) struct Shared {
     state: RwLock<State>,
     /// The revision the cache is at, for those who wait for one.
     reached: tokio::sync::watch::Sender<Revision>,
-    /// Asks the engine how far the cache's watch is.
+    /// Asks the engine how far the cache's watch is; none if its answers cannot be believed.
     progress: parking_lot::Mutex<Option<crate::store::Progress>>,
     /// Why the cache cannot follow: an object that nobody can read.
     broken: parking_lot::Mutex<Option<Error>>,
@@ -193,36 +197,43 @@ impl WatchCache {
     /// Lists in key order, at most `limit` (zero: all). To continue, select from
     /// [`RangeResponse::continue_key`] at exactly the first page's revision.
     pub async fn list(&self, selection: &Selection, limit: usize, at: At) -> Result<RangeResponse> {
-        self.shared.check()?;
-        match at {
-            At::Any => {}
-            At::Latest if self.shared.store.answers_progress() => {
-                self.wait_for_latest().await?;
-            }
-            // An engine whose watches cannot be trusted to know where they are is asked itself.
-            At::Latest => return self.list_from_store(selection, limit, 0).await,
-            At::NotOlderThan(revision) => {
-                self.wait_for(revision).await?;
-            }
-            At::Exactly(revision) => {
-                self.wait_for(revision).await?;
-                let listed = self.shared.state.read().list_at(selection, limit, revision);
-                return match listed {
-                    Some(response) => Ok(response),
-                    // Older than the window; the engine may still have it.
-                    None => self.list_from_store(selection, limit, revision).await,
-                };
-            }
+        if !self.answers_for(at).await? {
+            return self.list_from_store(selection, limit, at).await;
         }
-        Ok(self.shared.state.read().list(selection, limit))
+        let At::Exactly(revision) = at else {
+            return Ok(self.shared.state.read().list(selection, limit));
+        };
+        let listed = self.shared.state.read().list_at(selection, limit, revision);
+        match listed {
+            Some(response) => Ok(response),
+            // Older than the window; the engine may still have it.
+            None => self.list_from_store(selection, limit, at).await,
+        }
+    }
+
+    /// Waits until the cache can answer as of then. It never can if the engine does not tell
+    /// whether anything is missing: then that itself is to be asked.
+    async fn answers_for(&self, at: At) -> Result<bool> {
+        self.shared.check()?;
+        let believed = self.shared.store.answers_progress();
+        match at {
+            At::Any => Ok(true),
+            At::Latest if believed => self.wait_for_latest().await.map(|_| true),
+            At::Latest => Ok(false),
+            At::NotOlderThan(revision) | At::Exactly(revision) if believed => {
+                self.wait_for(revision).await.map(|_| true)
+            }
+            At::NotOlderThan(revision) | At::Exactly(revision) => Ok(self.revision() >= revision),
+        }
     }
 
     async fn list_from_store(
         &self,
         selection: &Selection,
         limit: usize,
-        revision: Revision,
+        at: At,
     ) -> Result<RangeResponse> {
+        let revision = if let At::Exactly(revision) = at { revision } else { 0 };
         // A term is filtered here, after the engine's limit would have counted others.
         let engine_limit = if selection.term.is_some() { 0 } else { limit };
         let request = RangeRequest::new(selection.range.clone()).limit(engine_limit).at(revision);
@@ -235,8 +246,12 @@ impl WatchCache {
                 response.more = true;
             }
         }
-        if revision != 0 {
-            response.revision = revision;
+        match at {
+            At::Exactly(revision) => response.revision = revision,
+            At::NotOlderThan(requested) if response.revision < requested => {
+                return Err(Error::FutureRevision { requested, current: response.revision });
+            }
+            _ => {}
         }
         Ok(response)
     }
@@ -248,9 +263,12 @@ impl WatchCache {
         CacheWatch::resume(self.shared.clone(), selection, after)
     }
 
-    /// Streams the objects as they are now, then what changes. Wait for a revision first to have
-    /// a list that is not older than it.
-    pub fn watch_list(&self, selection: Selection) -> CacheWatch {
-        CacheWatch::with_initial(self.shared.clone(), selection)
+    /// Streams the objects as of then, then what changes.
+    pub async fn watch_list(&self, selection: Selection, at: At) -> Result<CacheWatch> {
+        if self.answers_for(at).await? {
+            return Ok(CacheWatch::with_initial(self.shared.clone(), selection));
+        }
+        let listed = self.list_from_store(&selection, 0, at).await?;
+        Ok(self.watch(selection, listed.revision)?.beginning_with(listed.kvs))
     }
 }

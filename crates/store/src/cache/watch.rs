@@ -68,6 +68,12 @@ impl CacheWatch {
         CacheWatch { shared, selection, term, signal, epoch, delivered, initial }
     }
 
+    /// These objects come first: what there was when the watch begins.
+    pub(super) fn beginning_with(mut self, objects: Vec<Arc<KeyValue>>) -> Self {
+        self.initial = Some(objects.into_iter());
+        self
+    }
+
     /// What comes next. Cancel safe. After an error the watch is over: [`Error::Compacted`] tells
     /// the client to list again, because it was too slow or the cache had to begin anew.
     pub async fn next(&mut self) -> Result<Item> {

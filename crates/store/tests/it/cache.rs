@@ -221,7 +221,7 @@ async fn check(changes: Vec<Change>, started: usize, window: usize) {
             }
         }
         let mut streamed = Vec::new();
-        let mut watch = cache.watch_list(selection.clone());
+        let mut watch = cache.watch_list(selection.clone(), At::Any).await.unwrap();
         let end = loop {
             match watch.next().await.unwrap() {
                 Item::Initial(kvs) => streamed.extend(plain(&kvs)),
