@@ -15,11 +15,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use store::KeyValue;
 
-/// A piece is sent when it is about so long.
+/// A piece is made when the one before it was sent, and is about so long.
 const PIECE: usize = 64 << 10;
-/// Every piece but the last is a multiple of this long: the frames that HTTP/2 cuts it into, and the
-/// records of TLS, are then whole ones.
-const FRAME: usize = 16 << 10;
+/// It is sent in frames of this length: with the nine bytes that HTTP/2 puts before each, one fills a
+/// record of TLS.
+const FRAME: usize = (16 << 10) - 9;
+
+/// What a piece takes if objects are not large.
+const ROOM: usize = PIECE + (4 << 10);
 
 /// What an object is longer when it is sent than when it is stored, at most.
 const MORE: usize = 64;
@@ -31,10 +34,14 @@ pub struct Spliced {
     objects: std::vec::IntoIter<Arc<KeyValue>>,
     /// Bytes of those objects as they are stored.
     values: usize,
-    /// The piece after the one that was sent last.
-    next: Option<Vec<u8>>,
-    /// A piece was just sent: others have a turn.
-    sent: bool,
+    /// What is left of the piece that is being sent: whole frames, but for the last piece.
+    piece: Bytes,
+    /// How the next piece begins: with what made no whole frame.
+    over: Vec<u8>,
+    /// The room of the piece before, for another when it has been sent.
+    spent: Bytes,
+    /// Others had a turn since the last piece.
+    paused: bool,
 }
 
 impl Spliced {
@@ -42,13 +49,16 @@ impl Spliced {
         let head = json!({
             "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata,
         });
-        let mut piece = head.to_string().into_bytes();
-        piece.pop();
+        let mut over = head.to_string().into_bytes();
+        over.pop();
         let end: &[u8] = if objects.is_empty() { b",\"items\":[]}" } else { b",\"items\":[" };
-        piece.extend_from_slice(end);
+        over.extend_from_slice(end);
         let values = objects.iter().map(|stored| stored.value.len()).sum();
-        let mut spliced = Spliced { objects: objects.into_iter(), values, next: None, sent: false };
-        spliced.next = Some(spliced.fill(piece));
+        let objects = objects.into_iter();
+        let piece = Bytes::new();
+        let mut spliced =
+            Spliced { objects, values, piece, over, spent: Bytes::new(), paused: false };
+        spliced.make();
         spliced
     }
 
@@ -77,17 +87,28 @@ impl Spliced {
         piece
     }
 
-    /// Takes a piece, and begins the one after it with what was over.
-    fn piece(&mut self) -> Option<Vec<u8>> {
-        let mut piece = self.next.take()?;
+    /// Makes the next piece.
+    fn make(&mut self) {
+        let over = std::mem::take(&mut self.over);
+        let mut piece = self.fill(over);
         if self.objects.len() > 0 {
             let whole = piece.len() - piece.len() % FRAME;
-            let mut next = Vec::with_capacity(PIECE + (4 << 10));
-            next.extend_from_slice(&piece[whole..]);
+            self.over = self.room();
+            self.over.extend_from_slice(&piece[whole..]);
             piece.truncate(whole);
-            self.next = Some(self.fill(next));
         }
-        Some(piece)
+        self.piece = piece.into();
+        self.spent = self.piece.clone();
+    }
+
+    /// For a piece: that of the last one, unless the connection still holds on to it.
+    fn room(&mut self) -> Vec<u8> {
+        let mut spent = std::mem::take(&mut self.spent);
+        if !spent.is_unique() {
+            return Vec::with_capacity(ROOM);
+        }
+        spent.clear();
+        spent.into()
     }
 }
 
@@ -106,22 +127,28 @@ impl Body for Spliced {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if std::mem::take(&mut self.sent) && self.next.is_some() {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        if self.piece.is_empty() {
+            if self.is_end_stream() {
+                return Poll::Ready(None);
+            }
+            if !std::mem::replace(&mut self.paused, true) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.paused = false;
+            self.make();
         }
-        let Some(piece) = self.piece() else { return Poll::Ready(None) };
-        self.sent = true;
-        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+        let frame = self.piece.len().min(FRAME);
+        Poll::Ready(Some(Ok(Frame::data(self.piece.split_to(frame)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.next.is_none()
+        self.piece.is_empty() && self.objects.len() == 0
     }
 
     /// To know the length of a long list before it is made would take another look at each object.
     fn size_hint(&self) -> SizeHint {
-        let made = self.next.as_ref().map_or(0, Vec::len);
+        let made = self.piece.len() + self.over.len();
         if self.objects.len() == 0 {
             return SizeHint::with_exact(made as u64);
         }
@@ -159,10 +186,9 @@ mod tests {
         let mut body = Spliced::new(objects_stored, resource, &metadata);
         let (hint, mut all) = (body.size_hint(), Vec::new());
         while let Some(frame) = body.frame().await {
-            let piece = frame.unwrap().into_data().unwrap();
-            assert!(piece.len() < PIECE + FRAME + size + 200);
-            assert!(piece.len() % FRAME == 0 || body.is_end_stream(), "{}", piece.len());
-            all.extend_from_slice(&piece);
+            let frame = frame.unwrap().into_data().unwrap();
+            assert!(frame.len() == FRAME || body.is_end_stream(), "{}", frame.len());
+            all.extend_from_slice(&frame);
         }
         assert!(body.is_end_stream());
         let length = all.len() as u64;

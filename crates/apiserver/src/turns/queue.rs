@@ -14,6 +14,9 @@ const AHEAD: u64 = 300_000;
 /// So many flows are remembered before those are forgotten that nothing need be known of.
 const FLOWS: usize = 256;
 
+/// One of so many that came last may be preferred to who came first.
+const LATELY: usize = 8;
+
 pub struct Queue<T> {
     flows: HashMap<u64, Flow<T>>,
     /// Flows that wait, by the nanoseconds they had when they were put here, or later.
@@ -62,7 +65,8 @@ impl<T> Queue<T> {
         self.waiting += 1;
     }
 
-    pub fn pop(&mut self) -> Option<(u64, T)> {
+    /// The next one; of his, who is next, one that is preferred if it came lately.
+    pub fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<(u64, T)> {
         loop {
             let Reverse((had, flow)) = self.order.pop()?;
             let Some(entry) = self.flows.get_mut(&flow) else { continue };
@@ -71,7 +75,10 @@ impl<T> Queue<T> {
                 self.order.push(Reverse((entry.had, flow)));
                 continue;
             }
-            let Some(what) = entry.waiting.pop_front() else { continue };
+            let lately = entry.waiting.len().saturating_sub(LATELY);
+            let mut late = entry.waiting.range(lately..);
+            let at = late.position(&preferred).map_or(0, |at| lately + at);
+            let Some(what) = entry.waiting.remove(at) else { continue };
             self.level = self.level.max(had);
             if !entry.waiting.is_empty() {
                 self.order.push(Reverse((had, flow)));
@@ -108,7 +115,7 @@ mod tests {
     fn serve(queue: &mut Queue<char>, turns: usize, took: impl Fn(char) -> Duration) -> String {
         let mut order = String::new();
         for _ in 0..turns {
-            let Some((flow, who)) = queue.pop() else { break };
+            let Some((flow, who)) = queue.pop(|_| false) else { break };
             queue.charge(flow, took(who));
             order.push(who);
         }

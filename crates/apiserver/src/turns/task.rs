@@ -39,6 +39,10 @@ impl Task {
         self.lane.flow()
     }
 
+    pub fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
     /// Polls it once. A panic ends this task alone.
     pub fn run(self: Arc<Self>) {
         self.state.store(RUNNING, Release);
