@@ -1,10 +1,14 @@
 //! A pod's priority is what its class says; at most one class is the default.
 use super::{Attributes, Operation};
-use crate::objects;
 use crate::resources::ApiServer;
+use crate::{objects, stored};
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
+use memchr::memmem;
 use serde_json::Value;
+use std::sync::Arc;
+use store::KeyValue;
+use store::cache::At;
 
 fn classes() -> &'static Resource {
     find_kind("scheduling.k8s.io/v1", "PriorityClass").expect("classes are in the registry")
@@ -62,7 +66,12 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
 
 /// Of several defaults the lowest counts.
 async fn default_class(api: &ApiServer) -> Result<Option<Value>, Status> {
-    let all = objects::list(api, classes(), "").await?;
+    let all = objects::stored(api, classes(), "", At::Latest).await?;
+    // Every pod without a class asks, and most clusters have no default: few need be read whole.
+    let may_be =
+        |class: &&Arc<KeyValue>| memmem::find(&class.value, b"\"globalDefault\"").is_some();
+    let read = |class: &Arc<KeyValue>| stored::decode(class, classes());
+    let all = all.iter().filter(may_be).map(read).collect::<Result<Vec<Value>, Status>>()?;
     let defaults = all.into_iter().filter(|class| class["globalDefault"] == true);
     Ok(defaults.min_by_key(|class| class["value"].as_i64().unwrap_or(0)))
 }

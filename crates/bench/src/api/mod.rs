@@ -11,6 +11,15 @@
 //! changes least. Requests are HTTP/2 with client-go's settings, or HTTP/1.1 with `--http1`, from a
 //! client that is as cheap as can be ([`lean`]). With `--only` nothing is measured but the creation of
 //! objects and what begins with that name.
+//!
+//! However cheap, a client on the server's processors takes the more of them the faster the server
+//! is: a third of the machine beside our lists, a fiftieth beside upstream's. So the servers should
+//! have processors that the client does not share, and as many each:
+//!
+//! ```text
+//! taskset -c 0 skiff up …             taskset -c 0 kube-apiserver …   taskset -c 0 etcd …
+//! taskset -c 1 bench api …
+//! ```
 pub mod fairness;
 mod fan_out;
 mod lean;

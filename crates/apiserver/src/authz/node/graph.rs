@@ -68,42 +68,58 @@ pub async fn start(api: &ApiServer) -> Result<(), Status> {
         KINDS.iter().filter_map(|(version, kind)| find_kind(version, kind)).collect();
     let server = api.clone();
     follow(api, &kinds, move |change| {
-        let mut graph = server.node_graph().write();
         match change {
-            Change::Item(resource, item) => graph.take(resource.kind, item),
-            Change::Anew => *graph = Graph::default(),
+            Change::Item(resource, item) => {
+                // Read before anybody has to wait for it.
+                let changes = changes(resource.kind, item);
+                if !changes.is_empty() {
+                    server.node_graph().write().take(resource.kind, &changes);
+                }
+            }
+            Change::Anew => *server.node_graph().write() = Graph::default(),
         }
         std::future::ready(())
     })
     .await
 }
 
+/// What something was and is, if it ties anything to a node.
+type Changed = (Option<Value>, Option<Value>);
+
+fn changes(kind: &str, item: Item) -> Vec<Changed> {
+    // Pods that nobody has scheduled, above all, are not worth being read.
+    let names_node = memchr::memmem::Finder::new("\"nodeName\"");
+    let read = |stored: &KeyValue| {
+        let matters = kind == "PersistentVolume" || names_node.find(&stored.value).is_some();
+        matters.then(|| serde_json::from_slice::<Value>(&stored.value).ok()).flatten()
+    };
+    let mut changes: Vec<Changed> = match item {
+        Item::Initial(objects) => objects.iter().map(|stored| (None, read(stored))).collect(),
+        Item::InitialEnd(_) => Vec::new(),
+        Item::Events(batch) => batch
+            .events
+            .iter()
+            .map(|event| {
+                let old = event.prev.as_ref().and_then(|stored| read(stored));
+                let new = Some(&event.kv).filter(|_| !event.is_delete());
+                (old, new.and_then(|stored| read(stored)))
+            })
+            .collect(),
+    };
+    changes.retain(|change| match change {
+        (None, None) => false,
+        // Most changes are of states only.
+        (Some(old), Some(new)) if kind != "PersistentVolume" => ties(kind, old) != ties(kind, new),
+        _ => true,
+    });
+    changes
+}
+
 impl Graph {
-    fn take(&mut self, kind: &str, item: Item) {
-        let read = |stored: &KeyValue| serde_json::from_slice::<Value>(&stored.value).ok();
-        match item {
-            Item::Initial(objects) => {
-                for object in objects.iter().filter_map(|stored| read(stored)) {
-                    self.add(kind, &object);
-                }
-            }
-            Item::InitialEnd(_) => {}
-            Item::Events(batch) => {
-                for event in &batch.events {
-                    let old = event.prev.as_ref().and_then(|stored| read(stored));
-                    let new = Some(&event.kv).filter(|_| !event.is_delete());
-                    let new = new.and_then(|stored| read(stored));
-                    // Most changes are of states only.
-                    if let (Some(old), Some(new)) = (&old, &new)
-                        && ties(kind, old) == ties(kind, new)
-                        && kind != "PersistentVolume"
-                    {
-                        continue;
-                    }
-                    old.iter().for_each(|old| self.remove(kind, old));
-                    new.iter().for_each(|new| self.add(kind, new));
-                }
-            }
+    fn take(&mut self, kind: &str, changes: &[Changed]) {
+        for (old, new) in changes {
+            old.iter().for_each(|old| self.remove(kind, old));
+            new.iter().for_each(|new| self.add(kind, new));
         }
     }
 
