@@ -38,8 +38,6 @@ pub struct Spliced {
     piece: Bytes,
     /// How the next piece begins: with what made no whole frame.
     over: Vec<u8>,
-    /// The room of the piece before, for another when it has been sent.
-    spent: Bytes,
     /// Others had a turn since the last piece.
     paused: bool,
 }
@@ -56,8 +54,7 @@ impl Spliced {
         let values = objects.iter().map(|stored| stored.value.len()).sum();
         let objects = objects.into_iter();
         let piece = Bytes::new();
-        let mut spliced =
-            Spliced { objects, values, piece, over, spent: Bytes::new(), paused: false };
+        let mut spliced = Spliced { objects, values, piece, over, paused: false };
         spliced.make();
         spliced
     }
@@ -93,22 +90,11 @@ impl Spliced {
         let mut piece = self.fill(over);
         if self.objects.len() > 0 {
             let whole = piece.len() - piece.len() % FRAME;
-            self.over = self.room();
+            self.over.reserve_exact(ROOM);
             self.over.extend_from_slice(&piece[whole..]);
             piece.truncate(whole);
         }
         self.piece = piece.into();
-        self.spent = self.piece.clone();
-    }
-
-    /// For a piece: that of the last one, unless the connection still holds on to it.
-    fn room(&mut self) -> Vec<u8> {
-        let mut spent = std::mem::take(&mut self.spent);
-        if !spent.is_unique() {
-            return Vec::with_capacity(ROOM);
-        }
-        spent.clear();
-        spent.into()
     }
 }
 

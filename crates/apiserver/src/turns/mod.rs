@@ -15,6 +15,8 @@
 //!   and while it is made, so that turns are short.
 //! - A connection's [`Lane`] says whose it is: nobody's until its first request is known to be from
 //!   somebody, then that user's. Its requests run in the same lane.
+//! - Among one user's, a runner prefers the lane it had last: a piece of a list is then encrypted and
+//!   sent by the processor that has just made it.
 //!
 //! **What it costs.** A runner takes the place of the runtime's queue, not one more place in it: a
 //! wake is a push onto one queue instead of another.

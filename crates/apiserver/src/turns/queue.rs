@@ -160,6 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn one_of_his_is_preferred_but_nobody_to_another() {
+        let mut queue = Queue::default();
+        "abcdefghijkl".chars().for_each(|what| queue.push(1, what));
+        queue.push(2, 'x');
+        queue.charge(1, 100 * US);
+        let mut next = |preferred: char| queue.pop(|what| *what == preferred).map(|(_, what)| what);
+        assert_eq!(next('k'), Some('x'), "it is another's turn");
+        assert_eq!(next('k'), Some('k'));
+        assert_eq!(next('k'), Some('a'), "it is not there any more");
+        assert_eq!(next('c'), Some('b'), "it came too long ago");
+        assert_eq!(next('l'), Some('l'));
+    }
+
+    #[test]
     fn flows_that_come_once_are_forgotten() {
         let mut queue = Queue::default();
         for flow in 0..10_000 {
