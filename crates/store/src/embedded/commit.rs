@@ -126,6 +126,10 @@ pub struct Committer {
     sweeping: bool,
     /// Requests without space, while the janitor is making some.
     parked: Vec<Request>,
+    /// The janitor's round after which what frees space is refused too.
+    appeal: Option<u64>,
+    /// That round is over.
+    heard: bool,
 }
 
 /// Nobody may wait for a committer that is gone, even if a panic took it.
@@ -161,13 +165,16 @@ impl Committer {
             next_expiry: Some(now),
             sweeping: true,
             parked: Vec::new(),
+            appeal: None,
+            heard: false,
         }
     }
 
     /// Makes the log's new beginning durable: until then nothing may be accepted.
     pub fn begin(&mut self) -> io::Result<()> {
         let facts = || facts(&self.shared.state.read());
-        self.log.append(&[], true, Claim::Freeing, facts)?;
+        // A full disk must not keep the store closed: nobody could delete anything.
+        self.log.append(&[], true, Claim::Cleaning, facts)?;
         self.shared.janitor.report(self.log.closed());
         self.shared.janitor.call();
         Ok(())
@@ -352,15 +359,22 @@ impl Committer {
     }
 
     /// A full disk refuses only what needs space: the others get another try. While the janitor
-    /// is making space, all but itself wait for what it finds.
+    /// is making space, all but itself wait for what it finds; and what frees space waits until
+    /// the janitor has done all it can.
     fn refuse(&mut self, batch: Vec<Request>, tried: Claim, error: &io::Error) {
         let full = is_disk_full(error);
         let mut again = Vec::new();
         for request in batch {
+            let hopes = match claim(&request) {
+                // It will be wanted again.
+                _ if matches!(request, Request::Compact { reply: None, .. }) => false,
+                Claim::Ordinary => self.shared.janitor.is_cleaning(),
+                Claim::Freeing => !self.heard || self.shared.janitor.is_cleaning(),
+                Claim::Cleaning => false,
+            };
             if full && claim(&request) > tried {
                 again.push(request);
-            } else if full && claim(&request) < Claim::Cleaning && self.shared.janitor.is_cleaning()
-            {
+            } else if full && hopes {
                 self.parked.push(request);
             } else if full {
                 answer_to(request, Err(Error::NoSpace(error.to_string())));
@@ -397,6 +411,26 @@ impl Committer {
             self.sweeping = self.shared.state.write().sweep(SWEEP);
             if !self.sweeping {
                 self.shared.janitor.call();
+            }
+        }
+        self.hear_parked();
+    }
+
+    /// Those who still wait for space have the janitor look once more when all history is gone
+    /// that can go, and are told when it has.
+    fn hear_parked(&mut self) {
+        if self.parked.is_empty() {
+            self.appeal = None;
+        } else if !self.sweeping && !self.shared.janitor.is_cleaning() {
+            match self.appeal {
+                None => self.appeal = Some(self.shared.janitor.appeal()),
+                Some(round) if self.shared.janitor.rounds() < round => {}
+                Some(_) => {
+                    self.appeal = None;
+                    self.heard = true;
+                    self.retry_parked();
+                    self.heard = false;
+                }
             }
         }
     }

@@ -17,8 +17,9 @@ use super::record::{self, FRAME_HEADER, Record};
 use crate::error::Result;
 use crate::model::{Key, Revision};
 
-/// Bytes written again in one go: small beside a batch of writes, so that none is held up.
-const STEP_BYTES: usize = 64 << 10;
+/// Bytes written again in one go: small beside a batch of writes, so that none is held up, and
+/// beside a segment, so that a small one has room for them.
+const STEP_BYTES: u64 = 64 << 10;
 
 /// How soon a full disk is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -38,6 +39,10 @@ struct DeskInner {
     cleaning: bool,
     /// The janitor waits for news.
     idle: bool,
+    /// How often it has done all it could.
+    rounds: u64,
+    /// The round whose end somebody waits for.
+    awaited: u64,
     closing: bool,
 }
 
@@ -80,6 +85,28 @@ impl Desk {
         (!inner.closing).then(|| inner.segments.clone())
     }
 
+    /// Has the janitor do all it can, beginning now; which round that is.
+    pub fn appeal(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.told = true;
+        self.called.notify_one();
+        // A round that is under way may have passed what would help.
+        inner.awaited = inner.rounds + if inner.idle { 1 } else { 2 };
+        inner.awaited
+    }
+
+    pub fn rounds(&self) -> u64 {
+        self.inner.lock().rounds
+    }
+
+    /// A round is over; whether somebody waits for one.
+    fn end_round(&self, full: bool) -> bool {
+        let mut inner = self.inner.lock();
+        (inner.cleaning, inner.full) = (false, full);
+        inner.rounds += 1;
+        inner.rounds <= inner.awaited
+    }
+
     /// Returns when all that was told has been dealt with.
     pub fn settle(&self) {
         let busy = |i: &mut DeskInner| (i.told || !i.idle) && !i.closing;
@@ -99,12 +126,8 @@ impl Desk {
         self.inner.lock().cleaning
     }
 
-    fn set_cleaning(&self, cleaning: bool) {
-        self.inner.lock().cleaning = cleaning;
-    }
-
-    fn set_full(&self, full: bool) {
-        self.inner.lock().full = full;
+    fn set_cleaning(&self) {
+        self.inner.lock().cleaning = true;
     }
 }
 
@@ -127,7 +150,9 @@ impl Janitor {
             while !self.shared.janitor.is_closing()
                 && let Some(oldest) = self.next_to_clean()
             {
-                self.shared.janitor.set_cleaning(true);
+                self.shared.janitor.set_cleaning();
+                // What the last one gave back: to stop half way would cost space.
+                let _ = self.shared.spares.fill();
                 if let Err(error) = self.clean(oldest) {
                     tracing::warn!(segment = oldest.id, %error, "cleaning a log segment");
                     break;
@@ -137,14 +162,13 @@ impl Janitor {
             if let Err(error) = &filled {
                 tracing::warn!(%error, "no space for the store's next log segment");
             }
-            if filled.is_err() || self.shared.janitor.is_cleaning() {
+            self.tight |= filled.is_err();
+            let cleaned = self.shared.janitor.is_cleaning();
+            if self.shared.janitor.end_round(filled.is_err()) || filled.is_err() || cleaned {
                 // The committer drops history, which lets more segments be cleaned, and looks
                 // again at what waits for space.
-                self.shared.janitor.set_cleaning(false);
                 self.shared.queue.wake();
             }
-            self.tight |= filled.is_err();
-            self.shared.janitor.set_full(filled.is_err());
         }
     }
 
@@ -187,6 +211,7 @@ impl Janitor {
         let mut bytes = Vec::new();
         self.shared.disk.read(&name, &mut bytes).map_err(unreadable)?;
         let mut step: Vec<(Key, Revision)> = Vec::new();
+        let most = STEP_BYTES.min(self.shared.options.segment_size / 16) as usize;
         let mut step_bytes = 0;
         let mut offset = 0;
         while offset < segment.end as usize {
@@ -198,7 +223,7 @@ impl Janitor {
                 let Record::Put(put) = record else { continue };
                 step.push((put.key.into(), put.mod_revision));
                 step_bytes += put.value.len();
-                if step_bytes > STEP_BYTES || step.len() >= 256 {
+                if step_bytes > most || step.len() >= 256 {
                     self.relocate(std::mem::take(&mut step))?;
                     step_bytes = 0;
                 }

@@ -20,24 +20,25 @@ use super::record::{self, Checkpoint, FRAME_HEADER, Record};
 use crate::model::Revision;
 
 /// How many segments are kept ready.
-pub const SPARES: usize = 3;
+pub const SPARES: usize = 4;
 
 /// Who asks for room, and so how deep into the reserve it may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// Anything that adds data: leaves two spare segments.
+    /// Anything that adds data: leaves three spare segments.
     Ordinary,
-    /// Deletions and compaction: leave one.
+    /// Deletions and compaction: leave two.
     Freeing,
-    /// Moving live data out of an old segment: may take the last, for it gives one back.
+    /// Moving live data out of an old segment: may take the last, for it gives one back. It needs
+    /// a second one when something else is written meanwhile.
     Cleaning,
 }
 
 impl Claim {
     fn leaves(self) -> usize {
         match self {
-            Claim::Ordinary => 2,
-            Claim::Freeing => 1,
+            Claim::Ordinary => 3,
+            Claim::Freeing => 2,
             Claim::Cleaning => 0,
         }
     }
@@ -267,7 +268,8 @@ impl Log {
             current.durable = current.end;
         } else {
             self.abandon_current(facts().revision);
-            self.begin_segment(&[], Claim::Freeing, &facts)?;
+            // It was acknowledged: the last segment is not too good for it.
+            self.begin_segment(&[], Claim::Cleaning, &facts)?;
         }
         self.unsynced.clear();
         Ok(())
