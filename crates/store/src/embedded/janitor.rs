@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::model::{Key, Revision};
 
 /// Bytes written again in one go: small beside a batch of writes, so that none is held up, and
-/// beside a segment, so that a small one has room for them.
+/// beside a segment, which they must not outgrow.
 const STEP_BYTES: u64 = 64 << 10;
 
 /// How soon a full disk is tried again.
