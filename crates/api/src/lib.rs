@@ -22,7 +22,7 @@ pub mod codec;
 pub mod conform;
 pub mod content;
 pub mod convert;
-mod depth;
+pub mod depth;
 pub mod discovery;
 pub mod duration;
 pub mod field;

@@ -39,5 +39,4 @@ pub enum DecodeError {
     TooDeep,
 }
 
-/// Objects may nest this deep. Deep enough for any CRD schema; shallow enough for any stack.
-pub(crate) const MAX_DEPTH: usize = 200;
+pub(crate) use crate::depth::LIMIT as MAX_DEPTH;

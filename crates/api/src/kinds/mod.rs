@@ -7,6 +7,7 @@ mod table;
 
 pub use table::RESOURCES;
 
+use crate::depth;
 use crate::group::{GroupKind, GroupResource};
 use crate::rules::{Form, Kind, Rules};
 use crate::schema::{TypeRef, builtin};
@@ -59,7 +60,7 @@ pub type Shared = Box<dyn Any + Send + Sync>;
 
 const fn typed<T: Form>() -> Typed {
     Typed {
-        decode: |json| Ok(Box::new(serde_json::from_slice::<T>(json)?)),
+        decode: |json| Ok(Box::new(depth::read::<T>(json)?)),
         encode: |object| Some(serde_json::to_vec(object.downcast_ref::<T>()?)),
     }
 }

@@ -10,6 +10,7 @@ use super::super::object::TypeMeta;
 use super::encode;
 use super::envelope::MAGIC;
 use super::wire::Writer;
+use crate::depth;
 use crate::schema::{Field, Named, Scalar, Type, TypeRef};
 use crate::time;
 use serde_json::Value;
@@ -224,8 +225,8 @@ impl<'a, 'o> Transcoder<'a, 'o> {
     }
 
     fn by_tree(&mut self, number: u32, ty: TypeRef<'_>) -> Result<()> {
-        let value: Value = serde_json::from_slice(self.json.raw()?)
-            .map_err(|error| SyntaxError(error.to_string()))?;
+        let value: Value =
+            depth::read(self.json.raw()?).map_err(|error| SyntaxError(error.to_string()))?;
         let mut writer = Writer::default();
         encode::single(number, Some(&value).filter(|value| !value.is_null()), ty, &mut writer);
         self.out.extend_from_slice(&writer.finish());

@@ -39,6 +39,13 @@ pub enum Error {
     /// The end is a slip of upstream's that clients see.
     #[error("replace operation value must be object or array: %!w(<nil>)")]
     ReplaceWithScalar,
+    /// The document would be deeper than anyone means it.
+    #[error("exceeded max depth")]
+    TooDeep,
+    #[error(
+        "the operations of the patch take too much work together: send them in several patches"
+    )]
+    TooMuchWork,
     #[error("testing value {0} failed: test failed")]
     TestFailed(String),
 }

@@ -4,12 +4,14 @@
 //! standard: a negative index counts from the end, `replace` also creates a field, and `test`
 //! finds null in a field that is absent. Clients have come to rely on each of these.
 
+mod bounds;
 mod error;
 mod pointer;
 #[cfg(test)]
 mod tests;
 
 use crate::quote::json_type;
+use bounds::Bounds;
 pub use error::Error;
 use pointer::{Container, find};
 use serde_json::{Map, Value};
@@ -20,12 +22,15 @@ pub struct Limits {
     pub operations: usize,
     /// The bytes that all `copy` operations together may add; each is counted as JSON.
     pub copied_bytes: usize,
+    /// The values that all operations together may look into or move: a second's work.
+    pub work: usize,
 }
 
-/// Upstream's limits. Without the second a short patch doubles an object many times over.
+/// Upstream's limits. Without the second a short patch doubles an object many times over; the third
+/// is ours.
 impl Default for Limits {
     fn default() -> Self {
-        Limits { operations: 10_000, copied_bytes: 3 * 1024 * 1024 }
+        Limits { operations: 10_000, copied_bytes: 3 * 1024 * 1024, work: 100_000_000 }
     }
 }
 
@@ -55,16 +60,16 @@ impl Patch {
 
     /// The changed document. A failed operation, a `test` for instance, fails the whole patch.
     pub fn apply(&self, mut document: Value, limits: &Limits) -> Result<Value, Error> {
-        let mut copied = 0;
+        let bounds = &mut Bounds::new(&document, limits);
         for fields in &self.operations {
             let operation = Operation(fields);
             match operation.kind() {
-                "add" => add(&mut document, operation)?,
-                "remove" => remove(&mut document, operation)?,
-                "replace" => replace(&mut document, operation)?,
-                "move" => move_(&mut document, operation)?,
+                "add" => add(&mut document, operation, bounds)?,
+                "remove" => remove(&mut document, operation, bounds)?,
+                "replace" => replace(&mut document, operation, bounds)?,
+                "move" => move_(&mut document, operation, bounds)?,
                 "test" => test(&mut document, operation)?,
-                "copy" => copy(&mut document, operation, &mut copied, limits)?,
+                "copy" => copy(&mut document, operation, bounds)?,
                 other => return Err(Error::Kind(other.to_owned())),
             }
         }
@@ -102,21 +107,33 @@ impl<'a> Operation<'a> {
     }
 }
 
-fn add(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> {
+fn add(
+    document: &mut Value,
+    operation: Operation<'_>,
+    bounds: &mut Bounds<'_>,
+) -> Result<(), Error> {
     let path = operation.path("add")?;
     let (mut parent, key) = find(document, path)
         .ok_or_else(|| Error::missing("add", "doc is missing path: ", path, true))?;
-    parent.add(&key, operation.value()).map_err(|source| Error::At {
+    let value = operation.value();
+    bounds.put(path, &value)?;
+    bounds.spend(parent.moved_by_change())?;
+    parent.add(&key, value).map_err(|source| Error::At {
         operation: "add",
         path: path.to_owned(),
         source,
     })
 }
 
-fn remove(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> {
+fn remove(
+    document: &mut Value,
+    operation: Operation<'_>,
+    bounds: &mut Bounds<'_>,
+) -> Result<(), Error> {
     let path = operation.path("remove")?;
     let (mut parent, key) = find(document, path)
         .ok_or_else(|| Error::missing("remove", "doc is missing path: ", path, true))?;
+    bounds.spend(parent.moved_by_change())?;
     parent.remove(&key).map_err(|source| Error::At {
         operation: "remove",
         path: path.to_owned(),
@@ -125,9 +142,14 @@ fn remove(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn replace(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> {
+fn replace(
+    document: &mut Value,
+    operation: Operation<'_>,
+    bounds: &mut Bounds<'_>,
+) -> Result<(), Error> {
     let path = operation.path("replace")?;
     let value = operation.value();
+    bounds.put(path, &value)?;
     if path.is_empty() {
         if !value.is_object() && !value.is_array() {
             return Err(Error::ReplaceWithScalar);
@@ -149,16 +171,23 @@ fn replace(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-fn move_(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> {
+fn move_(
+    document: &mut Value,
+    operation: Operation<'_>,
+    bounds: &mut Bounds<'_>,
+) -> Result<(), Error> {
     let from = operation.from("move")?;
     let (mut parent, key) = find(document, from)
         .ok_or_else(|| Error::missing("move", "doc is missing from path: ", from, false))?;
+    bounds.spend(parent.moved_by_change())?;
     let value = parent.remove(&key);
     // Upstream names the last part of the path here, not the path.
     let value = value.map_err(|source| Error::At { operation: "move", path: key, source })?;
     let path = operation.path("move")?;
     let (mut parent, key) = find(document, path)
         .ok_or_else(|| Error::missing("move", "doc is missing destination path: ", path, false))?;
+    bounds.moved(from, path, &value)?;
+    bounds.spend(parent.moved_by_change())?;
     parent.add(&key, value).map_err(|source| Error::At {
         operation: "move",
         path: path.to_owned(),
@@ -187,8 +216,7 @@ fn test(document: &mut Value, operation: Operation<'_>) -> Result<(), Error> {
 fn copy(
     document: &mut Value,
     operation: Operation<'_>,
-    copied: &mut usize,
-    limits: &Limits,
+    bounds: &mut Bounds<'_>,
 ) -> Result<(), Error> {
     let from = operation.from("copy")?;
     let (mut parent, key) = find(document, from)
@@ -201,9 +229,8 @@ fn copy(
     let path = operation.path("copy")?;
     let (mut parent, key) = find(document, path)
         .ok_or_else(|| Error::missing("copy", "doc is missing destination path: ", path, false))?;
-    *copied += value.to_string().len();
-    if *copied > limits.copied_bytes {
-        return Err(Error::CopySize { copied: *copied, limit: limits.copied_bytes });
-    }
+    bounds.copied(&value)?;
+    bounds.put(path, &value)?;
+    bounds.spend(parent.moved_by_change())?;
     parent.add(&key, value).map_err(Error::CopyTo)
 }

@@ -24,6 +24,11 @@ pub fn find<'a>(document: &'a mut Value, path: &str) -> Option<(Container<'a>, S
     Some((container, unescape(rest)))
 }
 
+/// How many levels down a path leads.
+pub fn parts(path: &str) -> usize {
+    path.matches('/').count()
+}
+
 fn unescape(part: &str) -> String {
     if !part.contains('~') {
         return part.to_owned();
@@ -52,6 +57,14 @@ impl<'a> Container<'a> {
             Value::Object(fields) => Some(Container::Object(fields)),
             Value::Array(items) => Some(Container::Array(items)),
             _ => None,
+        }
+    }
+
+    /// How many values may have to make room for one, or close a gap.
+    pub fn moved_by_change(&self) -> usize {
+        match self {
+            Container::Object(_) => 1,
+            Container::Array(items) => items.len(),
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 
 fn check(document: Value, patch: Value, want: Expect) {
-    let limits = Limits { operations: 4, copied_bytes: 40 };
+    let limits = Limits { operations: 4, copied_bytes: 40, work: 1000 };
     let result = Patch::decode(patch, &limits).and_then(|patch| patch.apply(document, &limits));
     want.assert_eq(&match result {
         Ok(document) => document.to_string(),
@@ -196,5 +196,59 @@ fn what_is_no_patch_is_refused() {
         json!({}),
         json!([{}, {}, {}, {}, {}]),
         expect!["The allowed maximum operations in a JSON patch is 4, got 5"],
+    );
+}
+
+/// Each operation is small; the document they make is not.
+fn check_refused(patch: Vec<Value>, document: Value, want: Expect) {
+    let limits = Limits::default();
+    let patch = Patch::decode(patch.into(), &limits).unwrap();
+    want.assert_eq(&patch.apply(document, &limits).unwrap_err().to_string());
+}
+
+#[test]
+fn no_patch_nests_deeper_than_an_object_may() {
+    let mut nesting = Vec::new();
+    for _ in 0..4000 {
+        nesting.push(json!({"op": "add", "path": "/b", "value": {}}));
+        nesting.push(json!({"op": "move", "from": "/a", "path": "/b/a"}));
+        nesting.push(json!({"op": "move", "from": "/b", "path": "/a"}));
+    }
+    nesting.truncate(10_000);
+    check_refused(nesting, json!({"a": {}}), expect!["exceeded max depth"]);
+    let mut doubling = vec![json!({"op": "add", "path": "/a", "value": {}})];
+    for level in 0..300 {
+        let path = format!("/a{}", "/a".repeat(level));
+        doubling.push(json!({"op": "add", "path": format!("{path}/a"), "value": {}}));
+    }
+    check_refused(doubling, json!({}), expect!["exceeded max depth"]);
+    let copies = (0..300).map(|_| json!({"op": "copy", "from": "/a", "path": "/a/a"})).collect();
+    check_refused(copies, json!({"a": {}}), expect!["exceeded max depth"]);
+}
+
+#[test]
+fn moving_a_flat_value_far_down_is_no_depth() {
+    let deep = format!("{}{}", "{\"a\":".repeat(190), "{}".to_owned() + &"}".repeat(190));
+    let document: Value = crate::depth::read(deep.as_bytes()).unwrap();
+    let (limits, path) = (Limits::default(), "/a".repeat(190));
+    let patch = json!([
+        {"op": "add", "path": "/flat", "value": {"x": [1, 2]}},
+        {"op": "move", "from": "/flat", "path": format!("{path}/flat")},
+        {"op": "move", "from": format!("{path}/flat"), "path": "/flat"},
+    ]);
+    let patched = Patch::decode(patch, &limits).unwrap().apply(document, &limits).unwrap();
+    assert_eq!(patched["flat"], json!({"x": [1, 2]}));
+}
+
+#[test]
+fn shifting_a_long_list_ten_thousand_times_is_too_much() {
+    let items: Vec<Value> = vec![Value::Null; 200_000];
+    let moves = (0..10_000).map(|_| json!({"op": "move", "from": "/a/0", "path": "/a/-"}));
+    check_refused(
+        moves.collect(),
+        json!({"a": items}),
+        expect![
+            "the operations of the patch take too much work together: send them in several patches"
+        ],
     );
 }
