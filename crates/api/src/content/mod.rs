@@ -9,7 +9,7 @@ mod accept;
 mod target;
 
 pub use accept::{Accepted, Clause, negotiate, negotiate_stream, parse_accept};
-pub use target::{CUSTOM_RESOURCES, DISCOVERY, Endpoint, OBJECTS, PLAIN, Target};
+pub use target::{ANSWERS, CUSTOM_RESOURCES, DISCOVERY, Endpoint, OBJECTS, PLAIN, Target};
 
 use crate::status::Status;
 

@@ -22,6 +22,9 @@ pub struct Endpoint {
 /// Built-in resources.
 pub const OBJECTS: Endpoint = Endpoint { encodings: Encoding::ALL, targets: METADATA };
 
+/// What has no table: what a subresource answers with, and questions that are not stored.
+pub const ANSWERS: Endpoint = Endpoint { encodings: Encoding::ALL, targets: WITHOUT_TABLES };
+
 /// Custom resources, which have no protobuf form; their metadata has.
 pub const CUSTOM_RESOURCES: Endpoint =
     Endpoint { encodings: &[Encoding::Json, Encoding::Yaml], targets: METADATA };
@@ -42,6 +45,11 @@ const METADATA: &[Target] = &[
     row(META, "v1beta1", "Table", TEXT),
     row(META, "v1beta1", "PartialObjectMetadata", Encoding::ALL),
     row(META, "v1beta1", "PartialObjectMetadataList", Encoding::ALL),
+];
+
+const WITHOUT_TABLES: &[Target] = &[
+    row(META, "v1", "PartialObjectMetadata", Encoding::ALL),
+    row(META, "v1beta1", "PartialObjectMetadata", Encoding::ALL),
 ];
 
 const AGGREGATED: &[Target] =

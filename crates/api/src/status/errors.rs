@@ -11,6 +11,9 @@ use crate::quote::Quoted;
 pub const OPTIMISTIC_LOCK: &str = "the object has been modified; \
     please apply your changes to the latest version and try again";
 
+/// So many faults of one object are told. Upstream tells all, however many: nobody reads them.
+const MOST_FAULTS: usize = 1000;
+
 impl Status {
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
         about(Reason::NotFound, resource, name, format!("{resource} {} not found", Quoted(name)))
@@ -45,8 +48,12 @@ impl Status {
 
     pub fn invalid(kind: GroupKind<'_>, name: &str, errors: &[field::Error]) -> Self {
         let mut message = format!("{kind} {} is invalid", Quoted(name));
+        let (errors, more) = errors.split_at(errors.len().min(MOST_FAULTS));
         if let Some(text) = field::aggregate(errors) {
             let _ = write!(message, ": {text}");
+        }
+        if !more.is_empty() {
+            let _ = write!(message, " (and {} more)", more.len());
         }
         let causes = errors.iter().map(|error| Cause {
             reason: error.error_type.cause().to_owned(),
