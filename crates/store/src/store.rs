@@ -62,6 +62,11 @@ impl Store {
         Store { transform: Transform(Some(transformer)), ..self }
     }
 
+    /// The same store with values as the engine has them: for what cannot be read otherwise.
+    pub fn untransformed(&self) -> Store {
+        Store { engine: self.engine.clone(), transform: Transform::default() }
+    }
+
     /// Whether a key's newest version would be kept differently if it were written now.
     pub async fn is_stale(&self, key: &[u8]) -> Result<bool> {
         if self.transform.0.is_none() {

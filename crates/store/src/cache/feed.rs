@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::state::{Indexed, State};
 use super::{CacheOptions, Shared, Term};
@@ -33,8 +34,8 @@ impl Drop for Feed {
 pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, Feed)> {
     let shared = Arc::new(Shared {
         store,
+        state: RwLock::new(State::new(options.windows.clone())),
         options,
-        state: RwLock::new(State::default()),
         reached: tokio::sync::watch::channel(0).0,
         progress: Mutex::new(None),
         broken: Mutex::new(None),
@@ -62,7 +63,16 @@ pub async fn start(store: Store, options: CacheOptions) -> Result<(Arc<Shared>, 
 
 async fn follow(shared: Arc<Shared>, mut watch: Watch) {
     loop {
-        let error = match watch.next().await {
+        let age = shared.options.window_age;
+        let too_old = shared.state.read().next_age(age);
+        let next = tokio::select! {
+            next = watch.next() => next,
+            () = tokio::time::sleep_until(too_old.unwrap_or_else(Instant::now)), if too_old.is_some() => {
+                shared.state.write().age(age);
+                continue;
+            }
+        };
+        let error = match next {
             Ok(batch) => {
                 take(&shared, batch);
                 continue;
@@ -154,10 +164,9 @@ fn take(shared: &Shared, batch: WatchBatch) {
         Indexed { event, terms }
     };
     let changes: Vec<Indexed> = batch.events.into_iter().map(index).collect();
-    let (events, bytes) = (shared.options.window_events, shared.options.window_bytes);
     let revision = {
         let mut state = shared.state.write();
-        state.apply(changes, batch.revision, events, bytes);
+        state.apply(changes, batch.revision, &shared.options);
         state.revision()
     };
     // Only news wakes those who wait: a report of no progress must not make them ask again.

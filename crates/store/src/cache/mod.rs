@@ -15,7 +15,7 @@
 //! a label, a field) per object, once per change. A list or watch of a term touches only the
 //! objects that have it, and only its watchers are woken.
 //!
-//! **Slow watchers.** A watch is a cursor over the window, which is bounded in events and bytes.
+//! **Slow watchers.** A watch is a cursor over the window, which is bounded in events, bytes and age.
 //! One that does not read holds nothing up and buffers nothing; when the window has moved past it,
 //! it is disconnected with [`Error::Compacted`] and its client lists again. Ten thousand watchers
 //! of one resource are ten thousand cursors over the same bytes.
@@ -28,6 +28,8 @@ mod state;
 mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -61,8 +63,10 @@ pub struct CacheOptions {
     pub indexer: Indexer,
     /// Events a watch may resume over.
     pub window_events: usize,
-    /// And their bytes.
-    pub window_bytes: u64,
+    /// For how long: as long as the engines keep history.
+    pub window_age: Duration,
+    /// And their bytes, in this cache and in all that share it.
+    pub windows: Arc<Windows>,
     /// How long a read waits for a revision the cache has not seen.
     pub patience: Duration,
 }
@@ -74,9 +78,40 @@ impl CacheOptions {
             prefix: prefix.into(),
             indexer: Arc::new(|_| Vec::new()),
             window_events: 32 * 1024,
-            window_bytes: 64 << 20,
+            window_age: Duration::from_secs(300),
+            windows: Arc::default(),
             patience: Duration::from_secs(3),
         }
+    }
+}
+
+/// What the windows of several caches may hold together. One that is alone may have all of it; when
+/// others want some, the one that grows gives way, but keeps a share of its own.
+#[derive(Debug)]
+pub struct Windows {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Windows {
+    pub fn new(limit: u64) -> Self {
+        Windows { limit, used: AtomicU64::new(0) }
+    }
+
+    /// What they hold now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Whether a window of this size has to give something back.
+    fn are_full_for(&self, own: u64) -> bool {
+        own > self.limit / 16 && self.used() > self.limit
+    }
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Windows::new(32 << 20)
     }
 }
 
@@ -203,6 +238,19 @@ impl WatchCache {
         let At::Exactly(revision) = at else {
             return Ok(self.shared.state.read().list(selection, limit));
         };
+        match self.shared.store.oldest_revision() {
+            // Where nothing was changed since, the cache could still tell; but history has one end for
+            // all, and clients are to learn of it.
+            Some(compacted) if revision < compacted => {
+                return Err(Error::Compacted { requested: revision, compacted });
+            }
+            Some(_) => {}
+            // Only the engine knows.
+            None if revision < self.revision() => {
+                return self.list_from_store(selection, limit, at).await;
+            }
+            None => {}
+        }
         let listed = self.shared.state.read().list_at(selection, limit, revision);
         match listed {
             Some(response) => Ok(response),

@@ -1,11 +1,14 @@
 //! What a cache holds: objects, index, window. No IO and no waiting.
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use super::{Selection, Term};
+use super::{CacheOptions, Selection, Term, Windows};
 use crate::model::*;
 use crate::signal::Signal;
 
@@ -17,6 +20,10 @@ pub struct State {
     objects: BTreeMap<Key, Object>,
     window: VecDeque<Recent>,
     window_bytes: u64,
+    /// What this window and others may hold.
+    windows: Arc<Windows>,
+    /// When the window had which revision, every now and then.
+    samples: VecDeque<(Instant, Revision)>,
     object_bytes: u64,
     /// The window has every event after this revision.
     window_start: Revision,
@@ -102,7 +109,22 @@ pub struct Indexed {
     pub terms: Vec<Term>,
 }
 
+/// So many samples of its age are taken of a window.
+const SAMPLES: u32 = 16;
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.windows.used.fetch_sub(self.window_bytes, Relaxed);
+    }
+}
+
 impl State {
+    pub fn new(windows: Arc<Windows>) -> Self {
+        let mut state = State::default();
+        state.windows = windows;
+        state
+    }
+
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -132,7 +154,8 @@ impl State {
         }
         self.objects.clear();
         self.window.clear();
-        self.window_bytes = 0;
+        self.samples.clear();
+        self.weigh(0);
         self.object_bytes = 0;
         (self.window_start, self.revision) = (revision, revision);
         self.epoch += 1;
@@ -158,7 +181,8 @@ impl State {
     }
 
     /// Takes over changes and everything up to a revision, and wakes those they concern.
-    pub fn apply(&mut self, changes: Vec<Indexed>, revision: Revision, events: usize, bytes: u64) {
+    pub fn apply(&mut self, changes: Vec<Indexed>, revision: Revision, options: &CacheOptions) {
+        let mut window_bytes = self.window_bytes;
         for Indexed { mut event, terms } in changes {
             let key = event.kv.key.clone();
             let before = self.objects.remove(&key);
@@ -180,11 +204,47 @@ impl State {
             }
             let recent = Recent { event, before, after };
             self.wake(&recent);
-            self.window_bytes += weight(&recent.event);
+            window_bytes += weight(&recent.event);
             self.window.push_back(recent);
         }
+        self.weigh(window_bytes);
         self.revision = self.revision.max(revision);
-        self.shrink(events, bytes);
+        self.sample(options.window_age);
+        while self.window.len() > options.window_events
+            || self.windows.are_full_for(self.window_bytes)
+        {
+            let Some(oldest) = self.window.front() else { return };
+            self.forget(oldest.event.revision());
+        }
+    }
+
+    fn weigh(&mut self, window_bytes: u64) {
+        let before = std::mem::replace(&mut self.window_bytes, window_bytes);
+        self.windows.used.fetch_add(window_bytes, Relaxed);
+        self.windows.used.fetch_sub(before, Relaxed);
+    }
+
+    fn sample(&mut self, age: Duration) {
+        let now = Instant::now();
+        let due = self.samples.back().is_none_or(|(at, _)| now - *at >= age / SAMPLES);
+        if due && !self.window.is_empty() {
+            self.samples.push_back((now, self.revision));
+        }
+    }
+
+    /// When the oldest events will be too old; never if there are none.
+    pub fn next_age(&self, age: Duration) -> Option<Instant> {
+        self.samples.front().map(|(at, _)| *at + age)
+    }
+
+    /// Forgets what is too old now.
+    pub fn age(&mut self, age: Duration) {
+        let now = Instant::now();
+        while let Some((_, revision)) = self.samples.pop_front_if(|(at, _)| *at + age <= now) {
+            self.forget(revision);
+        }
+        // What came after the last sample and was followed by silence.
+        self.sample(age);
     }
 
     fn wake(&mut self, recent: &Recent) {
@@ -207,21 +267,20 @@ impl State {
         }
     }
 
-    /// Drops the oldest events beyond the window's bounds, whole revisions at a time.
-    fn shrink(&mut self, events: usize, bytes: u64) {
-        while self.window.len() > events || self.window_bytes > bytes {
-            let Some(oldest) = self.window.front() else { return };
-            self.window_start = oldest.event.revision();
-            while let Some(recent) =
-                self.window.pop_front_if(|recent| recent.event.revision() == self.window_start)
-            {
-                self.window_bytes -= weight(&recent.event);
-                for id in recent.terms() {
-                    self.terms.change(id, |entry| entry.events -= 1);
-                    self.terms.forget_if_unused(id);
-                }
+    /// Drops the events up to a revision.
+    fn forget(&mut self, revision: Revision) {
+        let mut window_bytes = self.window_bytes;
+        while let Some(recent) =
+            self.window.pop_front_if(|recent| recent.event.revision() <= revision)
+        {
+            self.window_start = recent.event.revision();
+            window_bytes -= weight(&recent.event);
+            for id in recent.terms() {
+                self.terms.change(id, |entry| entry.events -= 1);
+                self.terms.forget_if_unused(id);
             }
         }
+        self.weigh(window_bytes);
     }
 
     /// Events after a revision that concern a selection; up to about `limit`, whole revisions.

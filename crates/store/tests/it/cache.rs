@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
-use store::cache::{At, CacheOptions, CacheWatch, Item, Selection, Term, WatchCache};
+use store::cache::{At, CacheOptions, CacheWatch, Item, Selection, Term, WatchCache, Windows};
 use store::embedded::{Embedded, Options};
 use store::*;
 
@@ -323,4 +323,58 @@ async fn watches_resume_over_a_restart() {
     let mut watch = cache.watch(all(&cache), seen).unwrap();
     let Item::Events(batch) = watch.next().await.unwrap() else { panic!() };
     assert_eq!(batch.events[0].revision(), missed);
+}
+
+#[tokio::test]
+async fn what_is_old_is_forgotten_even_if_nothing_follows() {
+    let engine = engine();
+    let options = CacheOptions { window_age: Duration::from_millis(20), ..options() };
+    let cache = WatchCache::start(engine.clone().into(), options).await.unwrap();
+    for i in 0..10 {
+        put(&engine, &format!("{PREFIX}ns/a"), &format!("a:{i}")).await;
+    }
+    let revision = cache.wait_for_latest().await.unwrap();
+    let forgotten = async {
+        while cache.watch(all(&cache), revision - 1).is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), forgotten).await.expect("it gets old");
+    // Whoever has seen everything goes on.
+    assert!(cache.watch(all(&cache), revision).is_ok());
+    assert_eq!(cache.list(&all(&cache), 0, At::Any).await.unwrap().kvs.len(), 1);
+}
+
+#[tokio::test]
+async fn windows_share_their_room() {
+    let engine = engine();
+    let windows = Arc::new(Windows::new(16_000));
+    let with =
+        |prefix: &str| CacheOptions { windows: windows.clone(), ..CacheOptions::new(prefix) };
+    let quiet = WatchCache::start(engine.clone().into(), with("/quiet/")).await.unwrap();
+    let noisy = WatchCache::start(engine.clone().into(), with("/noisy/")).await.unwrap();
+    let first = put(&engine, "/quiet/a", &"x".repeat(500)).await;
+    for _ in 0..200 {
+        put(&engine, "/noisy/a", &"x".repeat(500)).await;
+    }
+    noisy.wait_for_latest().await.unwrap();
+    quiet.wait_for_latest().await.unwrap();
+    let resumes = |cache: &WatchCache| cache.watch(all(cache), first - 1).is_ok();
+    assert!(resumes(&quiet), "its share is its own");
+    assert!(!resumes(&noisy), "it has had more than its share");
+    assert!(windows.used() <= 16_000, "{}", windows.used());
+    drop((quiet, noisy));
+}
+
+#[tokio::test]
+async fn a_revision_that_is_gone_is_gone_for_quiet_resources_too() {
+    let engine = engine();
+    let cache = WatchCache::start(engine.clone().into(), options()).await.unwrap();
+    let then = put(&engine, &format!("{PREFIX}ns/a"), "a:").await;
+    let at = |revision| cache.list(&all(&cache), 0, At::Exactly(revision)).now_or_never();
+    cache.wait_for_latest().await.unwrap();
+    assert_eq!(at(then).unwrap().unwrap().kvs.len(), 1);
+    let later = put(&engine, "/registry/other", "x").await;
+    engine.compact(later).await.unwrap();
+    assert!(matches!(at(then).unwrap(), Err(Error::Compacted { .. })));
 }
