@@ -1,4 +1,5 @@
-//! A byte budget for large lists, so that many of them at once cannot drive the process out of memory.
+//! A byte budget for large lists, and one for large bodies, so that many of them at once cannot drive
+//! the process out of memory.
 //!
 //! Seats bound how many requests are made at once; this bounds what they hold on to, until the last
 //! byte is sent: a client that reads slowly keeps its list's share. Who finds too little left waits,
@@ -25,7 +26,8 @@ pub struct Budget {
     patience: Duration,
 }
 
-/// What a list holds; given back when it is dropped.
+/// What a list or a body holds; given back when it is dropped.
+#[derive(Default)]
 pub struct Held(Option<OwnedSemaphorePermit>);
 
 impl Budget {
@@ -59,11 +61,11 @@ impl Budget {
 }
 
 impl Held {
-    /// Holds on until the answer is sent.
-    pub fn until_sent(self, answer: Answer) -> Answer {
+    /// Holds on until the answer is sent, which may take so long.
+    pub fn until_sent(self, answer: Answer, at_most: Duration) -> Answer {
         match self {
             Held(None) => answer,
-            held => holding::until_sent(answer, held),
+            held => holding::until_sent_within(answer, held, at_most),
         }
     }
 }
@@ -81,7 +83,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lists_beyond_the_budget_wait_until_others_are_sent() {
         let budget = Arc::new(Budget::new(1 << 20, Duration::from_secs(15)));
-        let first = budget.take(600 << 10).await.expect("room").until_sent(answer());
+        let long = Duration::from_secs(600);
+        let first = budget.take(600 << 10).await.expect("room").until_sent(answer(), long);
         let small = budget.take(1000).await.expect("small ones are free");
         let refused = budget.take(600 << 10).await.err().expect("no room in time");
         assert_eq!((refused.code, refused.suggests_client_delay()), (429, Some(1)));

@@ -55,8 +55,10 @@ pub mod service_account;
 pub mod signing;
 mod spliced;
 mod stored;
+mod strangers;
 pub mod tls;
 mod turns;
+mod unreadable;
 mod verbs;
 mod websocket;
 

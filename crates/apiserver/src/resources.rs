@@ -14,13 +14,14 @@ use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
 use crate::service_account::Issuer;
 use crate::tls;
+use crate::unreadable::Unreadable;
 use api::kinds::Resource;
 use api::status::Status;
 use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::cache::{CacheOptions, WatchCache};
+use store::cache::{CacheOptions, WatchCache, Windows};
 use store::{KeyRange, Store};
 use tokio::sync::{Mutex, OnceCell, watch};
 
@@ -108,6 +109,9 @@ struct Shared {
     in_flight: InFlight,
     fairness: Option<Arc<Fairness>>,
     budget: Budget,
+    bodies: Budget,
+    unreadable: Unreadable,
+    windows: Arc<Windows>,
     metrics: Metrics,
     request_timeout: Duration,
     debug: Option<Debug>,
@@ -138,6 +142,9 @@ impl ApiServer {
             admission: options.admission,
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             budget: Budget::new(options.list_bytes, options.request_timeout / 4),
+            bodies: Budget::new(options.list_bytes, options.request_timeout / 4),
+            unreadable: Unreadable::default(),
+            windows: Arc::default(),
             fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
             request_timeout: options.request_timeout,
@@ -189,8 +196,18 @@ impl ApiServer {
         self.shared.fairness.as_ref()
     }
 
+    pub fn unreadable(&self) -> &Unreadable {
+        &self.shared.unreadable
+    }
+
+    /// For lists.
     pub fn budget(&self) -> &Budget {
         &self.shared.budget
+    }
+
+    /// For what clients send.
+    pub fn bodies(&self) -> &Budget {
+        &self.shared.bodies
     }
 
     pub fn metrics(&self) -> &Metrics {
@@ -242,7 +259,9 @@ impl ApiServer {
     pub async fn cache(&self, resource: &Resource) -> Result<WatchCache, Status> {
         let cell = self.shared.caches.lock().await.entry(resource.storage).or_default().clone();
         let start = || async {
-            let options = CacheOptions::new(resource.key_prefix().as_str());
+            let prefix = resource.key_prefix();
+            let windows = self.shared.windows.clone();
+            let options = CacheOptions { windows, ..CacheOptions::new(prefix.as_str()) };
             WatchCache::start(self.shared.store.clone(), options).await
         };
         cell.get_or_try_init(start).await.cloned().map_err(|error| status_of(error, resource))

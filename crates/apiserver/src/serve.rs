@@ -1,12 +1,13 @@
 //! One request, start to finish.
 use crate::answer::{self, Answer};
 use crate::audit::{Record, Trail};
-use crate::authn::{self, Peer, User};
+use crate::authn::{self, User};
 use crate::authz::{self, Attributes};
+use crate::budget::Held;
 use crate::fairness::{self, Admitted, Class};
+use crate::listen::Connection;
 use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
-use crate::turns::Lane;
 use crate::verbs::{self, Context};
 use crate::{documents, gzip, in_flight, metrics, proxy};
 use api::codec::object::Encoding;
@@ -17,8 +18,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -26,8 +28,15 @@ use std::time::Instant;
 /// What one request may carry: upstream's limit.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
+/// A body that is larger is read and judged beside the connections, not between them: it may take a
+/// while, and others have their turns meanwhile.
+const HEAVY: usize = 64 << 10;
+
 const TEXT: &str = "text/plain; charset=utf-8";
 const PANIC: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
+
+/// What a panic left behind.
+type Panic = Box<dyn Any + Send>;
 
 /// A request whose body has been read.
 pub struct Received {
@@ -43,6 +52,8 @@ pub struct Received {
     pub remarks: Mutex<Vec<String>>,
     /// The connection itself, for whoever goes on with it in another protocol.
     pub upgrade: Mutex<Option<OnUpgrade>>,
+    /// What its body takes of the memory for bodies.
+    _held: Held,
 }
 
 impl Received {
@@ -53,61 +64,105 @@ impl Received {
         }
     }
 
+    fn take_remarks(&self) -> Vec<String> {
+        std::mem::take(&mut *self.remarks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub fn header(&self, name: header::HeaderName) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
 
-/// Serves a request; a failure becomes a `Status` in the encoding the client reads. `connection`
-/// says what its other end has proved, `lane` whose turns it takes.
-pub async fn serve(
-    api: ApiServer,
-    connection: &Peer,
-    lane: &Lane,
-    request: Request<Incoming>,
-) -> Answer {
-    let headers = request.headers();
-    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
-        .map_or(Encoding::Json, |accepted| accepted.encoding);
-    let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
-    let mut trail = Trail::new(api.audit().clone(), headers);
-    let mut class = None;
-    let mut remarks = Vec::new();
-    let serving =
-        serve_request(&api, connection, lane, request, &mut trail, &mut class, &mut remarks);
-    let mut answer = match AssertUnwindSafe(serving).catch_unwind().await {
-        Ok(Ok(answer)) => trail.answered(answer, None).await,
-        Ok(Err(status)) => {
-            let answer = with_warnings(answer::failure(&status, fallback), &remarks);
-            trail.answered(answer, Some(&status)).await
+/// Serves a request; a failure becomes a `Status` in the encoding the client reads.
+///
+/// What only reads ends with its client. What writes is finished and recorded whatever its client
+/// does meanwhile: a change that nobody waits for any more is still a change.
+pub async fn serve(api: ApiServer, connection: &Connection, request: Request<Incoming>) -> Answer {
+    let mut exchange = Exchange::new(api, request.headers());
+    let beginning = begin(&mut exchange, connection, request);
+    let outcome = match AssertUnwindSafe(beginning).catch_unwind().await {
+        Ok(Ok(Step::Answered(answer))) => Ok(Ok(answer)),
+        Ok(Ok(Step::Ready(ready))) => {
+            let heavy = ready.received.body.len() > HEAVY;
+            let finishing = async move {
+                let outcome = AssertUnwindSafe(ready.run(&mut exchange)).catch_unwind().await;
+                exchange.end(outcome).await
+            };
+            // It ends with an answer: panics are caught within.
+            return connection.lane.finish(heavy, finishing).await.unwrap_or_else(panicked);
         }
-        // The connection, and whatever else is on it, lives on.
-        Err(cause) => {
-            trail.panicked(cause.downcast_ref::<&str>().unwrap_or(&"")).await;
-            trail
-                .answered(answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, TEXT, PANIC), None)
-                .await
-        }
+        Ok(Err(status)) => Ok(Err(status)),
+        Err(cause) => Err(cause),
     };
-    if let Some(class) = class {
-        class.write_into(answer.headers_mut());
-    }
-    if takes_gzip { gzip::compress(answer).await } else { answer }
+    exchange.end(outcome).await
 }
 
-async fn serve_request(
-    api: &ApiServer,
-    connection: &Peer,
-    lane: &Lane,
+fn panicked() -> Answer {
+    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, TEXT, PANIC)
+}
+
+/// What goes with a request from its head to its answer.
+struct Exchange {
+    api: ApiServer,
+    trail: Trail,
+    /// In what encoding a failure is told.
+    fallback: Encoding,
+    takes_gzip: bool,
+    class: Option<Class>,
+    /// What was remarked on a request that was refused.
+    remarks: Vec<String>,
+}
+
+impl Exchange {
+    fn new(api: ApiServer, headers: &HeaderMap) -> Exchange {
+        let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
+            .map_or(Encoding::Json, |accepted| accepted.encoding);
+        let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
+        let trail = Trail::new(api.audit().clone(), headers);
+        Exchange { api, trail, fallback, takes_gzip, class: None, remarks: Vec::new() }
+    }
+
+    /// The answer as it leaves; what came of the request is recorded first.
+    async fn end(mut self, outcome: Result<Result<Answer, Status>, Panic>) -> Answer {
+        let mut answer = match outcome {
+            Ok(Ok(answer)) => self.trail.answered(answer, None).await,
+            Ok(Err(status)) => {
+                let answer = with_warnings(answer::failure(&status, self.fallback), &self.remarks);
+                self.trail.answered(answer, Some(&status)).await
+            }
+            // The connection, and whatever else is on it, lives on.
+            Err(cause) => {
+                self.trail.panicked(cause.downcast_ref::<&str>().unwrap_or(&"")).await;
+                self.trail.answered(panicked(), None).await
+            }
+        };
+        if let Some(class) = self.class {
+            class.write_into(answer.headers_mut());
+        }
+        if self.takes_gzip { gzip::compress(answer).await } else { answer }
+    }
+}
+
+/// What a request has come to when all is known of it.
+enum Step {
+    Answered(Answer),
+    /// It is to be done whatever its client does meanwhile.
+    Ready(Box<Ready>),
+}
+
+/// Who is asking, for what, whether he may, and what he sends: the order matters. Nothing is read
+/// from a client who may not ask, and nobody has a seat while he is waited for.
+async fn begin(
+    exchange: &mut Exchange,
+    connection: &Connection,
     request: Request<Incoming>,
-    trail: &mut Trail,
-    class: &mut Option<Class>,
-    remarks: &mut Vec<String>,
-) -> Result<Answer, Status> {
+) -> Result<Step, Status> {
+    let api = &exchange.api;
+    let trail = &mut exchange.trail;
     let headers = request.headers();
     let uri = request.uri();
-    let user = authn::identify(api, connection, headers, uri.path()).await;
+    let user = authn::identify(api, &connection.peer, headers, uri.path()).await;
     let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default());
     let (wanted, runs_long) = match &target {
         Ok(Target::Call(call)) => (Attributes::of_call(call), metrics::is_long(call)),
@@ -120,37 +175,49 @@ async fn serve_request(
             return Err(status);
         }
     };
+    if !user.is_anonymous() {
+        connection.stranger.is_known();
+    }
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail).await?;
-    lane.belongs_to(&user.name);
+    connection.lane.belongs_to(&user.name);
     let target = target?;
-    let seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
     authorize(api, &user, &wanted, trail).await?;
     let call = match target {
         Target::Document => {
-            let received = receive(user, request, trail).await?;
-            return Box::pin(documents::serve(api, &received)).await;
+            let _seat = wait_for_seat(api, &user, &wanted, None, &mut exchange.class).await?;
+            let received = receive(api, user, request, trail, false).await?;
+            return Box::pin(documents::serve(api, &received)).await.map(Step::Answered);
         }
         Target::Call(call) => call,
     };
     proxy::check_stream(api, &user, &call).await?;
+    if proxy::handles(&call) {
+        let begun = Instant::now();
+        let outcome = Box::pin(proxy::run(api, &call, &user, request)).await;
+        count(api, &call, false, begun, &outcome);
+        return outcome.map(Step::Answered);
+    }
     let is_apply = headers.get(header::CONTENT_TYPE).is_some_and(|media| {
         media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
     });
-    let begun = Instant::now();
-    let outcome = answer_call(api, &call, user, request, trail, remarks).await;
-    let code = match &outcome {
-        Ok(answer) => answer.status().as_u16(),
-        Err(status) => u16::try_from(status.code).unwrap_or(500),
-    };
-    api.metrics().answered(&call, is_apply, code, begun.elapsed());
-    match (outcome, seat) {
-        // The work of a list is in sending it.
-        (Ok(answer), Some(seat)) if call.verb == Verb::List => {
-            Ok(seat.until_sent(answer, api.request_timeout()))
-        }
-        (outcome, _) => outcome,
+    let needs_body = !in_flight::reads(call.verb);
+    let received = receive(api, user, request, trail, needs_body).await?;
+    let user = &received.user;
+    let seat = wait_for_seat(api, user, &wanted, Some(&call), &mut exchange.class).await?;
+    let ready = Ready { call, received, seat, is_apply };
+    if in_flight::reads(ready.call.verb) {
+        return ready.run(exchange).await.map(Step::Answered);
     }
+    Ok(Step::Ready(Box::new(ready)))
+}
+
+/// A request on a resource that has everything it needs.
+struct Ready {
+    call: Call,
+    received: Received,
+    seat: Option<Admitted>,
+    is_apply: bool,
 }
 
 /// Who the request is from, if its user may act as somebody else and does.
@@ -167,20 +234,18 @@ async fn act_as(
     Ok(acting)
 }
 
-/// A place among those who are served, given back when the answer is made. What lasts as long as its
-/// client likes has none; a watch has one until it has begun.
+/// A place among those who are served, given back when the answer is made.
 async fn wait_for_seat(
     api: &ApiServer,
     user: &User,
     wanted: &Attributes,
-    target: &Target,
+    call: Option<&Call>,
     class: &mut Option<Class>,
 ) -> Result<Option<Admitted>, Status> {
     let Some(fairness) = api.fairness() else { return Ok(None) };
-    let (list, mutating) = match target {
-        Target::Call(call) if proxy::handles(call) => return Ok(None),
-        Target::Call(call) => (verbs::list_of(api, call).await, !in_flight::reads(call.verb)),
-        Target::Document => (None, false),
+    let (list, mutating) = match call {
+        Some(call) => (verbs::list_of(api, call).await, !in_flight::reads(call.verb)),
+        None => (None, false),
     };
     let width = |most| list.map_or(1, |list| fairness::of_list(list, most));
     let (found, admitted) = fairness.admit(user, wanted, mutating, width).await;
@@ -201,30 +266,50 @@ async fn authorize(
     if decision.allowed { Ok(()) } else { Err(authz::refusal(user, wanted, &decision.reason)) }
 }
 
-/// A request on a resource, within its limits.
-async fn answer_call(
+impl Ready {
+    async fn run(self, exchange: &mut Exchange) -> Result<Answer, Status> {
+        let api = &exchange.api;
+        let begun = Instant::now();
+        let outcome = within_limits(api, &self.call, &self.received, &mut exchange.remarks).await;
+        count(api, &self.call, self.is_apply, begun, &outcome);
+        match (outcome, self.seat) {
+            // The work of a list is in sending it.
+            (Ok(answer), Some(seat)) if self.call.verb == Verb::List => {
+                Ok(seat.until_sent(answer, api.request_timeout()))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+fn count(
     api: &ApiServer,
     call: &Call,
-    user: Arc<User>,
-    request: Request<Incoming>,
-    trail: &Trail,
+    is_apply: bool,
+    begun: Instant,
+    outcome: &Result<Answer, Status>,
+) {
+    let code = match outcome {
+        Ok(answer) => answer.status().as_u16(),
+        Err(status) => u16::try_from(status.code).unwrap_or(500),
+    };
+    api.metrics().answered(call, is_apply, code, begun.elapsed());
+}
+
+async fn within_limits(
+    api: &ApiServer,
+    call: &Call,
+    received: &Received,
     remarks: &mut Vec<String>,
 ) -> Result<Answer, Status> {
-    if proxy::handles(call) {
-        return Box::pin(proxy::run(api, call, &user, request)).await;
-    }
     let run = async {
-        let received = receive(user, request, trail).await?;
-        let context = Context { api, call, received: &received };
-        let outcome = verbs::run(context).await;
-        let (answer, warnings) = match outcome {
-            Ok(done) => done,
+        match verbs::run(Context { api, call, received }).await {
+            Ok((answer, warnings)) => Ok(with_warnings(answer, &warnings)),
             Err(status) => {
-                *remarks = received.remarks.into_inner().unwrap_or_default();
-                return Err(status);
+                *remarks = received.take_remarks();
+                Err(status)
             }
-        };
-        Ok(with_warnings(answer, &warnings))
+        }
     };
     if metrics::is_long(call) {
         return run.await;
@@ -233,27 +318,29 @@ async fn answer_call(
         Some(_) => None,
         None => Some(api.in_flight().seat(call.verb)?),
     };
-    match tokio::time::timeout(api.request_timeout(), run).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),
-    }
+    tokio::time::timeout(api.request_timeout(), run).await.unwrap_or_else(|_| Err(too_late()))
 }
 
+fn too_late() -> Status {
+    Status::timeout("request did not complete within the allotted timeout", 0)
+}
+
+/// The request with its body, if anybody needs it. A client has as long for it as for all the rest,
+/// and all of them together as much memory as lists have.
 async fn receive(
+    api: &ApiServer,
     user: Arc<User>,
     mut request: Request<Incoming>,
     trail: &Trail,
+    needs_body: bool,
 ) -> Result<Received, Status> {
     let wants_upgrade = request.headers().contains_key(header::UPGRADE);
     let upgrade = Mutex::new(wants_upgrade.then(|| hyper::upgrade::on(&mut request)));
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            Status::request_entity_too_large(format!("limit is {MAX_BODY}"))
-        } else {
-            Status::bad_request(format!("unable to read the body: {error}"))
-        }
-    })?;
+    let (body, held) = match needs_body && !body.is_end_stream() {
+        true => read_body(api, body).await?,
+        false => (Bytes::new(), Held::default()),
+    };
     Ok(Received {
         user,
         audit: trail.record(),
@@ -261,10 +348,27 @@ async fn receive(
         path: head.uri.path().to_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers,
-        body: body.to_bytes(),
+        body,
         remarks: Mutex::default(),
         upgrade,
+        _held: held,
     })
+}
+
+async fn read_body(api: &ApiServer, body: Incoming) -> Result<(Bytes, Held), Status> {
+    let too_large = || Status::request_entity_too_large(format!("limit is {MAX_BODY}"));
+    let most = body.size_hint().upper().unwrap_or(MAX_BODY as u64);
+    if most > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    let held = api.bodies().take(most).await?;
+    let reading = Limited::new(body, MAX_BODY).collect();
+    match tokio::time::timeout(api.request_timeout(), reading).await {
+        Ok(Ok(body)) => Ok((body.to_bytes(), held)),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Status::bad_request(format!("unable to read the body: {error}"))),
+        Err(_) => Err(too_late()),
+    }
 }
 
 /// RFC 7234 warnings, as kubectl prints them.

@@ -11,7 +11,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+const MAX_SAID: usize = 64 << 10;
 
 /// Whether the client wants a WebSocket.
 pub fn is_asked_for(received: &Received) -> bool {
@@ -27,8 +29,12 @@ pub fn serve(received: &Received, encoding: Encoding, mut batches: Receiver<Byte
     };
     tokio::spawn(async move {
         let Ok(connection) = upgrade.await else { return };
-        let socket =
-            WebSocketStream::from_raw_socket(TokioIo::new(connection), Role::Server, None).await;
+        let socket = WebSocketStream::from_raw_socket(
+            TokioIo::new(connection),
+            Role::Server,
+            Some(limits()),
+        )
+        .await;
         let (mut sink, mut stream) = socket.split();
         loop {
             tokio::select! {
@@ -58,6 +64,11 @@ pub fn serve(received: &Received, encoding: Encoding, mut batches: Receiver<Byte
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     }
     answer
+}
+
+/// What a client may say: it is read for its close alone.
+fn limits() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(MAX_SAID)).max_frame_size(Some(MAX_SAID))
 }
 
 /// The events of a batch: lines of JSON, or frames of protobuf with their length before them.

@@ -8,6 +8,7 @@ mod node;
 mod up;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The system's allocator keeps what a burst of lists took for ever, and costs a tenth of a request;
@@ -52,9 +53,25 @@ fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
-        Command::Up(options) => tasks.block_on(up::run(options)),
-        Command::ApiServer(options) => tasks.block_on(apiserver::run(*options, verbosity)),
+        Command::Up(options) => {
+            raise_open_files();
+            tasks.block_on(up::run(options))
+        }
+        Command::ApiServer(options) => {
+            raise_open_files();
+            tasks.block_on(apiserver::run(*options, verbosity))
+        }
         Command::Node(command) => tasks.block_on(node::run(command)),
+    }
+}
+
+/// A server has a file for each connection: as many as the machine lets it have, not the few that
+/// programs get which do not ask.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
 

@@ -99,6 +99,11 @@ impl User {
         }
     }
 
+    /// Whether he has not said who he is.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == "system:anonymous"
+    }
+
     /// As `authentication.k8s.io/v1.UserInfo`.
     pub fn info(&self) -> Value {
         let mut info = json!({ "username": self.name, "groups": self.groups });

@@ -40,6 +40,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use task::Task;
+use tokio::sync::{Semaphore, oneshot};
 
 /// After so long a runner looks for what came from outside, and lets other tasks run.
 const SLICE: Duration = Duration::from_micros(30);
@@ -74,6 +75,8 @@ pub struct Turns(Arc<Shared>);
 
 struct Shared {
     waiting: Mutex<Waiting>,
+    /// How many heavy tasks may run at once: each has a thread.
+    heavy: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -86,8 +89,10 @@ struct Waiting {
 impl Turns {
     /// Starts as many runners as the runtime has threads.
     pub fn start() -> Turns {
-        let turns = Turns(Arc::new(Shared { waiting: Mutex::default() }));
-        for _ in 0..tokio::runtime::Handle::current().metrics().num_workers() {
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
+        let heavy = Arc::new(Semaphore::new(threads));
+        let turns = Turns(Arc::new(Shared { waiting: Mutex::default(), heavy }));
+        for _ in 0..threads {
             tokio::spawn(run(turns.0.clone()));
         }
         turns
@@ -108,6 +113,37 @@ impl Turns {
 pub struct InLane {
     turns: Turns,
     lane: Arc<Lane>,
+}
+
+impl InLane {
+    pub fn belongs_to(&self, user: &str) {
+        self.lane.belongs_to(user);
+    }
+
+    /// Sees a future through, even if nobody waits for it any more. What is heavy runs on a thread of
+    /// its own, where the kernel lets others go on beside it. Nothing comes of what panics.
+    pub async fn finish<T: Send + 'static>(
+        &self,
+        heavy: bool,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, outcome) = oneshot::channel();
+        // If nobody listens any more, that is that.
+        let task = async move { _ = done.send(future.await) };
+        if heavy {
+            let heavy = self.turns.0.heavy.clone();
+            tokio::spawn(async move {
+                let Ok(permit) = heavy.acquire_owned().await else { return };
+                let runtime = tokio::runtime::Handle::current();
+                let thread = tokio::task::spawn_blocking(move || runtime.block_on(task));
+                let _ = thread.await;
+                drop(permit);
+            });
+        } else {
+            self.turns.spawn(self.lane.clone(), task);
+        }
+        outcome.await.ok()
+    }
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for InLane {
