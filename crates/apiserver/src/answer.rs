@@ -1,7 +1,8 @@
 //! What a verb found, as the bytes the client asked for.
 use crate::pieces::Pieces;
+use crate::resources::ApiServer;
 use crate::spliced::Spliced;
-use crate::verbs::{Context, Written};
+use crate::verbs::{Context, Written, is_answered_otherwise};
 use crate::{stored, turns};
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::protobuf::{self, ListEncoder};
@@ -37,7 +38,10 @@ pub struct View {
 
 impl View {
     pub fn of(context: Context<'_>) -> Result<View, Status> {
-        View::made(context, content::negotiate(accept(context), &content::OBJECTS)?)
+        // What is answered is not always an object of a row.
+        let endpoint =
+            if is_answered_otherwise(context.call) { content::ANSWERS } else { content::OBJECTS };
+        View::made(context, content::negotiate(accept(context), &endpoint)?)
     }
 
     pub fn of_stream(context: Context<'_>) -> Result<View, Status> {
@@ -136,6 +140,9 @@ pub fn failure(status: &Status, encoding: Encoding) -> Answer {
     let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     let mut answer = value(code, json!(status), meta_type("Status"), encoding);
+    // Whatever the client shows of a failure, it is no page.
+    let nosniff = HeaderValue::from_static("nosniff");
+    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     if retry > 0 {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
     }
@@ -267,7 +274,12 @@ pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) ->
 }
 
 /// A list, spliced together from the stored bytes where that can be.
-pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer, Status> {
+pub async fn list(
+    api: &ApiServer,
+    page: Page,
+    resource: &Resource,
+    view: &View,
+) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
     if !page.next.is_empty() {
         metadata["continue"] = page.next.clone().into();
@@ -281,7 +293,9 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
             let mut rows = Vec::with_capacity(page.objects.len());
             for stored in &page.objects {
                 turns::share().await;
-                rows.push(row(&stored::decode(stored, resource)?, resource, view, now));
+                let read = stored::decode(stored, resource);
+                let Some(object) = api.unreadable().skip(stored, resource, read) else { continue };
+                rows.push(row(&object, resource, view, now));
             }
             Ok(view.value(StatusCode::OK, table(rows, metadata, resource), None))
         }
@@ -303,8 +317,13 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
                 for stored in &page.objects {
                     turns::share().await;
                     json.clear();
-                    write_item(stored, resource, view, &mut json)?;
-                    encoder.item(&json, pieces.next()).map_err(Status::internal_error)?;
+                    let written = write_item(stored, resource, view, &mut json).and_then(|()| {
+                        let out = pieces.next();
+                        let before = out.len();
+                        let done = encoder.item(&json, out);
+                        done.inspect_err(|_| out.truncate(before)).map_err(Status::internal_error)
+                    });
+                    api.unreadable().skip(stored, resource, written);
                 }
                 let (before, after) = encoder.around(&list, pieces.length());
                 let body = pieces.between(before, after).map_err(|never| match never {}).boxed();
@@ -314,8 +333,9 @@ pub async fn list(page: Page, resource: &Resource, view: &View) -> Result<Answer
             for stored in &page.objects {
                 turns::share().await;
                 json.clear();
-                write_item(stored, resource, view, &mut json)?;
-                items.push(serde_json::from_slice(&json).map_err(Status::internal_error)?);
+                let item = write_item(stored, resource, view, &mut json)
+                    .and_then(|()| api::depth::read(&json).map_err(Status::internal_error));
+                items.extend(api.unreadable().skip(stored, resource, item));
             }
             list["items"] = Value::Array(items);
             Ok(view.value(StatusCode::OK, list, ty))

@@ -18,6 +18,7 @@ enum Check {
     Store,
     Shutdown,
     Kms,
+    Objects,
 }
 
 const ROWS: &[(&str, Check)] =
@@ -29,6 +30,10 @@ const READY_ROWS: &[(&str, Check)] =
 /// What is looked at where keys are held by plugins; a restart would not bring one back.
 const KMS_ROW: (&str, Check) = ("kms-providers", Check::Kms);
 
+/// Whether every object can be read. That is for people to mend: neither a restart nor another server
+/// would help, so that only the one endpoint says it that decides about neither.
+const OBJECTS_ROW: (&str, Check) = ("stored-objects", Check::Objects);
+
 /// Answers `endpoint` (`healthz`, `livez`, `readyz`), or one check of it.
 pub async fn serve(
     api: &ApiServer,
@@ -39,6 +44,7 @@ pub async fn serve(
     let kms = Some(&KMS_ROW).filter(|_| endpoint != "livez" && api.encryption().is_checked());
     let rows = ROWS.iter().chain(kms);
     let rows = rows.chain(READY_ROWS.iter().filter(|_| endpoint == "readyz"));
+    let rows = rows.chain(Some(&OBJECTS_ROW).filter(|_| endpoint == "healthz"));
     if let Some(name) = only {
         let Some((_, check)) = rows.into_iter().find(|(known, _)| *known == name) else {
             return Err(crate::documents::missing());
@@ -92,6 +98,10 @@ impl Check {
             Check::Ping | Check::Log => Ok(()),
             Check::Shutdown if api.is_stopping() => Err("process is shutting down".into()),
             Check::Shutdown => Ok(()),
+            Check::Objects => match &*api.unreadable().remaining(api.store()).await {
+                [] => Ok(()),
+                keys => Err(format!("cannot be read: {}", keys.join(", "))),
+            },
             Check::Kms => api.encryption().check().await,
             Check::Store => match tokio::time::timeout(PATIENCE, api.store().revision()).await {
                 Ok(Ok(_)) => Ok(()),

@@ -92,6 +92,7 @@ impl Metrics {
             let name = format!("apiserver_storage_objects{{resource={resource:?}}}");
             line(&mut out, &name, cache.len());
         }
+        out.push_str(&api.unreadable().metrics());
         out.push_str(&api.audit().metrics());
         if let Some(fairness) = api.fairness() {
             out.push_str(&fairness.metrics());

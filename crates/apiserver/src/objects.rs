@@ -36,7 +36,7 @@ pub async fn wait_for(api: &ApiServer, resource: &Resource, namespace: &str, nam
     }
 }
 
-/// All objects in a namespace, or in all.
+/// All objects in a namespace, or in all; for whoever decides by every one of them.
 pub async fn list(
     api: &ApiServer,
     resource: &Resource,
@@ -44,6 +44,19 @@ pub async fn list(
 ) -> Result<Vec<Value>, Status> {
     let found = stored(api, resource, namespace, At::Latest).await?;
     found.iter().map(|stored| stored::decode(stored, resource)).collect()
+}
+
+/// The same without those that cannot be read: for whoever must go on without them.
+pub async fn readable(
+    api: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Vec<Value>, Status> {
+    let found = stored(api, resource, namespace, At::Latest).await?;
+    let read = |stored: &Arc<KeyValue>| {
+        api.unreadable().skip(stored, resource, stored::decode(stored, resource))
+    };
+    Ok(found.iter().filter_map(read).collect())
 }
 
 /// The same, as the store has them.

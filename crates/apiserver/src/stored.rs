@@ -4,22 +4,25 @@
 //! The version is the store's revision, known only once the bytes are written; so it is spliced in
 //! when they are sent, at a place that is always the same. Nothing is decoded for that, and the
 //! bytes are the store's own.
+use api::codec::DecodeError;
 use api::codec::object::TypeMeta;
 use api::codec::protobuf;
 use api::convert;
+use api::depth;
 use api::kinds::{Resource, find_kind};
-use api::status::Status;
+use api::status::{Reason, Status};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
-use store::KeyValue;
+use store::{KeyValue, MAX_REQUEST_BYTES};
 
 const HEAD: &[u8] = b"{\"metadata\":{";
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
 
-/// The bytes to store, in the version that the resource is stored in.
+/// The bytes to store, in the version that the resource is stored in. Whatever was added to what a
+/// client sent, it is no deeper than [`decode`] reads.
 pub fn encode(object: &Value, resource: &Resource) -> Result<Bytes, Status> {
     let version = resource.storage_version();
     let converted;
@@ -30,6 +33,9 @@ pub fn encode(object: &Value, resource: &Resource) -> Result<Bytes, Status> {
         converted = object.map_err(Status::internal_error)?;
         &converted
     };
+    if !depth::within_limit(stored) {
+        return Err(Status::bad_request(DecodeError::TooDeep.to_string()));
+    }
     let Value::Object(fields) = stored else {
         return Err(Status::internal_error("an object to store is no object"));
     };
@@ -45,6 +51,34 @@ pub fn encode(object: &Value, resource: &Resource) -> Result<Bytes, Status> {
     append(others, &mut bytes)?;
     bytes.push(b'}');
     Ok(bytes.into())
+}
+
+/// Refuses what no store takes. To be asked before an object is judged: one that defaults have made a
+/// hundred times as large as it was sent would be judged for seconds, in vain.
+pub fn check_size(object: &Value) -> Result<(), Status> {
+    let mut left = MAX_REQUEST_BYTES;
+    if fits(object, &mut left) {
+        return Ok(());
+    }
+    Err(Status::request_entity_too_large("etcdserver: request is too large"))
+}
+
+/// Whether there is room for a value's JSON; escapes are not counted.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let own = match value {
+        Value::String(text) => text.len() + 2,
+        _ => 2,
+    };
+    let Some(rest) = left.checked_sub(own) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| fits(item, left)),
+        Value::Object(fields) => fields.iter().all(|(name, value)| {
+            *left = left.saturating_sub(name.len() + 4);
+            fits(value, left)
+        }),
+        _ => true,
+    }
 }
 
 /// Fields without their braces, straight into the bytes: text made by way of `Display` is checked
@@ -95,7 +129,7 @@ pub fn write_json(stored: &KeyValue, out: &mut Vec<u8>) {
             out.extend_from_slice(tail);
         }
         // Written by somebody else: valid JSON all the same, only laid out otherwise.
-        None => match serde_json::from_slice(&stored.value) {
+        None => match depth::read(&stored.value) {
             Ok(mut object) => {
                 put_resource_version(&mut object, stored.mod_revision);
                 out.extend_from_slice(object.to_string().as_bytes());
@@ -116,7 +150,7 @@ pub fn write_partial(stored: &KeyValue, out: &mut Vec<u8>) {
     match metadata.and_then(first_value::<&RawValue>) {
         Some(metadata) => out.extend_from_slice(metadata.get().as_bytes()),
         None => {
-            let object: Value = serde_json::from_slice(&whole).unwrap_or_default();
+            let object: Value = depth::read(&whole).unwrap_or_default();
             out.extend_from_slice(object["metadata"].to_string().as_bytes());
         }
     }
@@ -130,14 +164,22 @@ fn first_value<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 
 /// The object as a tree, in the version of the row it was asked by.
 pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
-    let mut object: Value = serde_json::from_slice(&stored.value)
-        .map_err(|e| Status::internal_error(format!("unable to decode {:?}: {e}", stored.key)))?;
+    let mut object: Value = depth::read(&stored.value)
+        .map_err(|error| unreadable(stored, resource, &error.to_string()))?;
     put_resource_version(&mut object, stored.mod_revision);
     if TypeMeta::of(&object).api_version.is_empty() {
         let api_version = resource.storage_version();
         TypeMeta { api_version, kind: resource.kind.into() }.write_into(&mut object);
     }
-    convert::convert(object, &resource.api_version()).map_err(Status::internal_error)
+    convert::convert(object, &resource.api_version())
+        .map_err(|error| unreadable(stored, resource, &error.to_string()))
+}
+
+fn unreadable(stored: &KeyValue, resource: &Resource, cause: &str) -> Status {
+    let (resource, key) = (resource.group_resource(), &stored.key);
+    let cause = format!("object not decodable revision={}: {cause}", stored.mod_revision);
+    let message = format!("failed to read one or more {resource} from the storage: {key}: {cause}");
+    Status { code: 500, reason: Reason::StoreReadError, message, ..Status::default() }
 }
 
 pub fn put_resource_version(object: &mut Value, revision: u64) {
@@ -202,6 +244,35 @@ mod tests {
         );
         let meta = meta(&stored);
         assert_eq!((&*meta.name, &*meta.labels["x"]), ("c", "y"));
+    }
+
+    #[test]
+    fn what_no_store_takes_is_refused_before_it_is_judged() {
+        let items = |count: usize| json!({ "items": vec![json!({ "a": "bc" }); count] });
+        assert!(check_size(&items(100_000)).is_ok());
+        let status = check_size(&items(300_000)).unwrap_err();
+        assert_eq!(status.code, 413);
+    }
+
+    #[test]
+    fn nothing_is_stored_that_cannot_be_read() {
+        let resource = find_kind("v1", "ConfigMap").unwrap();
+        for (levels, taken) in [(100, true), (150, true), (196, true), (197, false), (300, false)] {
+            let mut fields = json!({});
+            for _ in 1..levels {
+                fields = json!({ "f:a": fields });
+            }
+            let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+                "name": "c", "managedFields": [{ "fieldsV1": fields }] } });
+            match encode(&object, resource) {
+                Ok(value) => {
+                    let empty = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {} });
+                    let stored = KeyValue { value, ..stored(empty, "ConfigMap") };
+                    assert!(taken && decode(&stored, resource).is_ok(), "{levels}");
+                }
+                Err(status) => assert_eq!((status.code, taken), (400, false), "{levels}"),
+            }
+        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ async fn default_of(
         format!("{word}.kubernetes.io/is-default-class"),
         format!("{word}.beta.kubernetes.io/is-default-class"),
     ];
-    let all = objects::list(attributes.api, resource, "").await?;
+    let all = objects::readable(attributes.api, resource, "").await?;
     let marked = all
         .into_iter()
         .filter(|class| marks.iter().any(|mark| class["metadata"]["annotations"][mark] == "true"));

@@ -25,7 +25,7 @@ fn kind() -> &'static Resource {
 pub async fn networks(api: &ApiServer) -> Result<Vec<Network>, Status> {
     let cidrs = find_kind("networking.k8s.io/v1", "ServiceCIDR").expect("a kind of the registry");
     let mut networks = Vec::new();
-    for cidr in objects::list(api, cidrs, "").await? {
+    for cidr in objects::readable(api, cidrs, "").await? {
         if cidr["metadata"].get("deletionTimestamp").is_some() {
             continue;
         }

@@ -178,7 +178,7 @@ fn tree_of(bytes: &[u8], media: Option<&HeaderValue>) -> Option<Value> {
     }
     match media {
         media if media.contains("yaml") => yaml::decode_untyped(bytes).ok().map(|d| d.value),
-        media if media.contains("json") => serde_json::from_slice(bytes).ok(),
+        media if media.contains("json") => api::depth::read(bytes).ok(),
         _ => Some(json!(String::from_utf8_lossy(bytes))),
     }
 }

@@ -104,7 +104,7 @@ async fn refresh(api: &ApiServer) -> Result<(), Status> {
 }
 
 async fn list<T: DeserializeOwned>(api: &ApiServer, kind: &str) -> Result<Vec<T>, Status> {
-    let all = objects::list(api, resource(kind), "").await?;
+    let all = objects::readable(api, resource(kind), "").await?;
     // One that cannot be read grants nothing.
     Ok(all.into_iter().filter_map(|object| serde_json::from_value(object).ok()).collect())
 }

@@ -44,7 +44,7 @@ pub async fn start(api: &ApiServer, fairness: &Arc<Fairness>) -> Result<(), Stat
 }
 
 async fn list<T: DeserializeOwned>(api: &ApiServer, kind: &str) -> Result<Vec<T>, Status> {
-    let all = objects::list(api, resource(kind), "").await?;
+    let all = objects::readable(api, resource(kind), "").await?;
     // An object that cannot be read is not in force; the others are.
     Ok(all.into_iter().filter_map(|object| serde_json::from_value(object).ok()).collect())
 }

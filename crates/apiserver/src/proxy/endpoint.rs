@@ -44,7 +44,7 @@ pub async fn service(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     }
     let slices = find_kind("discovery.k8s.io/v1", "EndpointSlice").expect("slices are a kind");
     let mut ready: Vec<(String, u16)> = Vec::new();
-    for slice in objects::list(api, slices, &call.namespace).await? {
+    for slice in objects::readable(api, slices, &call.namespace).await? {
         if slice["metadata"]["labels"]["kubernetes.io/service-name"] == name {
             collect(&slice, &port, &mut ready);
         }

@@ -64,7 +64,7 @@ impl Selection {
         // Only a selector that looks deeper makes the object be decoded.
         let object = match self.wanted.is_empty() {
             true => Value::Null,
-            false => serde_json::from_slice(&stored.value).unwrap_or_default(),
+            false => api::depth::read(&stored.value).unwrap_or_default(),
         };
         let field = |name: &str| match name {
             "metadata.name" => Some(meta.name.clone()),

@@ -5,7 +5,8 @@ use super::read::{current, page};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::answer::{self, Answer, View};
-use crate::resources::ApiServer;
+use crate::authz;
+use crate::resources::{ApiServer, status_of};
 use crate::selection::Selection;
 use crate::stored;
 use api::codec::object::{self as codec, Encoding, TypeMeta};
@@ -17,7 +18,7 @@ use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use store::{KeyValue, WriteOptions};
+use store::{KeyValue, Outcome, WriteOptions};
 
 /// What the client says about a deletion, in its body or its query.
 #[derive(Debug, Default, Clone)]
@@ -27,12 +28,21 @@ pub struct Options {
     pub uid: String,
     pub resource_version: String,
     pub dry_run: bool,
+    /// Only if it cannot be read, and then without asking what it is.
+    pub unread: bool,
 }
+
+const UNREAD: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
     let call = context.call;
     let view = View::of(context)?;
     let options = options(context)?;
+    if options.unread {
+        remove_unread(context, &options).await?;
+        let done = success(call.resource, &call.name, &Value::Null);
+        return Ok(answer::status(StatusCode::OK, &done, &view));
+    }
     let (object, gone) = remove(context, &call.namespace, &call.name, &options).await?;
     if !gone || call.resource.returns_deleted {
         return Ok(answer::object(StatusCode::OK, object, call.resource, &view));
@@ -56,6 +66,12 @@ pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = View::of(context)?;
     let options = options(context)?;
+    if options.unread {
+        let path = field::Path::new(UNREAD);
+        let text = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        let error = field::Error::invalid(&path, &Value::Bool(true), text);
+        return Err(Status::invalid(options_kind(), "", &[error]));
+    }
     let selection = Selection::parse(&call.query, call.resource)?;
     let found = page(api, call, &selection).await?;
     for stored in &found.objects {
@@ -65,7 +81,7 @@ pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
             _ => {}
         }
     }
-    answer::list(found, call.resource, &view).await
+    answer::list(api, found, call.resource, &view).await
 }
 
 fn options(context: Context<'_>) -> Result<Options, Status> {
@@ -85,11 +101,11 @@ fn options(context: Context<'_>) -> Result<Options, Status> {
             });
         }
     } else {
-        for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents"] {
+        for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", UNREAD] {
             if call.query.has(name) {
                 body[name] = match name {
                     "gracePeriodSeconds" => call.query.number(name)?.into(),
-                    "orphanDependents" => call.query.flag(name).into(),
+                    "orphanDependents" | UNREAD => call.query.flag(name).into(),
                     _ => call.query.get(name).into(),
                 };
             }
@@ -121,8 +137,16 @@ pub fn read_options(body: &Value) -> Result<Options, Status> {
         let path = field::Path::new("dryRun");
         errors.push(field::Error::not_supported(&path, field::BadValue::json(&dry_run), ["All"]));
     }
+    let unread = body[UNREAD] == true;
+    for other in ["propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions"] {
+        if unread && body.get(other).is_some_and(|other| !other.is_null()) {
+            let text = format!("cannot be set together with .{other}");
+            let path = field::Path::new(UNREAD);
+            errors.push(field::Error::invalid(&path, &Value::Bool(true), text));
+        }
+    }
     if !errors.is_empty() {
-        return Err(Status::invalid(GroupKind::new("meta.k8s.io", "DeleteOptions"), "", &errors));
+        return Err(Status::invalid(options_kind(), "", &errors));
     }
     let propagation = match (policy, orphan) {
         (Some(policy), _) => policy,
@@ -137,7 +161,48 @@ pub fn read_options(body: &Value) -> Result<Options, Status> {
         uid: text(&body["preconditions"]["uid"]),
         resource_version: text(&body["preconditions"]["resourceVersion"]),
         dry_run: !dry_run.is_empty(),
+        unread,
     })
+}
+
+fn options_kind() -> GroupKind<'static> {
+    GroupKind::new("meta.k8s.io", "DeleteOptions")
+}
+
+/// Removes an object that cannot be read, whatever it is and whoever has a say in it: the way out
+/// when one that is broken is in the way of others. It takes a right of its own.
+async fn remove_unread(context: Context<'_>, options: &Options) -> Result<(), Status> {
+    const VERB: &str = "unsafe-delete-ignore-read-errors";
+    let (api, call, resource) = (context.api, context.call, context.call.resource);
+    context.audit(|record| record.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", ""));
+    let wanted = authz::Attributes { verb: VERB.into(), ..authz::Attributes::of_call(call) };
+    let decision = authz::decide(api, &context.received.user, &wanted).await;
+    if !decision.allowed {
+        let cause = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
+        return Err(Status::forbidden(resource.group_resource(), &call.name, cause));
+    }
+    let missing = || Status::not_found(resource.group_resource(), &call.name);
+    match current(api, resource, &call.namespace, &call.name).await {
+        Ok(found) if stored::decode(&found, resource).is_ok() => {
+            let cause = "the object can be read: delete it without this option";
+            return Err(Status::conflict(resource.group_resource(), &call.name, cause));
+        }
+        Err(status) if status.is_not_found() => return Err(status),
+        _ => {}
+    }
+    let store = api.store().untransformed();
+    let key = resource.key(&call.namespace, &call.name);
+    loop {
+        let found = store.get(key.as_bytes()).await.map_err(|e| status_of(e, resource))?;
+        let revision = found.ok_or_else(missing)?.mod_revision;
+        if options.dry_run {
+            return Ok(());
+        }
+        match store.delete(key.as_str(), revision).await.map_err(|e| status_of(e, resource))? {
+            Outcome::Applied(_) => return Ok(()),
+            Outcome::Conflict(_) => {}
+        }
+    }
 }
 
 /// Deletes an object, or marks it. Returns its last state, and whether it is gone.

@@ -61,6 +61,11 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Whether a call has an answer of its own, not an object of its row.
+pub fn is_answered_otherwise(call: &Call) -> bool {
+    subresource::find(call).is_some()
+}
+
 /// An answer, and what the client is told beside it.
 pub type Outgoing = Result<(Answer, Vec<String>), Status>;
 

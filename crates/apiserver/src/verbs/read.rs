@@ -40,7 +40,8 @@ pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let page = page(api, call, &selection).await?;
     turns::share().await;
     let held = api.budget().take(weight(api, call, &page, &view).await).await?;
-    Ok(held.until_sent(answer::list(page, call.resource, &view).await?))
+    let answer = answer::list(api, page, call.resource, &view).await?;
+    Ok(held.until_sent(answer, api.request_timeout()))
 }
 
 /// What a list will hold while it is made and sent, about.

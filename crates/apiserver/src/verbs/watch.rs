@@ -192,11 +192,17 @@ impl Stream {
         }
         let is_table = self.view.target.is_some_and(|target| target.kind == "Table");
         if self.view.encoding == Encoding::Protobuf && !is_table {
-            let Ok(object) = answer::in_protobuf(stored, self.resource, &self.view) else { return };
+            let object = answer::in_protobuf(stored, self.resource, &self.view);
+            let Some(object) = self.readable(stored, object) else { return };
             return protobuf_frame(event, &object, out);
         }
-        let Ok(object) = stored::decode(stored, self.resource) else { return };
+        let object = stored::decode(stored, self.resource);
+        let Some(object) = self.readable(stored, object) else { return };
         self.frame(event, object, out);
+    }
+
+    fn readable<T>(&self, stored: &KeyValue, read: Result<T, Status>) -> Option<T> {
+        self.api.unreadable().skip(stored, self.resource, read)
     }
 
     fn bookmark(&self, revision: u64, initial_end: bool, out: &mut Vec<u8>) {

@@ -55,6 +55,7 @@ pub async fn create(
     }
     object::wipe(&mut object);
     defaults::set(&mut object, resource.ty());
+    stored::check_size(&object)?;
     let mut object = through_storage(object, resource)?;
     moments::fill(&mut object, resource, now);
     if owner == Owner::Client {
@@ -179,6 +180,7 @@ async fn next_state(
     object::place(&mut new, call)?;
     check_version(call, &mut new, old)?;
     defaults::set(&mut new, resource.ty());
+    stored::check_size(&new)?;
     let mut new = through_storage(new, resource)?;
     if context.part() == Part::Main {
         moments::fill(&mut new, resource, Timestamp::now());
