@@ -74,6 +74,22 @@ impl Cluster {
         self.kubectl_with(arguments, "")
     }
 
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// Asks again until the answer is this one.
+    pub fn until(&self, arguments: &str, expected: &str) {
+        let begun = std::time::Instant::now();
+        loop {
+            let said = self.kubectl(arguments);
+            if said == expected {
+                return;
+            }
+            assert!(begun.elapsed().as_secs() < 30, "{arguments}: {said}");
+        }
+    }
+
     pub fn json(&self, arguments: &str) -> Value {
         let text = self.kubectl(&format!("{arguments} -o json"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments}: {error}: {text}"))

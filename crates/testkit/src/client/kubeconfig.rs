@@ -35,13 +35,18 @@ impl Endpoint {
     }
 
     pub fn read(path: &Path, http2: bool) -> Result<Endpoint> {
-        let bytes = std::fs::read(path)
-            .with_context(|| format!("failed to read kubeconfig {}", path.display()))?;
-        let config = ::api::codec::yaml::decode_untyped(&bytes)
-            .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
-            .value;
-        Endpoint::of(&config, path.parent().unwrap_or(Path::new(".")), http2)
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Endpoint::of(&contents(path)?, folder, http2)
             .with_context(|| format!("kubeconfig {}", path.display()))
+    }
+
+    /// The same server, as somebody sees it who does not say who he is.
+    pub fn nobody(path: &Path, http2: bool) -> Result<Endpoint> {
+        let mut config = contents(path)?;
+        for user in config["users"].as_array_mut().into_iter().flatten() {
+            user["user"] = Value::Null;
+        }
+        Endpoint::of(&config, path.parent().unwrap_or(Path::new(".")), http2)
     }
 
     /// Paths in the file are relative to its folder.
@@ -90,6 +95,13 @@ impl Endpoint {
             acting_as: None,
         })
     }
+}
+
+fn contents(path: &Path) -> Result<Value> {
+    let bytes = std::fs::read(path)
+        .with_context(|| format!("failed to read kubeconfig {}", path.display()))?;
+    let config = ::api::codec::yaml::decode_untyped(&bytes);
+    Ok(config.map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?.value)
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
