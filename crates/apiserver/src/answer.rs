@@ -189,6 +189,7 @@ pub fn value(
 
 /// An object as it is stored: sent as it is, where the client wants just that.
 pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answer, Status> {
+    stored::check(found, resource)?;
     if view.is_of_stored(resource) {
         return Ok(as_stored(StatusCode::OK, found));
     }
@@ -277,7 +278,7 @@ pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) ->
 pub async fn list(
     api: &ApiServer,
     page: Page,
-    resource: &Resource,
+    resource: &'static Resource,
     view: &View,
 ) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
@@ -300,7 +301,8 @@ pub async fn list(
             Ok(view.value(StatusCode::OK, table(rows, metadata, resource), None))
         }
         _ if view.is_of_stored(resource) => {
-            let body = Spliced::new(page.objects, resource, &metadata);
+            let unreadable = api.unreadable().clone();
+            let body = Spliced::new(page.objects, resource, &metadata, unreadable);
             let body = body.map_err(|never| match never {}).boxed();
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }

@@ -110,7 +110,7 @@ struct Shared {
     fairness: Option<Arc<Fairness>>,
     budget: Budget,
     bodies: Budget,
-    unreadable: Unreadable,
+    unreadable: Arc<Unreadable>,
     windows: Arc<Windows>,
     metrics: Metrics,
     request_timeout: Duration,
@@ -143,7 +143,7 @@ impl ApiServer {
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             budget: Budget::new(options.list_bytes, options.request_timeout / 4),
             bodies: Budget::new(options.list_bytes, options.request_timeout / 4),
-            unreadable: Unreadable::default(),
+            unreadable: Arc::default(),
             windows: Arc::default(),
             fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
@@ -196,7 +196,7 @@ impl ApiServer {
         self.shared.fairness.as_ref()
     }
 
-    pub fn unreadable(&self) -> &Unreadable {
+    pub fn unreadable(&self) -> &Arc<Unreadable> {
         &self.shared.unreadable
     }
 

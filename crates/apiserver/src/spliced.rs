@@ -5,6 +5,7 @@
 //! objects that others share, not to a copy of everything, and a piece is still in the processor's
 //! cache when it is encrypted.
 use crate::stored;
+use crate::unreadable::Unreadable;
 use api::kinds::Resource;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -32,6 +33,8 @@ const TOGETHER: usize = 16;
 
 pub struct Spliced {
     objects: std::vec::IntoIter<Arc<KeyValue>>,
+    resource: &'static Resource,
+    unreadable: Arc<Unreadable>,
     /// Bytes of those objects as they are stored.
     values: usize,
     /// What is left of the piece that is being sent: whole frames, but for the last piece.
@@ -43,7 +46,12 @@ pub struct Spliced {
 }
 
 impl Spliced {
-    pub fn new(objects: Vec<Arc<KeyValue>>, resource: &Resource, metadata: &Value) -> Spliced {
+    pub fn new(
+        objects: Vec<Arc<KeyValue>>,
+        resource: &'static Resource,
+        metadata: &Value,
+        unreadable: Arc<Unreadable>,
+    ) -> Spliced {
         let head = json!({
             "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata,
         });
@@ -54,7 +62,8 @@ impl Spliced {
         let values = objects.iter().map(|stored| stored.value.len()).sum();
         let objects = objects.into_iter();
         let piece = Bytes::new();
-        let mut spliced = Spliced { objects, values, piece, over, paused: false };
+        let mut spliced =
+            Spliced { objects, resource, unreadable, values, piece, over, paused: false };
         spliced.make();
         spliced
     }
@@ -68,9 +77,12 @@ impl Spliced {
                 if piece.len() >= PIECE {
                     break 'piece;
                 }
-                piece.reserve(stored.value.len() + MORE);
-                stored::write_json(stored, &mut piece);
-                piece.push(b',');
+                let readable = stored::check(stored, self.resource);
+                if self.unreadable.skip(stored, self.resource, readable).is_some() {
+                    piece.reserve(stored.value.len() + MORE);
+                    stored::write_json(stored, &mut piece);
+                    piece.push(b',');
+                }
                 self.values -= stored.value.len();
                 written += 1;
             }
@@ -78,7 +90,7 @@ impl Spliced {
         // All together: letting go of one waits until what was just written has left the processor.
         self.objects.by_ref().take(written).for_each(drop);
         if written > 0 && self.objects.len() == 0 {
-            piece.pop();
+            piece.pop_if(|last| *last == b',');
             piece.extend_from_slice(b"]}");
         }
         piece
@@ -169,7 +181,7 @@ mod tests {
         };
         let objects_stored: Vec<_> = (0..objects).map(stored).collect();
         let metadata = json!({ "resourceVersion": "9" });
-        let mut body = Spliced::new(objects_stored, resource, &metadata);
+        let mut body = Spliced::new(objects_stored, resource, &metadata, Arc::default());
         let (hint, mut all) = (body.size_hint(), Vec::new());
         while let Some(frame) = body.frame().await {
             let frame = frame.unwrap().into_data().unwrap();

@@ -13,6 +13,7 @@ use api::kinds::{Resource, find_kind};
 use api::status::{Reason, Status};
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -112,6 +113,16 @@ pub fn from_protobuf(bytes: &[u8]) -> Option<Result<Bytes, String>> {
         encode(&object, resource).map_err(|status| status.message)
     };
     Some(read())
+}
+
+/// Whether [`write_json`] has something to write: of what others wrote that is not certain.
+pub fn check(stored: &KeyValue, resource: &Resource) -> Result<(), Status> {
+    if stored.value.starts_with(HEAD) {
+        return Ok(());
+    }
+    depth::read::<IgnoredAny>(&stored.value)
+        .map(drop)
+        .map_err(|error| unreadable(stored, resource, &error.to_string()))
 }
 
 /// Appends the object's JSON, with its resource version. The row must serve the stored version.

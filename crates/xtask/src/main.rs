@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo xtask` lists them.
 mod discovery;
 mod facts;
+mod fuzz;
 mod openapi;
 mod oracle;
 mod roundtrip;
@@ -36,6 +37,20 @@ const CHORES: &[Chore] = &[
                 return Err("give the path of a folder of documents".into());
             };
             openapi::run(Path::new(path))
+        },
+    },
+    Chore {
+        name: "fuzz",
+        arguments: "KUBECONFIG COUNT [SEED]",
+        about: "send an API server so many requests that are a little wrong",
+        run: |arguments| {
+            let number = |text: &String| text.parse::<u64>().map_err(|e| format!("{text:?}: {e}"));
+            let (path, count, seed) = match arguments {
+                [path, count] => (path, number(count)?, 1),
+                [path, count, seed] => (path, number(count)?, number(seed)?),
+                _ => return Err("give a kubeconfig and a number".into()),
+            };
+            fuzz::run(Path::new(path), count, seed)
         },
     },
     Chore {

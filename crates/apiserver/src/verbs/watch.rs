@@ -186,6 +186,8 @@ impl Stream {
     fn object(&self, event: EventType, stored: &KeyValue, out: &mut Vec<u8>) {
         let plain = self.view.target.is_none() && self.view.encoding == Encoding::Json;
         if plain && self.resource.stored_as.is_none() {
+            let readable = stored::check(stored, self.resource);
+            let Some(()) = self.readable(stored, readable) else { return };
             let mut object = Vec::with_capacity(stored.value.len() + 40);
             stored::write_json(stored, &mut object);
             return write_watch_event(out, event, &object);

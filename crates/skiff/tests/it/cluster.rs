@@ -31,8 +31,16 @@ impl Cluster {
 
     /// Kills the server without warning and starts it on the same data.
     pub fn crash_and_restart(&mut self) {
+        self.stop();
+        self.start_again();
+    }
+
+    pub fn stop(&mut self) {
         self.process.kill().expect("a running process");
         self.process.wait().expect("a killed process");
+    }
+
+    pub fn start_again(&mut self) {
         self.process = up(&self.folder);
     }
 

@@ -1,7 +1,9 @@
 //! What an attacker tries, as rows: who he is, what he may, what he sends, how slowly, and that he is
 //! gone before the answer.
+mod broken;
 mod clients;
 mod depth;
+mod fuzz;
 
 use crate::cluster::Cluster as Server;
 use std::sync::Arc;
