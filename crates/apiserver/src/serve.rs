@@ -54,8 +54,15 @@ impl Received {
     }
 
     pub fn header(&self, name: header::HeaderName) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        text(&self.headers, name)
     }
+}
+
+/// The value of a header; empty if there is none. One that cannot be read is not the same as none: it
+/// is like nothing that anybody knows.
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    let value = headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
+    std::str::from_utf8(value).unwrap_or("\u{fffd}")
 }
 
 /// Serves a request; a failure becomes a `Status` in the encoding the client reads. `connection`
@@ -67,10 +74,9 @@ pub async fn serve(
     request: Request<Incoming>,
 ) -> Answer {
     let headers = request.headers();
-    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
+    let fallback = content::negotiate(text(headers, header::ACCEPT), &content::PLAIN)
         .map_or(Encoding::Json, |accepted| accepted.encoding);
-    let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
+    let takes_gzip = gzip::is_taken(text(headers, header::ACCEPT_ENCODING));
     let mut trail = Trail::new(api.audit().clone(), headers);
     let mut class = None;
     let mut remarks = Vec::new();
@@ -110,8 +116,9 @@ async fn serve_request(
     let user = authn::identify(api, connection, headers, uri.path()).await;
     let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default());
     let (wanted, runs_long) = match &target {
-        Ok(Target::Call(call)) => (Attributes::of_call(call), metrics::is_long(call)),
-        _ => (Attributes::of_path(request.method(), uri.path()), false),
+        Target::Call(call) => (Attributes::of_call(call), metrics::is_long(call)),
+        Target::Unserved(unserved) => (Attributes::of_unserved(unserved), false),
+        Target::Document => (Attributes::of_path(request.method(), uri.path()), false),
     };
     let user = match user {
         Ok(user) => user,
@@ -123,7 +130,6 @@ async fn serve_request(
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail).await?;
     lane.belongs_to(&user.name);
-    let target = target?;
     let seat = wait_for_seat(api, &user, &wanted, &target, class).await?;
     authorize(api, &user, &wanted, trail).await?;
     let call = match target {
@@ -131,6 +137,7 @@ async fn serve_request(
             let received = receive(user, request, trail).await?;
             return Box::pin(documents::serve(api, &received)).await;
         }
+        Target::Unserved(unserved) => return Err(unserved.status()),
         Target::Call(call) => call,
     };
     proxy::check_stream(api, &user, &call).await?;
@@ -180,7 +187,7 @@ async fn wait_for_seat(
     let (list, mutating) = match target {
         Target::Call(call) if proxy::handles(call) => return Ok(None),
         Target::Call(call) => (verbs::list_of(api, call).await, !in_flight::reads(call.verb)),
-        Target::Document => (None, false),
+        Target::Unserved(_) | Target::Document => (None, false),
     };
     let width = |most| list.map_or(1, |list| fairness::of_list(list, most));
     let (found, admitted) = fairness.admit(user, wanted, mutating, width).await;
