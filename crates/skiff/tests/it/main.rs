@@ -6,6 +6,7 @@ mod audit;
 mod cluster;
 mod encryption;
 mod fairness;
+mod hostile;
 mod identity;
 mod images;
 mod kubectl;
