@@ -3,15 +3,19 @@
 //! What is malformed is told in the words of Go's `crypto/x509`, as far as its outermost layers go: a
 //! client sees those. Signatures are checked where the algorithm is one of RSA from 2048 bits, ECDSA on
 //! P-256 and P-384, and Ed25519; of others nothing is known, and nothing is said.
+use crate::pem;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use x509_parser::asn1_rs::FromDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::error::X509Error;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::public_key::PublicKey;
-use x509_parser::x509::SubjectPublicKeyInfo;
+use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 pub struct Certificate {
+    pub subject: Subject,
     pub is_authority: bool,
     /// Seconds since 1970.
     pub not_before: i64,
@@ -38,7 +42,21 @@ pub enum KeyKind {
     Other,
 }
 
+/// Whom a certificate is for, or asked for. Whoever decides about a subject and whoever signs it read
+/// it here: what is in it twice, or in a script of its own, is the same to both.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The last one, if there are several; empty if there is none.
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    /// Everything that Go's `pkix.Name` knows, in order: the type's arcs and the text.
+    pub attributes: Vec<(&'static [u64], String)>,
+}
+
 pub struct Request {
+    pub subject: Subject,
+    /// The request as it was read.
+    pub der: Vec<u8>,
     pub key: Key,
     /// What is wrong with its signature.
     pub forged: Option<&'static str>,
@@ -53,6 +71,7 @@ pub fn certificate(der: &[u8]) -> Result<Certificate, &'static str> {
     sequence(outer.0).ok_or("x509: malformed tbs certificate")?;
     let (_, read) = X509Certificate::from_der(der).map_err(|_| "x509: malformed certificate")?;
     let mut certificate = Certificate {
+        subject: subject(read.subject()).ok_or("x509: invalid RDNSequence")?,
         is_authority: false,
         not_before: read.validity().not_before.timestamp(),
         not_after: read.validity().not_after.timestamp(),
@@ -89,6 +108,15 @@ pub fn certificates(der: &[u8]) -> Result<Vec<Certificate>, &'static str> {
     Ok(all)
 }
 
+/// Reads the request in a `CertificateSigningRequest`: PEM, in base64.
+pub fn request_in(spec: &str) -> Result<Request, &'static str> {
+    let bytes = STANDARD.decode(spec).unwrap_or_default();
+    match pem::blocks(&bytes).next().filter(|block| block.kind == "CERTIFICATE REQUEST") {
+        Some(block) => request(&block.bytes),
+        None => Err("PEM block type must be CERTIFICATE REQUEST"),
+    }
+}
+
 /// Reads a PKCS #10 request.
 pub fn request(der: &[u8]) -> Result<Request, &'static str> {
     const TRUNCATED: &str = "asn1: syntax error: data truncated";
@@ -113,7 +141,70 @@ pub fn request(der: &[u8]) -> Result<Request, &'static str> {
             _ => "crypto/rsa: verification error",
         }),
     };
-    Ok(Request { key, forged })
+    let subject = subject(&read.certification_request_info.subject)
+        .ok_or("asn1: syntax error: invalid string in subject")?;
+    Ok(Request { subject, der: der.to_vec(), key, forged })
+}
+
+const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
+const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+
+/// What of a subject has a meaning to Go's `pkix.Name`; the rest it forgets: country, organization and
+/// its unit, locality, province, street, postal code, name, serial number.
+const KNOWN: &[&[u64]] = &[
+    &[2, 5, 4, 6],
+    ORGANIZATION,
+    &[2, 5, 4, 11],
+    &[2, 5, 4, 7],
+    &[2, 5, 4, 8],
+    &[2, 5, 4, 9],
+    &[2, 5, 4, 17],
+    COMMON_NAME,
+    &[2, 5, 4, 5],
+];
+
+/// None if a text in it is not what its type says.
+fn subject(name: &X509Name<'_>) -> Option<Subject> {
+    let mut subject = Subject::default();
+    for attribute in name.iter_attributes() {
+        let arcs: Vec<u64> = attribute.attr_type().iter()?.collect();
+        let Some(kind) = KNOWN.iter().find(|known| **known == arcs) else { continue };
+        let value = attribute.attr_value();
+        let Some(text) = string(value.tag().0, value.data)? else { continue };
+        match *kind {
+            COMMON_NAME => {
+                subject.common_name.clone_from(&text);
+                // It is one of those that there is one of.
+                subject.attributes.retain(|(kind, _)| *kind != COMMON_NAME);
+            }
+            ORGANIZATION => subject.organizations.push(text.clone()),
+            _ => {}
+        }
+        subject.attributes.push((kind, text));
+    }
+    Some(subject)
+}
+
+/// The text of a value by its universal tag: none if it is no text, and a failure if it is broken.
+fn string(tag: u32, data: &[u8]) -> Option<Option<String>> {
+    let ascii = |allowed: fn(&u8) -> bool| {
+        data.iter().all(allowed).then(|| String::from_utf8_lossy(data).into_owned())
+    };
+    Some(Some(match tag {
+        12 => String::from_utf8(data.to_vec()).ok()?,
+        18 => ascii(|byte| byte.is_ascii_digit() || *byte == b' ')?,
+        // Go takes these of others for printable too.
+        19 => ascii(|byte| byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(byte))?,
+        // Latin 1, as everybody reads it.
+        20 => data.iter().map(|byte| char::from(*byte)).collect(),
+        22 => ascii(u8::is_ascii)?,
+        30 => {
+            let (units, []) = data.as_chunks::<2>() else { return None };
+            let units: Vec<u16> = units.iter().map(|unit| u16::from_be_bytes(*unit)).collect();
+            String::from_utf16(units.strip_suffix(&[0]).unwrap_or(&units)).ok()?
+        }
+        _ => return Some(None),
+    }))
 }
 
 fn key(info: &SubjectPublicKeyInfo<'_>) -> Key {
@@ -151,4 +242,33 @@ fn sequence(der: &[u8]) -> Option<(&[u8], &[u8])> {
         }
     };
     body.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sort_of_text_is_read() {
+        for (tag, data, expected) in [
+            (12, &b"j\xc3\xbcrgen"[..], Some(Some("jürgen"))),
+            (12, b"\xff", None),
+            (18, b"12 3", Some(Some("12 3"))),
+            (18, b"x", None),
+            (19, b"system:masters", Some(Some("system:masters"))),
+            (19, b"a@b", None),
+            (20, b"j\xfcrgen", Some(Some("jürgen"))),
+            (22, b"a@b", Some(Some("a@b"))),
+            (22, b"\xff", None),
+            (30, b"\0o\0k", Some(Some("ok"))),
+            (30, b"\0o\0k\0\0", Some(Some("ok"))),
+            (30, b"\0o\0", None),
+            (30, b"\xd8\0", None),
+            (28, b"\0\0\0o", Some(None)),
+            (4, b"x", Some(None)),
+        ] {
+            let found = string(tag, data);
+            assert_eq!(found, expected.map(|text| text.map(str::to_owned)), "{tag} {data:?}");
+        }
+    }
 }

@@ -345,6 +345,26 @@ pub async fn list(
     }
 }
 
+/// A list of what is not stored.
+pub fn list_of(objects: Vec<Value>, resource: &Resource, view: &View) -> Answer {
+    let (kind, api_version, ty) = match view.form() {
+        Some("Table") => {
+            let now = Timestamp::now();
+            let rows = objects.iter().map(|object| row(object, resource, view, now)).collect();
+            return view.value(StatusCode::OK, table(rows, json!({}), resource), None);
+        }
+        Some(kind) => (kind, "meta.k8s.io/v1".into(), meta_type(kind)),
+        None => (resource.list_kind, resource.api_version(), resource.list_ty()),
+    };
+    let item = |object: Value| match view.form() {
+        Some(_) => partial(object["metadata"].clone()),
+        None => object,
+    };
+    let items: Vec<Value> = objects.into_iter().map(item).collect();
+    let list = json!({ "kind": kind, "apiVersion": api_version, "metadata": {}, "items": items });
+    view.value(StatusCode::OK, list, ty)
+}
+
 pub fn partial(metadata: Value) -> Value {
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
 }

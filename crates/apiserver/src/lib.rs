@@ -28,6 +28,7 @@ pub mod authn;
 pub mod authz;
 mod bootstrap;
 mod budget;
+pub mod configuration;
 mod debug;
 mod documents;
 pub mod encryption;

@@ -32,6 +32,8 @@ pub enum Error {
 /// The files of the PKI in a folder; upstream's names.
 pub struct Pki {
     folder: PathBuf,
+    /// Where servers are found, beside this machine's own addresses.
+    addresses: Vec<IpAddr>,
 }
 
 const CA: &str = "ca";
@@ -58,10 +60,12 @@ struct Row {
 
 const SUPERUSERS: Option<&str> = Some("system:masters");
 
+/// What the server shows to kubelets is worth `system:kubelet-api-admin` and no more (`roles.txt`):
+/// whoever is passed on to a node's address must not find the API server there as its own master.
 #[rustfmt::skip]
 const CERTIFICATES: &[Row] = &[
     Row { file: "apiserver", authority: CA, name: "kube-apiserver", organization: None, usage: ExtendedKeyUsagePurpose::ServerAuth },
-    Row { file: "apiserver-kubelet-client", authority: CA, name: "kube-apiserver-kubelet-client", organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "apiserver-kubelet-client", authority: CA, name: "kube-apiserver-kubelet-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "apiserver-etcd-client", authority: CA, name: "kube-apiserver-etcd-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "front-proxy-client", authority: FRONT_PROXY_CA, name: "front-proxy-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "admin", authority: CA, name: "kubernetes-admin", organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
@@ -70,7 +74,13 @@ const CERTIFICATES: &[Row] = &[
 impl Pki {
     /// Opens the PKI in a folder, or makes it there.
     pub fn open(folder: &Path) -> Result<Pki, Error> {
-        let pki = Pki { folder: folder.to_owned() };
+        Pki::open_for(folder, &[])
+    }
+
+    /// The same, for servers that are also found at these addresses.
+    pub fn open_for(folder: &Path, addresses: &[IpAddr]) -> Result<Pki, Error> {
+        let named = addresses.iter().copied().filter(|address| !address.is_unspecified());
+        let pki = Pki { folder: folder.to_owned(), addresses: named.collect() };
         let written = |source| Error::Write { path: folder.display().to_string(), source };
         std::fs::create_dir_all(folder).map_err(written)?;
         pki.renew(Timestamp::now())?;
@@ -86,14 +96,15 @@ impl Pki {
         for (file, name) in AUTHORITIES {
             let (key, is_new) = self.key(file)?;
             let issuer = Issuer::new(authority(name, now)?, key);
-            if is_new || !self.is_good(file, now, &[]) {
+            if is_new || !self.is_good(file, now, (name, None), &[]) {
                 let certificate = authority(name, now)?.self_signed(issuer.key())?;
                 self.write(&format!("{file}.crt"), &certificate.pem())?;
                 renewed = true;
             }
             for row in CERTIFICATES.iter().filter(|row| row.authority == *file) {
-                let addresses = row.addresses();
-                if is_new || !self.is_good(row.file, now, &addresses) {
+                let addresses = self.addresses_of(row);
+                let subject = (row.name, row.organization);
+                if is_new || !self.is_good(row.file, now, subject, &addresses) {
                     self.issue(row, &addresses, &issuer, now)?;
                     renewed = true;
                 }
@@ -131,9 +142,15 @@ impl Pki {
         }
     }
 
-    /// Whether a certificate is there with its key, valid now, for two thirds of its time at most,
-    /// and for these addresses.
-    fn is_good(&self, file: &str, now: Timestamp, addresses: &[IpAddr]) -> bool {
+    /// Whether a certificate is there with its key, valid now, for two thirds of its time at most, for
+    /// whom it should be, and for these addresses.
+    fn is_good(
+        &self,
+        file: &str,
+        now: Timestamp,
+        (name, organization): (&str, Option<&str>),
+        addresses: &[IpAddr],
+    ) -> bool {
         let path = |extension: &str| self.folder.join(format!("{file}.{extension}"));
         let Ok(pem) = std::fs::read(path("crt")) else { return false };
         let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&pem) else { return false };
@@ -142,6 +159,12 @@ impl Pki {
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         let now = now.as_second();
         let is_current = start <= now && now < end - (end - start) / 3;
+        let subject = parsed.subject();
+        let is_whose = subject.iter_common_name().map(|found| found.as_str().ok()).eq([Some(name)])
+            && subject
+                .iter_organization()
+                .map(|found| found.as_str().ok())
+                .eq(organization.map(Some));
         let names = parsed.subject_alternative_name().ok().flatten();
         let names = names.map_or(&[][..], |extension| &extension.value.general_names);
         let is_for = |address: &IpAddr| {
@@ -151,7 +174,27 @@ impl Pki {
             };
             names.iter().any(|name| matches!(name, GeneralName::IPAddress(ip) if *ip == octets))
         };
-        path("key").exists() && is_current && addresses.iter().all(is_for)
+        path("key").exists() && is_current && is_whose && addresses.iter().all(is_for)
+    }
+
+    /// Where a server is found. The service of the API server has the first address of the default
+    /// network.
+    fn addresses_of(&self, row: &Row) -> Vec<IpAddr> {
+        if !row.is_server() {
+            return Vec::new();
+        }
+        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let service = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+        let mut all: Vec<IpAddr> =
+            local.into_iter().chain([service]).chain(own_address()).collect();
+        all.extend(
+            self.addresses
+                .iter()
+                .filter(|address| !all.contains(address))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        all
     }
 
     fn issue(
@@ -244,17 +287,6 @@ impl Row {
         ];
         if self.is_server() { names.map(String::from).to_vec() } else { Vec::new() }
     }
-
-    /// Where a server is found. The service of the API server has the first address of the default
-    /// network.
-    fn addresses(&self) -> Vec<IpAddr> {
-        if !self.is_server() {
-            return Vec::new();
-        }
-        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        let service = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
-        local.into_iter().chain([service]).chain(own_address()).collect()
-    }
 }
 
 fn authority(name: &str, now: Timestamp) -> Result<CertificateParams, Error> {
@@ -319,7 +351,9 @@ mod tests {
         // The clock was wrong before, long before and long after.
         for days in [300, -1000, 0, 20_000, 0] {
             assert!(pki.renew(later(days)).expect("renewed"), "{days}");
-            assert!(pki.is_good("admin", later(days), &[]) && pki.is_good("ca", later(days), &[]));
+            let admin = ("kubernetes-admin", SUPERUSERS);
+            assert!(pki.is_good("admin", later(days), admin, &[]));
+            assert!(pki.is_good("ca", later(days), ("kubernetes", None), &[]));
             assert!(!pki.renew(later(days)).expect("nothing to do"), "{days}");
         }
         assert_ne!(read("admin.crt"), admin);
@@ -329,6 +363,26 @@ mod tests {
             let mode = entry.metadata().expect("metadata").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{:?}", entry.path());
         }
+    }
+
+    #[test]
+    fn a_certificate_for_somebody_or_somewhere_else_is_made_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let address: IpAddr = "192.0.2.7".parse().expect("an address");
+        let pki = Pki::open(folder.path()).expect("a PKI");
+        let server = ("kube-apiserver", None);
+        assert!(!pki.is_good("apiserver", Timestamp::now(), server, &[address]));
+        let pki = Pki::open_for(folder.path(), &[address, "0.0.0.0".parse().expect("an address")])
+            .expect("a PKI");
+        assert!(pki.is_good("apiserver", Timestamp::now(), server, &[address]));
+        // As it was made before: a master's.
+        for file in ["apiserver-kubelet-client.crt", "apiserver-kubelet-client.key"] {
+            let master = file.replace("apiserver-kubelet-client", "admin");
+            std::fs::copy(folder.path().join(master), folder.path().join(file)).expect("copied");
+        }
+        assert!(pki.renew(Timestamp::now()).expect("renewed"));
+        let client = ("kube-apiserver-kubelet-client", None);
+        assert!(pki.is_good("apiserver-kubelet-client", Timestamp::now(), client, &[]));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 #[derive(Debug, Clone)]
 pub struct Call {
     pub verb: Verb,
+    /// The verb as rights name it: empty for a method that has none (`OPTIONS`, which is passed on).
+    pub right: &'static str,
     pub resource: &'static Resource,
     pub subresource: Option<&'static Subresource>,
     /// Empty for cluster-scoped resources, and for all namespaces at once.
@@ -93,55 +95,131 @@ impl Query {
 #[derive(Debug)]
 pub enum Target {
     Call(Call),
+    /// A request on a resource that is not served: there, by that method, or at all. Whoever may not
+    /// ask for it is not told that.
+    Unserved(Unserved),
     /// Discovery, health and other documents.
     Document,
 }
 
+/// What a path names, as upstream's `RequestInfo` reads it, whether or not somebody serves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// The verb as rights name it: empty for a method that has none.
+    pub right: &'static str,
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    /// 404 or 405: what those are told who may ask.
+    pub code: i32,
+}
+
+impl Unserved {
+    pub fn status(&self) -> Status {
+        ServerResponse { code: self.code, ..ServerResponse::default() }.into()
+    }
+}
+
+/// The subresources of a namespace, which are not resources in it.
+const OF_NAMESPACES: &[&str] = &["status", "finalize"];
+
 /// Parses a request. A resource that nobody serves is a document that nobody has: both are 404.
-pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status> {
+pub fn parse(method: &Method, path: &str, query: &str) -> Target {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, version, rest) = match parts[..] {
         ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
         ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
-        _ => return Ok(Target::Document),
+        _ => return Target::Document,
     };
     let query = Query::parse(query);
     let (watch_path, rest) = match rest {
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         rest => (false, rest),
     };
-    // A namespace's own subresources are not resources in it.
     let (namespace, rest) = match rest {
-        ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => ("", rest),
+        ["namespaces"] | ["namespaces", _] => ("", rest),
+        ["namespaces", _, part, ..] if OF_NAMESPACES.contains(part) => ("", rest),
         ["namespaces", namespace, rest @ ..] => (*namespace, rest),
         rest => ("", rest),
     };
-    let (plural, name, subresource, rest) = match rest {
+    let (plural, name, part, rest) = match rest {
+        [] => return Target::Document,
         [plural] => (*plural, "", "", &[][..]),
         [plural, name] => (*plural, *name, "", &[][..]),
-        [plural, name, "proxy", rest @ ..] => (*plural, *name, "proxy", rest),
-        [plural, name, subresource] => (*plural, *name, *subresource, &[][..]),
-        _ => return Ok(Target::Document),
+        [plural, name, part, rest @ ..] => (*plural, *name, *part, rest),
+    };
+    let Some(resource) = kinds::find(group, version, plural) else { return Target::Document };
+    let watch = watch_path || name.is_empty() && query.flag("watch");
+    let verb = verb(method, name.is_empty(), watch);
+    // Below `watch/` that is the verb, whatever the method.
+    let right = if watch_path { "watch" } else { verb.map_or("", |verb| verb.as_str()) };
+    let within = match resource.kind == "Namespace" && namespace.is_empty() {
+        // A namespace's own rights may be given within it.
+        true => name,
+        false => namespace,
+    };
+    let unserved = |code: i32| {
+        Target::Unserved(Unserved {
+            right,
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: plural.to_owned(),
+            subresource: part.to_owned(),
+            namespace: within.to_owned(),
+            name: name.to_owned(),
+            code,
+        })
+    };
+    let subresource = match part {
+        "" => None,
+        part => match resource.subresource(part) {
+            Some(found) => Some(found),
+            None => return unserved(404),
+        },
+    };
+    // Only what is proxied has a path below it.
+    if part != "proxy" && !rest.is_empty() {
+        return unserved(404);
+    }
+    // What has no namespace is in none, and what has one is in it alone; only collections are also
+    // found in all namespaces at once.
+    let is_misplaced = match resource.is_namespaced() {
+        true => namespace.is_empty() && !name.is_empty(),
+        false => !namespace.is_empty(),
+    };
+    if is_misplaced {
+        return unserved(404);
+    }
+    let verbs = subresource.map_or(resource.verbs, |subresource| subresource.verbs);
+    let on_all_namespaces = resource.is_namespaced() && namespace.is_empty();
+    let verb = match verb {
+        // What is proxied takes any method; how it is counted does not matter then.
+        None if part == "proxy" && *method == Method::OPTIONS => Verb::Get,
+        Some(verb @ (Verb::List | Verb::Watch)) if verbs.contains(verb) => verb,
+        Some(verb) if verbs.contains(verb) && !on_all_namespaces && !watch_path => verb,
+        _ => return unserved(405),
     };
     // A page may tell a folder from a file by its slash.
     let slash = if path.ends_with('/') && !rest.is_empty() { "/" } else { "" };
-    let rest = format!("{}{slash}", rest.join("/"));
-    let Some(resource) = kinds::find(group, version, plural) else { return Ok(Target::Document) };
-    let subresource = match subresource {
-        "" => None,
-        name => match resource.subresource(name) {
-            Some(found) => Some(found),
-            None => return Ok(Target::Document),
-        },
-    };
-    if resource.is_namespaced() && namespace.is_empty() && !name.is_empty() {
-        return Ok(Target::Document);
-    }
-    let collection = name.is_empty();
-    let verb = match *method {
-        Method::GET | Method::HEAD if watch_path || collection && query.flag("watch") => {
-            Verb::Watch
-        }
+    Target::Call(Call {
+        verb,
+        right,
+        resource,
+        subresource,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        rest: format!("{}{slash}", rest.join("/")),
+        query,
+    })
+}
+
+/// What a method means on a collection or on one object of it.
+fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
+    Some(match *method {
+        Method::GET | Method::HEAD if watch => Verb::Watch,
         Method::GET | Method::HEAD if collection => Verb::List,
         Method::GET | Method::HEAD => Verb::Get,
         Method::POST => Verb::Create,
@@ -149,23 +227,8 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Result<Target, Status>
         Method::PATCH => Verb::Patch,
         Method::DELETE if collection => Verb::DeleteCollection,
         Method::DELETE => Verb::Delete,
-        _ => return Err(ServerResponse { code: 405, ..ServerResponse::default() }.into()),
-    };
-    let verbs = subresource.map_or(resource.verbs, |subresource| subresource.verbs);
-    let on_all_namespaces = resource.is_namespaced() && namespace.is_empty();
-    let reads = matches!(verb, Verb::List | Verb::Watch);
-    if !verbs.contains(verb) || on_all_namespaces && !reads {
-        return Err(ServerResponse { code: 405, ..ServerResponse::default() }.into());
-    }
-    Ok(Target::Call(Call {
-        verb,
-        resource,
-        subresource,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        rest,
-        query,
-    }))
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -177,13 +240,16 @@ mod tests {
         let (method, path) = request.split_once(' ').unwrap();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let shown = match parse(&method.parse().unwrap(), path, query) {
-            Ok(Target::Document) => "document".to_owned(),
-            Ok(Target::Call(call)) => {
+            Target::Document => "document".to_owned(),
+            Target::Call(call) => {
                 let sub = call.subresource.map_or(String::new(), |s| format!("/{}", s.name));
                 let place = format!("{}/{}", call.namespace, call.name);
                 format!("{} {}{sub} {place}", call.verb.as_str(), call.resource.group_resource())
             }
-            Err(status) => format!("{} {}", status.code, status.message),
+            Target::Unserved(unserved) => {
+                let Unserved { right, resource, subresource, namespace, name, code, .. } = unserved;
+                format!("{code}: {right} {resource}/{subresource} {namespace}/{name}")
+            }
         };
         assert_eq!(shown, expected, "{request}");
     }
@@ -207,28 +273,71 @@ mod tests {
 
     #[test]
     fn everything_else_is_a_document() {
-        for path in [
-            "/",
-            "/api",
-            "/apis/apps",
-            "/apis/apps/v1",
-            "/healthz",
-            "/api/v1/unknown",
-            "/api/v1/pods/web",
-        ] {
+        for path in ["/", "/api", "/apis/apps", "/apis/apps/v1", "/healthz", "/api/v1/unknown"] {
             check(&format!("GET {path}"), "document");
         }
     }
 
     #[test]
-    fn a_verb_the_row_does_not_have_is_refused() {
-        check(
-            "DELETE /api/v1/namespaces",
-            "405 the server does not allow this method on the requested resource",
-        );
-        check(
-            "POST /api/v1/pods",
-            "405 the server does not allow this method on the requested resource",
-        );
+    fn what_is_not_served_there_is_still_asked_for() {
+        check("DELETE /api/v1/namespaces", "405: deletecollection namespaces/ /");
+        check("POST /api/v1/pods", "405: create pods/ /");
+        check("POST /api/v1/watch/namespaces/a/pods", "405: watch pods/ a/");
+        check("OPTIONS /api/v1/namespaces/a/pods/b", "405:  pods/ a/b");
+        check("OPTIONS /api/v1/namespaces/a/pods/b/proxy/c", "get pods/proxy a/b");
+        check("GET /api/v1/pods/web", "404: get pods/ /web");
+        check("GET /api/v1/namespaces/a/nodes/b", "404: get nodes/ a/b");
+        check("GET /api/v1/namespaces/a/namespaces/b", "404: get namespaces/ a/b");
+        check("GET /api/v1/namespaces/a/status/b", "404: get namespaces/status a/a");
+        check("GET /api/v1/namespaces/a/pods/b/unknown", "404: get pods/unknown a/b");
+        check("GET /api/v1/namespaces/a/pods/b/log/c", "404: get pods/log a/b");
+    }
+
+    /// Every row of the registry, in and out of a namespace, as a whole and one of it, with every
+    /// subresource and by every method: it is served where its scope says and nowhere else.
+    #[test]
+    fn no_resource_is_served_outside_its_scope() {
+        let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+        let mut served = 0;
+        for resource in kinds::RESOURCES {
+            let root = match resource.group {
+                "" => format!("/api/{}", resource.version),
+                group => format!("/apis/{group}/{}", resource.version),
+            };
+            let parts = resource.subresources.iter().map(|part| format!("/x/{}", part.name));
+            // What follows a namespace, and is no part of it, is a resource in it.
+            let unknown = (resource.kind != "Namespace").then(|| "/x/unknown".to_owned());
+            let ends: Vec<String> =
+                ["", "/x"].map(str::to_owned).into_iter().chain(unknown).chain(parts).collect();
+            for (place, end, method, watch) in ["", "/namespaces/foo"]
+                .iter()
+                .flat_map(|place| ends.iter().map(move |end| (place, end)))
+                .flat_map(|(place, end)| methods.map(|method| (place, end, method)))
+                .flat_map(|(place, end, method)| ["", "/watch"].map(|w| (place, end, method, w)))
+            {
+                let path = format!("{root}{watch}{place}/{}{end}", resource.plural);
+                let in_namespace = !place.is_empty();
+                match parse(&method.parse().unwrap(), &path, "") {
+                    Target::Document => panic!("{method} {path} is a request on a resource"),
+                    Target::Unserved(unserved) => {
+                        assert_eq!(unserved.resource, resource.plural, "{method} {path}");
+                        assert_eq!(unserved.namespace == "foo", in_namespace, "{method} {path}");
+                    }
+                    Target::Call(call) => {
+                        served += 1;
+                        let is_item = !end.is_empty();
+                        let fits = in_namespace == resource.is_namespaced()
+                            || !in_namespace
+                                && !is_item
+                                && matches!(call.verb, Verb::List | Verb::Watch);
+                        assert!(fits, "{method} {path} is served");
+                        assert_eq!(call.namespace == "foo", in_namespace, "{method} {path}");
+                        let verbs = call.subresource.map_or(resource.verbs, |part| part.verbs);
+                        assert!(verbs.contains(call.verb), "{method} {path}");
+                    }
+                }
+            }
+        }
+        assert!(served > 1000, "{served}");
     }
 }

@@ -40,6 +40,8 @@ pub struct Options {
     pub audit: Audit,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
+    /// By which of their addresses kubelets are called: the first type that a node has.
+    pub kubelet_address_types: Vec<String>,
     /// Who signs the tokens of service accounts.
     pub issuer: Issuer,
     /// Who else is believed about who somebody is.
@@ -67,6 +69,10 @@ pub struct Options {
     pub debug: Option<Debug>,
 }
 
+/// Upstream's order of preference.
+const KUBELET_ADDRESS_TYPES: [&str; 5] =
+    ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+
 impl Options {
     /// Upstream's defaults.
     pub fn new(store: Store, issuer: Issuer) -> Result<Options, tls::Error> {
@@ -78,6 +84,7 @@ impl Options {
             authentication: Authentication::default(),
             authorizers: vec![Authorizer::Node, Authorizer::Rbac],
             kubelet_tls: tls::kubelet(None, None)?,
+            kubelet_address_types: KUBELET_ADDRESS_TYPES.map(str::to_owned).to_vec(),
             client_ca: String::new(),
             service_cidrs: vec!["10.96.0.0/12".into()],
             admission: Chain::default(),
@@ -98,6 +105,7 @@ struct Shared {
     audit: Arc<Audit>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
+    kubelet_address_types: Vec<String>,
     issuer: Issuer,
     authentication: Authentication,
     client_ca: String,
@@ -132,6 +140,7 @@ impl ApiServer {
             audit: Arc::new(options.audit),
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
+            kubelet_address_types: options.kubelet_address_types,
             issuer: options.issuer,
             authentication: options.authentication,
             client_ca: options.client_ca,
@@ -237,6 +246,10 @@ impl ApiServer {
 
     pub fn kubelet_tls(&self) -> Arc<ClientConfig> {
         self.shared.kubelet_tls.clone()
+    }
+
+    pub fn kubelet_address_types(&self) -> &[String] {
+        &self.shared.kubelet_address_types
     }
 
     pub fn store(&self) -> &Store {

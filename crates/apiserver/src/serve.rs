@@ -69,8 +69,15 @@ impl Received {
     }
 
     pub fn header(&self, name: header::HeaderName) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        text(&self.headers, name)
     }
+}
+
+/// The value of a header; empty if there is none. One that cannot be read is not the same as none: it
+/// is like nothing that anybody knows.
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    let value = headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
+    std::str::from_utf8(value).unwrap_or("\u{fffd}")
 }
 
 /// Serves a request; a failure becomes a `Status` in the encoding the client reads.
@@ -115,10 +122,9 @@ struct Exchange {
 
 impl Exchange {
     fn new(api: ApiServer, headers: &HeaderMap) -> Exchange {
-        let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let fallback = content::negotiate(text(header::ACCEPT), &content::PLAIN)
+        let fallback = content::negotiate(text(headers, header::ACCEPT), &content::PLAIN)
             .map_or(Encoding::Json, |accepted| accepted.encoding);
-        let takes_gzip = gzip::is_taken(text(header::ACCEPT_ENCODING));
+        let takes_gzip = gzip::is_taken(text(headers, header::ACCEPT_ENCODING));
         let trail = Trail::new(api.audit().clone(), headers);
         Exchange { api, trail, fallback, takes_gzip, class: None, remarks: Vec::new() }
     }
@@ -165,8 +171,9 @@ async fn begin(
     let user = authn::identify(api, &connection.peer, headers, uri.path()).await;
     let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default());
     let (wanted, runs_long) = match &target {
-        Ok(Target::Call(call)) => (Attributes::of_call(call), metrics::is_long(call)),
-        _ => (Attributes::of_path(request.method(), uri.path()), false),
+        Target::Call(call) => (Attributes::of_call(call), metrics::is_long(call)),
+        Target::Unserved(unserved) => (Attributes::of_unserved(unserved), false),
+        Target::Document => (Attributes::of_path(request.method(), uri.path()), false),
     };
     let user = match user {
         Ok(user) => user,
@@ -181,7 +188,6 @@ async fn begin(
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail).await?;
     connection.lane.belongs_to(&user.name);
-    let target = target?;
     authorize(api, &user, &wanted, trail).await?;
     let call = match target {
         Target::Document => {
@@ -189,6 +195,7 @@ async fn begin(
             let received = receive(api, user, request, trail, false).await?;
             return Box::pin(documents::serve(api, &received)).await.map(Step::Answered);
         }
+        Target::Unserved(unserved) => return Err(unserved.status()),
         Target::Call(call) => call,
     };
     proxy::check_stream(api, &user, &call).await?;

@@ -1,11 +1,15 @@
-//! A stream of events over a WebSocket: one message each, for clients that cannot read a long
-//! answer as it comes, such as browsers.
-use crate::answer::{self, Answer};
+//! What lasts over a WebSocket, for clients that cannot read a long answer as it comes, such as
+//! browsers: the events of a watch, one message each, and the bytes of a log.
+use crate::answer::{self, Answer, Body};
 use crate::serve::Received;
 use api::codec::object::Encoding;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::BodyStream;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc::Receiver;
 use tokio_tungstenite::WebSocketStream;
@@ -55,13 +59,21 @@ pub fn serve(received: &Received, encoding: Encoding, mut batches: Receiver<Byte
         }
         let _ = sink.close().await;
     });
+    agreed(key.as_bytes(), None)
+}
+
+/// The answer that the connection goes on as a WebSocket.
+fn agreed(key: &[u8], protocol: Option<HeaderValue>) -> Answer {
     let mut answer = Response::new(answer::empty());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    if let Ok(accept) = derive_accept_key(key.as_bytes()).parse() {
+    if let Ok(accept) = derive_accept_key(key).parse() {
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    if let Some(protocol) = protocol {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     answer
 }
@@ -69,6 +81,94 @@ pub fn serve(received: &Received, encoding: Encoding, mut batches: Receiver<Byte
 /// What a client may say: it is read for its close alone.
 fn limits() -> WebSocketConfig {
     WebSocketConfig::default().max_message_size(Some(MAX_SAID)).max_frame_size(Some(MAX_SAID))
+}
+
+/// A client that wants some bytes over a WebSocket.
+pub struct Requested {
+    key: Vec<u8>,
+    /// What it understands, in its order.
+    protocols: Vec<String>,
+    upgrade: OnUpgrade,
+}
+
+/// Takes the wish for a WebSocket off a request, if it has one.
+pub fn requested<B>(request: &mut Request<B>) -> Option<Requested> {
+    let headers = request.headers();
+    let asked = headers.get(header::UPGRADE)?.as_bytes().eq_ignore_ascii_case(b"websocket");
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| asked)?.as_bytes().to_vec();
+    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let protocols = protocols.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let protocols = protocols.map(|name| String::from_utf8_lossy(name.trim_ascii()).into_owned());
+    // One that is a token is no protocol.
+    let protocols = protocols.filter(|name| !name.starts_with("base64url.bearer.")).collect();
+    let upgrade = hyper::upgrade::on(&mut *request);
+    let headers = request.headers_mut();
+    for name in [
+        header::UPGRADE,
+        header::CONNECTION,
+        header::SEC_WEBSOCKET_KEY,
+        header::SEC_WEBSOCKET_VERSION,
+        header::SEC_WEBSOCKET_PROTOCOL,
+        header::SEC_WEBSOCKET_EXTENSIONS,
+    ] {
+        headers.remove(name);
+    }
+    Some(Requested { key, protocols, upgrade })
+}
+
+/// How bytes become messages: upstream's `streaming/pkg/httpstream/wsstream/stream.go`.
+const READERS: &[(&str, fn(Bytes) -> Message)] = &[
+    ("", Message::Binary),
+    ("binary.k8s.io", Message::Binary),
+    ("base64.binary.k8s.io", |bytes| Message::text(STANDARD.encode(bytes))),
+];
+
+impl Requested {
+    /// Agrees, and sends the bytes as they come until they end or the client goes. The first message
+    /// is empty, so that the client knows at once that there will be some.
+    pub fn stream(self, body: Body) -> Answer {
+        let asked = match &self.protocols[..] {
+            [] => vec![""],
+            asked => asked.iter().map(String::as_str).collect(),
+        };
+        let found = asked.iter().find_map(|asked| READERS.iter().find(|(name, _)| name == asked));
+        let Some((name, message)) = found.copied() else {
+            let text = "requested protocol(s) are not supported";
+            return answer::bytes(StatusCode::FORBIDDEN, "text/plain", text);
+        };
+        let upgrade = self.upgrade;
+        tokio::spawn(async move {
+            let Ok(connection) = upgrade.await else { return };
+            let connection = TokioIo::new(connection);
+            let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(limits())).await;
+            let (mut sink, mut said) = socket.split();
+            let mut body = BodyStream::new(body);
+            if sink.send(message(Bytes::new())).await.is_err() {
+                return;
+            }
+            loop {
+                tokio::select! {
+                    piece = body.next() => match piece {
+                        None | Some(Err(_)) => break,
+                        Some(Ok(frame)) => {
+                            let bytes = frame.into_data().unwrap_or_default();
+                            if !bytes.is_empty() && sink.send(message(bytes)).await.is_err() {
+                                return;
+                            }
+                        }
+                    },
+                    // What a client says to a log means nothing, but it may hang up.
+                    said = said.next() => match said {
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                        Some(Ok(_)) => {}
+                    },
+                }
+            }
+            let _ = sink.close().await;
+        });
+        let protocol = Some(HeaderValue::from_static(name)).filter(|name| !name.is_empty());
+        agreed(&self.key, protocol)
+    }
 }
 
 /// The events of a batch: lines of JSON, or frames of protobuf with their length before them.

@@ -32,7 +32,7 @@ pub struct Options {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let folder = &options.data_dir;
-    let pki = Pki::open(&folder.join("pki"))?;
+    let pki = Pki::open_for(&folder.join("pki"), &[options.bind_address])?;
     let engine = Embedded::open(&folder.join("store"), Default::default())
         .with_context(|| format!("failed to open the store in {}", folder.display()))?;
     let keys = Keys::read(&pki.service_account_key(), &[])?;
@@ -53,6 +53,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         audit,
         admission,
         kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+        // Nobody here resolves the names of machines.
+        kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).into(),
         authentication: Authentication {
             clients: Some(clients),
             front_proxy: Some(front_proxy),

@@ -3,9 +3,7 @@
 use super::{Attributes, Operation};
 use crate::authz;
 use api::status::Status;
-use base64::Engine as _;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
+use api::x509::Subject;
 
 const GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -33,11 +31,12 @@ pub async fn approval(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     may(attributes, "approval", "approve", "approve requests with").await
 }
 
+/// Whoever says that a request is signed, or that it cannot be, speaks for its signer.
 pub async fn signing(attributes: &mut Attributes<'_>) -> Result<(), Status> {
-    let certificate = |object: Option<&serde_json::Value>| {
-        object.and_then(|object| object["status"].get("certificate").cloned())
+    let said = |object: &serde_json::Value| {
+        ["certificate", "conditions"].map(|field| object["status"].get(field).cloned())
     };
-    if certificate(attributes.object.as_deref()) == certificate(attributes.old) {
+    if attributes.old.map(said) == attributes.object.as_deref().map(said) {
         return Ok(());
     }
     may(attributes, "status", "sign", "sign requests with").await
@@ -102,7 +101,7 @@ pub async fn subject_restriction(attributes: &mut Attributes<'_>) -> Result<(), 
     }
     let subject = subject(request)
         .map_err(|cause| attributes.forbidden(format!("failed to parse CSR: {cause}")))?;
-    if subject.groups.iter().any(|group| group == "system:masters") {
+    if subject.organizations.iter().any(|group| group == "system:masters") {
         return Err(attributes.forbidden(format!(
             "use of {CLIENT_SIGNER} signer with system:masters group is not allowed"
         )));
@@ -110,26 +109,8 @@ pub async fn subject_restriction(attributes: &mut Attributes<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Whom a certificate is asked for.
-pub struct Subject {
-    pub name: String,
-    pub groups: Vec<String>,
-}
-
-/// The subject of the PKCS#10 request inside.
+/// Whom a certificate is asked for, as the signer reads it.
 pub fn subject(request: &serde_json::Value) -> Result<Subject, &'static str> {
-    const UNREADABLE: &str = "PEM block type must be CERTIFICATE REQUEST";
     let text = request["spec"]["request"].as_str().unwrap_or_default();
-    let pem = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| UNREADABLE)?;
-    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| UNREADABLE)?;
-    let (_, parsed) =
-        X509CertificationRequest::from_der(&block.contents).map_err(|_| UNREADABLE)?;
-    let subject = &parsed.certification_request_info.subject;
-    let word = |entry: &x509_parser::x509::AttributeTypeAndValue<'_>| {
-        entry.as_str().unwrap_or_default().to_owned()
-    };
-    Ok(Subject {
-        name: subject.iter_common_name().next().map(word).unwrap_or_default(),
-        groups: subject.iter_organization().map(word).collect(),
-    })
+    api::x509::request_in(text).map(|request| request.subject)
 }

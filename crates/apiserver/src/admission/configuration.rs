@@ -1,6 +1,7 @@
 //! The file that `--admission-control-config-file` names: `AdmissionConfiguration`, with what is
 //! meant for each plugin inline or in a file of its own.
-use api::codec::yaml;
+pub use crate::configuration::typed;
+use crate::configuration::{document, expect_type, strictly};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
@@ -138,59 +139,6 @@ impl Files {
         let document = document(&bytes).map_err(|cause| Error::Init { name: plugin, cause })?;
         Ok(Some(document))
     }
-}
-
-fn document(bytes: &[u8]) -> Result<Value, String> {
-    yaml::decode_untyped(bytes).map(|decoded| decoded.value).map_err(|error| error.to_string())
-}
-
-/// Refuses a document that is not of the kind, in one of the versions.
-pub fn expect_type(
-    document: &Value,
-    group: &str,
-    versions: &[&str],
-    kind: &str,
-) -> Result<(), String> {
-    let text = |field: &str| document[field].as_str().unwrap_or_default();
-    let (found, found_kind) = (text("apiVersion"), text("kind"));
-    if found_kind.is_empty() {
-        return Err("Object 'Kind' is missing".into());
-    }
-    if found.is_empty() {
-        return Err("Object 'apiVersion' is missing".into());
-    }
-    let known = versions.iter().any(|version| found == format!("{group}/{version}"));
-    match known && found_kind == kind {
-        true => Ok(()),
-        false => Err(format!("no kind {found_kind:?} is registered for version {found:?}")),
-    }
-}
-
-/// Reads a plugin's configuration, which is of one kind and has no fields that it should not.
-pub fn typed<T: serde::de::DeserializeOwned>(
-    mut document: Value,
-    group: &str,
-    versions: &[&str],
-    kind: &str,
-) -> Result<T, String> {
-    expect_type(&document, group, versions, kind)?;
-    if let Value::Object(fields) = &mut document {
-        fields.remove("apiVersion");
-        fields.remove("kind");
-    }
-    strictly(document)
-}
-
-/// Reads what has no fields that it should not.
-fn strictly<T: serde::de::DeserializeOwned>(document: Value) -> Result<T, String> {
-    serde_json::from_value(document).map_err(|error| {
-        let text = error.to_string();
-        let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
-        match unknown {
-            Some(field) => format!("strict decoding error: unknown field {field:?}"),
-            None => text,
-        }
-    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 mod always_pull_images;
 mod anti_affinity;
 mod attributes;
-mod certificates;
+pub(crate) mod certificates;
 mod chain;
 mod claim_resize;
 mod configuration;

@@ -23,7 +23,9 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     }
     let (user, plural) = (attributes.user, call.resource.plural);
     match call.resource.kind {
-        "Role" | "ClusterRole" => escalation::check_role(api, user, plural, object).await,
+        "Role" | "ClusterRole" => {
+            escalation::check_role(api, user, plural, object, attributes.old).await
+        }
         _ => escalation::check_binding(api, user, plural, object).await,
     }
 }

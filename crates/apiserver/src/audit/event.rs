@@ -108,6 +108,16 @@ pub struct ObjectReference {
     pub subresource: String,
 }
 
+impl ObjectReference {
+    /// Whether the content of such objects is a secret: secrets, and requests that carry tokens.
+    pub fn is_secret(&self) -> bool {
+        matches!(
+            (&*self.resource, &*self.subresource),
+            ("secrets" | "tokenreviews", _) | ("serviceaccounts", "token")
+        )
+    }
+}
+
 /// A `Status` as it is shown here: without its own type, its metadata always there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ResponseStatus {
@@ -137,6 +147,23 @@ impl From<&Status> for ResponseStatus {
             details: take("details"),
             message: status.message.clone(),
             code: status.code,
+        }
+    }
+}
+
+impl ResponseStatus {
+    /// Leaves out what may quote an object: why one was not read, not valid, or not converted. A
+    /// refusal, a conflict, or something missing names an object and quotes none.
+    pub fn forget_quotes(&mut self) {
+        if !matches!(self.code, 400 | 415 | 422 | 500..) {
+            return;
+        }
+        self.message = "not recorded, as it may quote a secret".into();
+        let causes = self.details.get_mut("causes").and_then(Value::as_array_mut);
+        for cause in causes.into_iter().flatten() {
+            if let Some(cause) = cause.as_object_mut() {
+                cause.remove("message");
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is recorded about a request, as later stages tell it.
 use super::Audit;
-use super::event::{Event, Level, Stage};
+use super::event::{Event, Level, ObjectReference, ResponseStatus, Stage};
 use super::policy::Verdict;
 use crate::answer::{Answer, full};
 use crate::authn::User;
@@ -78,9 +78,16 @@ impl Record {
         }
     }
 
-    /// A `Status` that is the answer, and no failure.
+    /// A `Status` that is the answer, failure or not. What it says may quote the object that it is
+    /// about; of what is secret that is recorded only where the object itself would be.
     pub fn response_status(&self, status: &Status) {
-        self.lock().response_status = Some(status.into());
+        let mut event = self.lock();
+        let mut response = ResponseStatus::from(status);
+        let is_secret = event.object_ref.as_ref().is_some_and(ObjectReference::is_secret);
+        if is_secret && event.level < Level::RequestResponse {
+            response.forget_quotes();
+        }
+        event.response_status = Some(response);
     }
 
     pub(super) fn wants_response_object(&self) -> bool {

@@ -1,10 +1,11 @@
 //! Policies as text, requests as lines, events as JSON.
-use super::event::{Event, Stage};
+use super::event::{Event, Level, Stage};
 use super::*;
 use crate::authn::User;
 use crate::authz::Attributes;
 use crate::request::{self, Target};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn attributes(request: &str) -> Attributes {
@@ -12,7 +13,7 @@ fn attributes(request: &str) -> Attributes {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let method = method.parse().expect("a method");
     match request::parse(&method, path, query) {
-        Ok(Target::Call(call)) => Attributes::of_call(&call),
+        Target::Call(call) => Attributes::of_call(&call),
         _ => Attributes::of_path(&method, path),
     }
 }
@@ -281,4 +282,45 @@ async fn a_webhook_gets_batches_and_is_tried_again() {
     // Two batches, one of them sent twice.
     sizes.sort_unstable();
     assert!(sizes == [1, 2, 2] || sizes == [1, 1, 2], "{sizes:?}");
+}
+
+/// What a failure says may hold the very object: a patch that does not fit is shown as it would have
+/// been. Of secrets that is written at no level that does not record answers.
+#[test]
+fn what_is_secret_is_not_quoted() {
+    let quoted = |code: i32| {
+        let text = "Invalid value: \"{\\\"data\\\":{\\\"password\\\":\\\"c2VjcmV0\\\"}}\"";
+        let mut status = api::status::Status { code, message: text.into(), ..Default::default() };
+        let causes = json!({ "causes": [{ "field": "patch", "message": text }] });
+        status.details = serde_json::from_value(causes).expect("details");
+        status
+    };
+    let audit = Arc::new(Audit::default());
+    for (resource, part, level, code, is_quoted) in [
+        ("secrets", "", Level::Metadata, 422, false),
+        ("secrets", "", Level::Request, 422, false),
+        ("secrets", "", Level::Metadata, 400, false),
+        ("secrets", "", Level::Metadata, 500, false),
+        ("secrets", "", Level::RequestResponse, 422, true),
+        ("secrets", "", Level::Metadata, 409, true),
+        ("serviceaccounts", "token", Level::Metadata, 400, false),
+        ("serviceaccounts", "", Level::Metadata, 400, true),
+        ("tokenreviews", "", Level::Metadata, 400, false),
+        ("pods", "", Level::Metadata, 422, true),
+    ] {
+        let mut event = Event::new(level, "id".into(), jiff::Timestamp::UNIX_EPOCH);
+        let reference = event.object_ref.get_or_insert_default();
+        reference.resource = resource.into();
+        reference.subresource = part.into();
+        let (omit_stages, omit_managed_fields) = (Vec::new(), false);
+        let verdict = policy::Verdict { level, omit_stages, omit_managed_fields };
+        let record = Record::new(audit.clone(), verdict, event);
+        record.response_status(&quoted(code));
+        let line = String::from_utf8(record.lock().json()).expect("text");
+        assert_eq!(
+            line.contains("c2VjcmV0"),
+            is_quoted,
+            "{resource}/{part} {level:?} {code}: {line}"
+        );
+    }
 }

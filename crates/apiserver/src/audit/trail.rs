@@ -1,6 +1,6 @@
 //! What goes with a request: its audit ID, and what is recorded about it.
 use super::Audit;
-use super::event::{Event, Level, ObjectReference, ResponseStatus, Stage, UserInfo};
+use super::event::{Event, Level, ObjectReference, Stage, UserInfo};
 use super::record::Record;
 use crate::answer::Answer;
 use crate::authn::User;
@@ -84,7 +84,7 @@ impl Trail {
         self.describe(None, wanted, request);
         // The answer is no further event.
         let Some(record) = self.record.take() else { return };
-        record.lock().response_status = Some(status.into());
+        record.response_status(status);
         record.emit(Stage::ResponseStarted).await;
     }
 
@@ -92,7 +92,7 @@ impl Trail {
         let Some(record) = self.record.take() else { return };
         let mut status = Status::internal_error("");
         status.message = format!("APIServer panic'd: {cause}");
-        record.lock().response_status = Some(ResponseStatus::from(&status));
+        record.response_status(&status);
         record.emit(Stage::Panic).await;
     }
 
@@ -102,7 +102,7 @@ impl Trail {
         answer.headers_mut().entry(HEADER).or_insert_with(|| self.id.clone());
         let Some(record) = &self.record else { return answer };
         if let Some(status) = failure {
-            record.lock().response_status = Some(ResponseStatus::from(status));
+            record.response_status(status);
         }
         let code = i32::from(answer.status().as_u16());
         record.lock().response_status.get_or_insert_default().code = code;

@@ -1,5 +1,6 @@
 //! Proxies in front of the server, which have authenticated somebody and say so in headers.
-use super::{Peer, User, percent_decoded};
+use super::headers::{self, Unreadable};
+use super::{Peer, User};
 use crate::tls::Trust;
 use http::HeaderMap;
 use std::collections::BTreeMap;
@@ -29,37 +30,36 @@ impl FrontProxy {
         }
     }
 
-    /// Whom a proxy speaks for.
-    pub fn user(&self, peer: &Peer, headers: &HeaderMap) -> Option<User> {
-        let proxy = peer.front_proxy()?;
+    /// Whom a proxy speaks for. What it says must be readable: a group that is left out might be the
+    /// one that takes a right away.
+    pub fn user(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<User>, Unreadable> {
+        let Some(proxy) = peer.front_proxy() else { return Ok(None) };
         let allowed =
             self.allowed_names.is_empty() || self.allowed_names.iter().any(|n| n == proxy);
+        let all = |names: &[String]| headers::all(headers, names.iter().map(String::as_str));
         let first = |names: &[String]| {
-            let values = names.iter().flat_map(|name| headers.get_all(name));
-            values.filter_map(|value| value.to_str().ok()).find(|value| !value.is_empty())
+            Ok(all(names)?.into_iter().find(|value| !value.is_empty()).unwrap_or_default())
         };
-        let name = first(&self.username_headers)?.to_owned();
+        let name = first(&self.username_headers)?;
+        if name.is_empty() {
+            return Ok(None);
+        }
         if !allowed {
             tracing::debug!(proxy, "a front proxy of this name is not believed");
-            return None;
+            return Ok(None);
         }
-        let uid = first(&self.uid_headers).unwrap_or_default().to_owned();
-        let groups = self.group_headers.iter().flat_map(|name| headers.get_all(name));
-        let groups = groups.filter_map(|value| Some(value.to_str().ok()?.to_owned())).collect();
-        Some(User { name, uid, groups, extra: self.extra(headers) })
+        let (uid, groups) = (first(&self.uid_headers)?, all(&self.group_headers)?);
+        Ok(Some(User { name, uid, groups, extra: self.extra(headers)? }))
     }
 
-    fn extra(&self, headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Unreadable> {
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for prefix in &self.extra_header_prefixes {
-            let prefix = prefix.to_ascii_lowercase();
-            for (name, value) in headers {
-                let Some(key) = name.as_str().strip_prefix(&prefix) else { continue };
-                let Ok(value) = value.to_str() else { continue };
-                all.entry(percent_decoded(key)).or_default().push(value.to_owned());
+            for (key, value) in headers::below(headers, &prefix.to_ascii_lowercase())? {
+                all.entry(key).or_default().push(value);
             }
         }
-        all
+        Ok(all)
     }
 
     /// What has to be taken off a request before others see it: only a proxy may say it.

@@ -9,14 +9,17 @@
 //!                                                  └► file, service account, bootstrap, OpenID, webhook
 //! ```
 mod front_proxy;
+mod headers;
 mod impersonation;
 mod peer;
 pub mod token;
 mod x509;
 
 pub use front_proxy::FrontProxy;
+pub use headers::remove_credentials;
 pub use impersonation::apply as impersonate;
 pub use peer::Peer;
+pub use x509::user_of as certificate_user;
 
 use crate::resources::ApiServer;
 use crate::tls::Trust;
@@ -126,12 +129,15 @@ pub async fn identify(
     path: &str,
 ) -> Result<Arc<User>, Status> {
     let authentication = api.authentication();
-    let proxied = authentication.front_proxy.as_ref().and_then(|proxy| proxy.user(peer, headers));
+    let proxied = match &authentication.front_proxy {
+        Some(proxy) => proxy.user(peer, headers).map_err(refused)?,
+        None => None,
+    };
     if let Some(user) = proxied {
         Ok(Arc::new(authenticated(user)))
     } else if let Some(user) = peer.user() {
         Ok(user.clone())
-    } else if let Some(token) = bearer(headers) {
+    } else if let Some(token) = bearer(headers).map_err(refused)? {
         let found = Box::pin(token::user_of(api, &token, &api.issuer().audiences)).await;
         Ok(Arc::new(found.ok_or_else(unauthorized)?.0))
     } else if !peer.showed_certificate() && authentication.anonymous.admits(path) {
@@ -155,23 +161,82 @@ fn authenticated(mut user: User) -> User {
     user
 }
 
-/// The token of a request. A browser's WebSocket takes no header: it names it among its protocols.
-fn bearer(headers: &HeaderMap) -> Option<String> {
-    const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
-    if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-        let token = token.trim();
-        let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-        return is_bearer.then(|| token.to_owned());
-    }
-    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
-    let mut protocols =
-        protocols.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
-    let token = protocols.find_map(|protocol| protocol.trim().strip_prefix(PROTOCOL))?;
-    String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()
+/// Whoever tries to prove something and fails is told no more than that.
+fn refused(cause: impl std::fmt::Display) -> Status {
+    tracing::debug!(%cause, "Unable to authenticate the request");
+    unauthorized()
 }
 
-/// The key that the name of a header spells: it is percent-encoded, as a name takes no slash.
-fn percent_decoded(key: &str) -> String {
-    percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_lowercase()
+/// The token of a request; none if it brings none. What is meant as one and cannot be read is not
+/// the same as none: it proves nothing, and its sender is not anonymous.
+fn bearer(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    const UNREADABLE: &str = "invalid bearer token";
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let mut words = value.as_bytes().trim_ascii().split(|byte| *byte == b' ');
+        let scheme = words.next().unwrap_or_default();
+        let token = words.next().unwrap_or_default();
+        if scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty() {
+            let token = std::str::from_utf8(token).map_err(|_| UNREADABLE)?;
+            return Ok(Some(token.to_owned()));
+        }
+    }
+    // A browser's WebSocket takes no header: it names the token among its protocols.
+    let is_websocket = headers
+        .get(header::UPGRADE)
+        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let (tokens, others) = headers::protocols(headers);
+    match tokens[..] {
+        [] => Ok(None),
+        _ if !is_websocket => Ok(None),
+        // The server has to agree to one of them, and that is not the token.
+        [_] if others.is_empty() => Err("missing additional subprotocol"),
+        [token] => {
+            let token = URL_SAFE_NO_PAD.decode(headers::token_of(token)).map_err(|_| UNREADABLE)?;
+            let token = String::from_utf8(token).map_err(|_| UNREADABLE)?;
+            Ok(Some(token).filter(|token| !token.is_empty()))
+        }
+        _ => Err("multiple base64.bearer.authorization tokens specified"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    fn check(lines: &[(&'static str, &[u8])], expected: Result<Option<&str>, &'static str>) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            let value = HeaderValue::from_bytes(value).expect("a value");
+            headers.append(HeaderName::from_static(name), value);
+        }
+        let found = bearer(&headers);
+        assert_eq!(found, expected.map(|token| token.map(str::to_owned)), "{lines:?}");
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_read_is_not_none() {
+        check(&[], Ok(None));
+        check(&[("authorization", b"Bearer abc")], Ok(Some("abc")));
+        check(&[("authorization", b"bearer abc more")], Ok(Some("abc")));
+        check(&[("authorization", b"Basic abc")], Ok(None));
+        check(&[("authorization", b"Bearer ")], Ok(None));
+        check(&[("authorization", b"Bearer \xff")], Err("invalid bearer token"));
+        check(&[("authorization", "Bearer ü".as_bytes())], Ok(Some("ü")));
+        let upgrade = ("upgrade", &b"WebSocket"[..]);
+        let protocol = |value: &'static str| ("sec-websocket-protocol", value.as_bytes());
+        check(&[upgrade, protocol("a,base64url.bearer.authorization.k8s.io.eA")], Ok(Some("x")));
+        check(&[protocol("a,base64url.bearer.authorization.k8s.io.eA")], Ok(None));
+        for (value, fault) in [
+            ("base64url.bearer.authorization.k8s.io.eA", "missing additional subprotocol"),
+            ("a,base64url.bearer.authorization.k8s.io.e!", "invalid bearer token"),
+            ("a,base64url.bearer.authorization.k8s.io._w", "invalid bearer token"),
+            (
+                "a,base64url.bearer.authorization.k8s.io.eA,base64url.bearer.authorization.k8s.io.eA",
+                "multiple base64.bearer.authorization tokens specified",
+            ),
+        ] {
+            check(&[upgrade, protocol(value)], Err(fault));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Client certificates: the common name is the user, its organizations are its groups.
 use super::User;
+use api::x509::Subject;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -7,14 +8,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The user that a certificate names. TLS has already checked who signed it, and when it is valid.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    if name.is_empty() {
-        return None;
-    }
-    let organizations = subject.iter_organization().filter_map(|o| o.as_str().ok());
-    let mut groups: Vec<String> = organizations.map(str::to_owned).collect();
+    let subject = subject(certificate)?;
+    let mut groups = subject.organizations;
     groups.push("system:authenticated".into());
     let digest = Sha256::digest(certificate.as_ref());
     let id = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -22,13 +17,18 @@ pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
         "authentication.kubernetes.io/credential-id".to_owned(),
         vec![format!("X509SHA256={id}")],
     )]);
-    Some(User { name, groups, extra, ..User::default() })
+    Some(User { name: subject.common_name, groups, extra, ..User::default() })
 }
 
 /// The name that a certificate is for.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    Some(parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned())
+    subject(certificate).map(|subject| subject.common_name)
+}
+
+/// Whom a certificate is for; one that has no name, or cannot be read, is for nobody.
+fn subject(certificate: &CertificateDer<'_>) -> Option<Subject> {
+    let subject = api::x509::certificate(certificate).ok()?.subject;
+    (!subject.common_name.is_empty()).then_some(subject)
 }
 
 /// The last second that a certificate is valid in.

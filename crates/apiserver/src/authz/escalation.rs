@@ -11,20 +11,62 @@ use serde_json::Value;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// A role that is about to be written.
+/// A role that is about to be written, in the place of an old one if there is one.
 pub async fn check_role(
     api: &ApiServer,
     user: &User,
     plural: &str,
     role: &Value,
+    old: Option<&Value>,
 ) -> Result<(), Status> {
     let (namespace, name) = place(role);
     let may = Attributes::right("escalate", GROUP, plural, namespace, name);
     if decide(api, user, &may).await.allowed {
         return Ok(());
     }
-    let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap_or_default();
-    check(api, user, namespace, &rules, plural, name)
+    let rules = rules_of(role).map_err(|cause| refusal(plural, name, &cause))?;
+    check(api, user, namespace, &rules, plural, name)?;
+    // What gathers can gather anything, and keeps others from tightening it.
+    if gathers(role) || old.is_some_and(gathers) {
+        let gathered = check(api, user, "", &everything(), plural, name);
+        let cause = "must have cluster-admin privileges to use the aggregationRule";
+        return gathered.map_err(|_| refusal(plural, name, cause));
+    }
+    Ok(())
+}
+
+/// The rules of a role. Those that cannot be read are not none: nobody knows what they give.
+fn rules_of(role: &Value) -> Result<Vec<PolicyRule>, String> {
+    match &role["rules"] {
+        Value::Null => Ok(Vec::new()),
+        rules => serde_json::from_value(rules.clone())
+            .map_err(|error| format!("its rules cannot be read: {error}")),
+    }
+}
+
+/// Whether a role is the sum of others.
+fn gathers(role: &Value) -> bool {
+    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+    selectors.is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// What `cluster-admin` has.
+fn everything() -> [PolicyRule; 2] {
+    let all = || Some(vec!["*".to_owned()]);
+    let verbs = vec!["*".to_owned()];
+    [
+        PolicyRule {
+            verbs: verbs.clone(),
+            api_groups: all(),
+            resources: all(),
+            ..PolicyRule::default()
+        },
+        PolicyRule { verbs, non_resource_urls: all(), ..PolicyRule::default() },
+    ]
+}
+
+fn refusal(plural: &str, name: &str, cause: &str) -> Status {
+    Status::forbidden(GroupResource::new(GROUP, plural), name, cause)
 }
 
 /// A binding that is about to be written.
@@ -35,7 +77,8 @@ pub async fn check_binding(
     binding: &Value,
 ) -> Result<(), Status> {
     let (namespace, name) = place(binding);
-    let role: RoleRef = serde_json::from_value(binding["roleRef"].clone()).unwrap_or_default();
+    let role: RoleRef = serde_json::from_value(binding["roleRef"].clone())
+        .map_err(|error| refusal(plural, name, &format!("its role cannot be read: {error}")))?;
     let roles = if role.kind == "Role" { "roles" } else { "clusterroles" };
     let may = Attributes::right("bind", GROUP, roles, namespace, &role.name);
     if decide(api, user, &may).await.allowed {
@@ -81,7 +124,7 @@ fn check(
         user.groups,
         missing.join("\n")
     );
-    Err(Status::forbidden(GroupResource::new(GROUP, plural), name, text))
+    Err(refusal(plural, name, &text))
 }
 
 /// A rule as rules of one verb on one thing each.
@@ -180,6 +223,31 @@ mod tests {
         let wanted: PolicyRule = serde_json::from_value(wanted).expect("a rule");
         let all = simple(&wanted).iter().all(|wanted| covers(&held, wanted));
         assert_eq!(all, expected, "{held:?} {wanted:?}");
+    }
+
+    #[test]
+    fn rules_that_cannot_be_read_are_not_none() {
+        assert_eq!(rules_of(&json!({})), Ok(Vec::new()));
+        assert!(rules_of(&json!({ "rules": [{ "verbs": "*" }] })).is_err());
+        assert!(rules_of(&json!({ "rules": "all" })).is_err());
+    }
+
+    #[test]
+    fn everything_is_held_only_by_those_who_hold_it_all() {
+        let all = json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] });
+        let covered = |held: &[Value]| {
+            let held =
+                held.iter().map(|rule| serde_json::from_value(rule.clone()).expect("a rule"));
+            let held: Vec<PolicyRule> = held.collect();
+            everything().iter().flat_map(simple).all(|w| held.iter().any(|held| covers(held, &w)))
+        };
+        let paths = json!({ "verbs": ["*"], "nonResourceURLs": ["*"] });
+        assert!(covered(&[all.clone(), paths.clone()]));
+        assert!(!covered(&[all.clone()]));
+        let named = json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "resourceNames": ["a"] });
+        assert!(!covered(&[named, paths.clone()]));
+        let some = json!({ "verbs": ["get", "create"], "apiGroups": ["*"], "resources": ["*"] });
+        assert!(!covered(&[some, paths]));
     }
 
     #[test]

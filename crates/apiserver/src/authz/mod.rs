@@ -14,10 +14,11 @@ pub mod rules;
 pub mod webhook;
 
 use crate::authn::User;
-use crate::request::Call;
+use crate::request::{Call, Unserved};
 use crate::resources::ApiServer;
 use api::group::GroupResource;
 use api::kinds::Verb;
+use api::selector::field;
 use api::status::Status;
 use webhook::AuthorizationWebhook;
 
@@ -172,7 +173,7 @@ impl Attributes {
             (name, _) => name.to_owned(),
         };
         Attributes {
-            verb: call.verb.as_str().to_owned(),
+            verb: call.right.to_owned(),
             what: What::Resource {
                 group: call.resource.group.into(),
                 version: call.resource.version.into(),
@@ -187,6 +188,23 @@ impl Attributes {
                 name,
             },
             fields: selected_fields(call),
+        }
+    }
+
+    /// What nobody serves is asked for all the same.
+    pub fn of_unserved(unserved: &Unserved) -> Attributes {
+        let unserved = unserved.clone();
+        Attributes {
+            verb: unserved.right.into(),
+            what: What::Resource {
+                group: unserved.group,
+                version: unserved.version,
+                resource: unserved.resource,
+                subresource: unserved.subresource,
+                namespace: unserved.namespace,
+                name: unserved.name,
+            },
+            fields: Vec::new(),
         }
     }
 
@@ -214,15 +232,41 @@ impl Attributes {
 
 /// What a request about many objects selects by equality.
 fn selected_fields(call: &Call) -> Vec<(String, String)> {
-    if !matches!(call.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+    let is_of_many = matches!(call.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+    // A watch of one object by its path selects nothing else.
+    if !is_of_many || !call.name.is_empty() {
         return Vec::new();
     }
     equal_fields(call.query.get("fieldSelector"))
 }
 
-/// The requirements of a selector that say a field has one value.
+/// The requirements of a selector that say a field has one value, as those read them who select by
+/// it. What is no selector requires nothing.
 pub fn equal_fields(selector: &str) -> Vec<(String, String)> {
-    let parts = selector.split(',').filter(|part| !part.contains("!="));
-    let equal = parts.filter_map(|part| part.split_once('='));
-    equal.map(|(name, value)| (name.into(), value.trim_start_matches('=').into())).collect()
+    let Ok(selector) = field::Selector::parse(selector) else { return Vec::new() };
+    let equal = selector.terms().iter().filter(|term| term.equal);
+    equal.map(|term| (term.field.clone(), term.value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_reads_a_selector_as_the_selection_does() {
+        for (selector, expected) in [
+            ("spec.nodeName=n1", "spec.nodeName=n1"),
+            ("spec.nodeName==n1,a=b", "a=b spec.nodeName=n1"),
+            ("spec.nodeName!=n1", ""),
+            // One value with a comma and an equals sign in it: no word about a node.
+            (r"metadata.name=x\,spec.nodeName\=n1", "metadata.name=x,spec.nodeName=n1"),
+            ("spec.nodeName===n1", ""),
+            ("spec.nodeName=n1,nonsense", ""),
+        ] {
+            let fields = equal_fields(selector);
+            let shown: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            assert_eq!(shown.join(" "), expected, "{selector}");
+        }
+    }
 }

@@ -2,7 +2,6 @@
 use super::chain::{Chain, Provider};
 use super::ciphers::{self, Make};
 use super::{Error, Rules, kms, validation};
-use api::codec::yaml;
 use api::duration::Duration;
 use api::kinds::RESOURCES;
 use base64::Engine as _;
@@ -98,8 +97,8 @@ pub fn group_resource(text: &str) -> (&str, &str) {
 
 pub fn parse(file: &Path, bytes: &[u8], reload: bool) -> Result<Configuration, Error> {
     let decode = |cause: String| Error::Decode { file: file.to_owned(), cause };
-    let tree = yaml::decode_untyped(bytes).map_err(|error| decode(error.to_string()))?;
-    let configuration: Configuration = serde_json::from_value(tree.value)
+    let tree = crate::configuration::document(bytes).map_err(decode)?;
+    let configuration: Configuration = serde_json::from_value(tree)
         .map_err(|error| decode(format!("strict decoding error: {error}")))?;
     let known = configuration.api_version == "apiserver.config.k8s.io/v1"
         && configuration.kind == "EncryptionConfiguration";

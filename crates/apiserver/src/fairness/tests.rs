@@ -11,7 +11,7 @@ fn attributes(request: &str) -> Attributes {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let method = method.parse().expect("a method");
     match request::parse(&method, path, query) {
-        Ok(Target::Call(call)) => Attributes::of_call(&call),
+        Target::Call(call) => Attributes::of_call(&call),
         _ => Attributes::of_path(&method, path),
     }
 }

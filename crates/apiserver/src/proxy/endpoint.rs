@@ -1,12 +1,11 @@
 //! What pods and services answer themselves.
-use super::{Location, Tls, split};
+use super::{Location, Tls, address, split};
 use crate::objects;
 use crate::request::Call;
 use crate::resources::ApiServer;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::Value;
-use std::net::IpAddr;
 
 pub async fn pod(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     let invalid = || Status::bad_request(format!("invalid pod request {:?}", call.name));
@@ -44,10 +43,15 @@ pub async fn service(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     }
     let slices = find_kind("discovery.k8s.io/v1", "EndpointSlice").expect("slices are a kind");
     let mut ready: Vec<(String, u16)> = Vec::new();
-    for slice in objects::readable(api, slices, &call.namespace).await? {
-        if slice["metadata"]["labels"]["kubernetes.io/service-name"] == name {
-            collect(&slice, &port, &mut ready);
-        }
+    let mut slices = objects::readable(api, slices, &call.namespace).await?;
+    slices.retain(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name);
+    let pods = find_kind("v1", "Pod").expect("pods are a kind");
+    let pods = match slices.is_empty() {
+        true => Vec::new(),
+        false => objects::readable(api, pods, &call.namespace).await?,
+    };
+    for slice in &slices {
+        collect(slice, &port, &pods, &mut ready);
     }
     if ready.is_empty() {
         return Err(Status::service_unavailable(format!(
@@ -58,8 +62,9 @@ pub async fn service(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     location(address, *port, https)
 }
 
-/// The ready endpoints of a slice that are pods: the server vouches for no other address.
-fn collect(slice: &Value, port_name: &str, ready: &mut Vec<(String, u16)>) {
+/// The ready endpoints of a slice that are pods of its namespace, at the address that these have: the
+/// server vouches for no other, whatever somebody wrote into a slice.
+fn collect(slice: &Value, port_name: &str, pods: &[Value], ready: &mut Vec<(String, u16)>) {
     let ports = slice["ports"].as_array().map_or(&[][..], Vec::as_slice);
     let named = |port: &&Value| port["name"].as_str().unwrap_or_default() == port_name;
     let Some(port) = ports.iter().find(named).and_then(|port| port["port"].as_u64()) else {
@@ -67,10 +72,18 @@ fn collect(slice: &Value, port_name: &str, ready: &mut Vec<(String, u16)>) {
     };
     let Ok(port) = u16::try_from(port) else { return };
     for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-        let is_pod = endpoint["targetRef"]["kind"] == "Pod"
-            && endpoint["targetRef"]["namespace"] == slice["metadata"]["namespace"];
+        let (target, address) = (&endpoint["targetRef"], &endpoint["addresses"][0]);
+        let is_here =
+            target["kind"] == "Pod" && target["namespace"] == slice["metadata"]["namespace"];
+        let has_it = |pod: &Value| {
+            let addresses = pod["status"]["podIPs"].as_array().into_iter().flatten();
+            pod["metadata"]["name"] == target["name"]
+                && addresses.into_iter().any(|ip| ip["ip"] == *address)
+        };
         let is_ready = endpoint["conditions"]["ready"].as_bool().unwrap_or(true);
-        if let (true, true, Some(address)) = (is_pod, is_ready, endpoint["addresses"][0].as_str()) {
+        if let (true, true, Some(address)) = (is_here, is_ready, address.as_str())
+            && pods.iter().any(has_it)
+        {
             ready.push((address.to_owned(), port));
         }
     }
@@ -78,16 +91,39 @@ fn collect(slice: &Value, port_name: &str, ready: &mut Vec<(String, u16)>) {
 
 /// An address of the pod network; never one of the server's own machine.
 fn location(address: &str, port: u16, https: bool) -> Result<Location, Status> {
-    let allowed = address.parse::<IpAddr>().is_ok_and(|ip| {
-        let link_local = match ip {
-            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
-        !(ip.is_loopback() || ip.is_multicast() || ip.is_unspecified() || link_local)
-    });
-    if !allowed {
-        return Err(Status::bad_request("address not allowed"));
+    match address.parse().is_ok_and(address::is_allowed) {
+        true => Ok(Location::new(https.then_some(Tls::Unverified), address, port)),
+        false => Err(address::not_allowed()),
     }
-    let tls = https.then_some(Tls::Unverified);
-    Ok(Location { tls, host: address.to_owned(), port, path: String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_endpoint_counts_if_it_is_the_pods_own_address() {
+        let pods = [
+            json!({ "metadata": { "name": "p" }, "status": { "podIPs": [{ "ip": "10.0.0.1" }] } }),
+        ];
+        let slice = |target: Value, address: &str| {
+            json!({ "metadata": { "namespace": "a" }, "ports": [{ "port": 80 }],
+                "endpoints": [{ "addresses": [address], "targetRef": target }] })
+        };
+        let pod =
+            |name: &str, place: &str| json!({ "kind": "Pod", "name": name, "namespace": place });
+        for (target, address, counts) in [
+            (pod("p", "a"), "10.0.0.1", true),
+            (pod("p", "a"), "10.0.0.2", false),
+            (pod("q", "a"), "10.0.0.1", false),
+            (pod("p", "b"), "10.0.0.1", false),
+            (json!(null), "10.0.0.1", false),
+            (json!({ "kind": "Node", "name": "p", "namespace": "a" }), "10.0.0.1", false),
+        ] {
+            let mut ready = Vec::new();
+            collect(&slice(target.clone(), address), "", &pods, &mut ready);
+            assert_eq!(!ready.is_empty(), counts, "{target} {address}");
+        }
+    }
 }

@@ -1,15 +1,21 @@
 //! One request passed on, and its answer passed back.
 use super::Location;
+use super::links::{Page, Seen};
 use crate::answer::{Answer, Body};
 use api::status::Status;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::{GzDecoder, GzEncoder};
+use futures_util::StreamExt;
 use http::header::{self, HeaderName};
-use http::{HeaderMap, Request, StatusCode, Uri};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use std::io;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::TcpStream;
@@ -29,11 +35,19 @@ const HOP: &[HeaderName] = &[
     header::UPGRADE,
 ];
 
+/// What a page may not say: which others may read what it answers here.
+const CROSS_ORIGIN: &[HeaderName] = &[
+    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    header::ACCESS_CONTROL_ALLOW_HEADERS,
+    header::ACCESS_CONTROL_ALLOW_METHODS,
+    header::ACCESS_CONTROL_ALLOW_ORIGIN,
+];
+
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub async fn forward(location: Location, mut request: Request<Incoming>) -> Result<Answer, Status> {
-    let peer = format!("{}:{}", location.host, location.port);
+    let peer = location.authority();
     let failed = |error: &dyn std::fmt::Display| {
         Status::service_unavailable(format!(
             "error trying to reach service: dial tcp {peer}: {error}"
@@ -65,17 +79,97 @@ pub async fn forward(location: Location, mut request: Request<Incoming>) -> Resu
         head.version = http::Version::HTTP_11;
         return Ok(Answer::from_parts(head, crate::answer::empty()));
     }
+    Ok(incoming(answer, location.seen.as_ref()))
+}
+
+/// The answer as our client gets it.
+fn incoming(answer: Response<Incoming>, seen: Option<&Seen>) -> Answer {
     let (mut head, body) = answer.into_parts();
     for name in HOP {
         head.headers.remove(name);
     }
     head.version = http::Version::default();
-    let body: Body = body.map_err(io::Error::other).boxed();
-    Ok(Answer::from_parts(head, body))
+    let Some(seen) = seen else {
+        return Answer::from_parts(head, body.map_err(io::Error::other).boxed());
+    };
+    for name in CROSS_ORIGIN {
+        head.headers.remove(name);
+    }
+    let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let redirect = text(header::LOCATION).map(|address| seen.rewritten(address));
+    let media = text(header::CONTENT_TYPE).and_then(|media| media.split(';').next());
+    let is_page = media.map(str::trim) == Some("text/html") && !body.is_end_stream();
+    let packed = match text(header::CONTENT_ENCODING) {
+        None | Some("") => Some(false),
+        Some("gzip") => Some(true),
+        // What we cannot read goes as it is.
+        Some(_) => None,
+    };
+    if let Some(redirect) = redirect {
+        if let Some(address) = redirect.and_then(|address| HeaderValue::try_from(address).ok()) {
+            head.headers.insert(header::LOCATION, address);
+        }
+    } else if let (true, Some(packed)) = (is_page, packed) {
+        head.headers.remove(header::CONTENT_LENGTH);
+        return Answer::from_parts(head, page(body, Page::new(seen.clone()), packed));
+    }
+    Answer::from_parts(head, body.map_err(io::Error::other).boxed())
+}
+
+/// A page with its links rewritten while it passes.
+fn page(body: Incoming, page: Page, packed: bool) -> Body {
+    enum Coding {
+        Plain,
+        Gzip(GzDecoder<Vec<u8>>, GzEncoder<Vec<u8>>),
+    }
+    let coding = match packed {
+        false => Coding::Plain,
+        true => Coding::Gzip(
+            GzDecoder::new(Vec::new()),
+            GzEncoder::new(Vec::new(), Compression::fast()),
+        ),
+    };
+    let state = Some((BodyStream::new(body), page, coding));
+    let pieces = futures_util::stream::unfold(state, |state| async move {
+        let (mut body, mut page, mut coding) = state?;
+        let piece = match body.next().await {
+            Some(Ok(frame)) => {
+                let data = frame.into_data().unwrap_or_default();
+                let shown = match &mut coding {
+                    Coding::Plain => Ok(page.take(&data)),
+                    // A little at a time: a little may become a thousand times as much.
+                    Coding::Gzip(unpack, pack) => data
+                        .chunks(1024)
+                        .try_for_each(|data| {
+                            unpack.write_all(data)?;
+                            pack.write_all(&page.take(&std::mem::take(unpack.get_mut())))
+                        })
+                        .map(|()| std::mem::take(pack.get_mut())),
+                };
+                return Some((shown, Some((body, page, coding))));
+            }
+            Some(Err(error)) => Err(io::Error::other(error)),
+            None => match coding {
+                Coding::Plain => Ok(page.end()),
+                Coding::Gzip(unpack, mut pack) => unpack.finish().and_then(|last| {
+                    let mut shown = page.take(&last);
+                    shown.extend(page.end());
+                    pack.write_all(&shown)?;
+                    pack.finish()
+                }),
+            },
+        };
+        Some((piece, None))
+    });
+    let frames = pieces.map(|piece| piece.map(|bytes| Frame::data(Bytes::from(bytes))));
+    BodyExt::boxed(StreamBody::new(frames))
 }
 
 async fn connect(location: &Location) -> io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect((location.host.as_str(), location.port)).await?;
+    let stream = match &location.addresses[..] {
+        [] => TcpStream::connect((location.host.as_str(), location.port)).await?,
+        checked => TcpStream::connect(checked).await?,
+    };
     stream.set_nodelay(true)?;
     let Some(tls) = &location.tls else { return Ok(Box::new(stream)) };
     let name = ServerName::try_from(location.host.clone()).map_err(io::Error::other)?;
@@ -97,6 +191,8 @@ fn outgoing(
     upgrade: Option<&str>,
 ) -> Result<Request<Incoming>, Status> {
     let (mut head, body) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    let client = head.extensions.get::<SocketAddr>().map(|client| client.ip().to_canonical());
     head.uri = location
         .path
         .parse::<Uri>()
@@ -107,27 +203,29 @@ fn outgoing(
         head.headers.remove(name);
     }
     // The client's right to talk to us is nobody else's business, nor whom it acts as.
-    head.headers.remove(header::AUTHORIZATION);
-    let acting: Vec<HeaderName> = head
-        .headers
-        .keys()
-        .filter(|name| name.as_str().starts_with("impersonate-"))
-        .cloned()
-        .collect();
-    for name in acting {
-        head.headers.remove(name);
-    }
-    let host = match location.host.contains(':') {
-        true => format!("[{}]:{}", location.host, location.port),
-        false => format!("{}:{}", location.host, location.port),
-    };
+    crate::authn::remove_credentials(&mut head.headers);
     let text = |value: &str| {
         value.parse().map_err(|_| Status::bad_request("a header cannot be passed on"))
     };
-    head.headers.insert(header::HOST, text(&host)?);
-    if let Some(upgrade) = upgrade {
-        head.headers.insert(header::CONNECTION, text("Upgrade")?);
-        head.headers.insert(header::UPGRADE, text(upgrade)?);
+    head.headers.insert(header::HOST, text(&location.authority())?);
+    match upgrade {
+        Some(upgrade) => {
+            head.headers.insert(header::CONNECTION, text("Upgrade")?);
+            head.headers.insert(header::UPGRADE, text(upgrade)?);
+        }
+        None if location.seen.is_some() => {
+            head.headers.insert("x-forwarded-uri", text(&path)?);
+            let before = head.headers.get("x-forwarded-for").and_then(|all| all.to_str().ok());
+            let all = match (before, client) {
+                (Some(before), Some(client)) => Some(format!("{before}, {client}")),
+                (None, Some(client)) => Some(client.to_string()),
+                (_, None) => None,
+            };
+            if let Some(all) = all {
+                head.headers.insert("x-forwarded-for", text(&all)?);
+            }
+        }
+        None => {}
     }
     Ok(Request::from_parts(head, body))
 }

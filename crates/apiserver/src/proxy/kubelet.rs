@@ -1,5 +1,5 @@
 //! What the kubelet of a node answers: logs, exec, attach, port-forward, and the node's own pages.
-use super::{Location, Tls, split};
+use super::{Location, Tls, address, split};
 use crate::objects;
 use crate::request::{Call, Query};
 use crate::resources::ApiServer;
@@ -8,8 +8,6 @@ use api::status::Status;
 use form_urlencoded::Serializer;
 use serde_json::Value;
 
-/// Upstream's order of preference.
-const ADDRESSES: &[&str] = &["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
 const KUBELET_PORT: u16 = 10250;
 /// Parameters of a log that a kubelet reads.
 const LOG_PARAMETERS: &[&str] = &[
@@ -125,40 +123,46 @@ fn stream_query(query: &str) -> String {
     out.finish()
 }
 
-/// A node's own pages: its kubelet's, unless another port is named.
+/// A node's own pages: its kubelet's, unless another port is named. Unlike the streams of its pods,
+/// which the server itself asks for, the path is the client's: not on the server's own machine.
 pub async fn node(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     let invalid = || Status::bad_request(format!("invalid node request {:?}", call.name));
     let (https, name, port) = split(&call.name).ok_or_else(invalid)?;
-    let location = of_node(api, name).await?;
-    if port.is_empty() || port == location.port.to_string() {
-        return Ok(location);
+    let mut location = of_node(api, name).await?;
+    if !port.is_empty() && port != location.port.to_string() {
+        location.port = port.parse().map_err(|_| invalid())?;
+        location.tls = https.then_some(Tls::Unverified);
     }
-    let port = port.parse().map_err(|_| invalid())?;
-    Ok(Location { tls: https.then_some(Tls::Unverified), port, ..location })
+    location.addresses = address::resolve(&location.host, location.port).await?;
+    Ok(location)
 }
 
 /// The kubelet of a node.
 async fn of_node(api: &ApiServer, name: &str) -> Result<Location, Status> {
     let nodes = find_kind("v1", "Node").expect("nodes are in the registry");
     let node = objects::get(api, nodes, "", name).await?;
-    let addresses = node["status"]["addresses"].as_array().map_or(&[][..], Vec::as_slice);
-    let address = ADDRESSES
-        .iter()
-        .find_map(|wanted| addresses.iter().find(|address| address["type"] == *wanted))
-        .and_then(|address| address["address"].as_str());
-    let Some(host) = address else {
-        return Err(Status::internal_error(format!(
-            "no preferred addresses found; known addresses: {}",
-            Value::from(addresses.to_vec())
-        )));
-    };
+    let host = preferred(&node["status"]["addresses"], api.kubelet_address_types())?;
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
         .as_u64()
         .and_then(|port| u16::try_from(port).ok())
         .filter(|port| *port > 0)
         .unwrap_or(KUBELET_PORT);
-    let tls = Some(Tls::Kubelet(api.kubelet_tls()));
-    Ok(Location { tls, host: host.to_owned(), port, path: String::new() })
+    Ok(Location::new(Some(Tls::Kubelet(api.kubelet_tls())), host, port))
+}
+
+/// The address of a node of the type that is preferred most.
+fn preferred<'v>(addresses: &'v Value, types: &[String]) -> Result<&'v str, Status> {
+    let known = addresses.as_array().map_or(&[][..], Vec::as_slice);
+    types
+        .iter()
+        .find_map(|wanted| known.iter().find(|address| address["type"] == **wanted))
+        .and_then(|address| address["address"].as_str())
+        .ok_or_else(|| {
+            Status::internal_error(format!(
+                "no preferred addresses found; known addresses: {}",
+                Value::from(known.to_vec())
+            ))
+        })
 }
 
 /// The container that is meant: named, or the only one.
@@ -182,6 +186,26 @@ fn container(pod: &Value, asked: &str) -> Result<String, Status> {
         (asked, _) if all.iter().any(|container| container == asked) => Ok(asked.to_owned()),
         (asked, _) => {
             Err(Status::bad_request(format!("container {asked} is not valid for pod {name}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_is_called_by_the_address_that_is_preferred() {
+        let known = json!([{ "type": "Hostname", "address": "n" }, { "type": "InternalIP", "address": "10.0.0.1" }]);
+        for (types, expected) in [
+            ("Hostname,InternalIP", Some("n")),
+            ("InternalIP,Hostname", Some("10.0.0.1")),
+            ("ExternalIP,InternalIP", Some("10.0.0.1")),
+            ("ExternalIP", None),
+        ] {
+            let types: Vec<String> = types.split(',').map(str::to_owned).collect();
+            assert_eq!(preferred(&known, &types).ok(), expected, "{types:?}");
         }
     }
 }

@@ -7,9 +7,11 @@
 //! ```
 //! The bytes of a stream are not looked at: which protocol they are is between the client and the
 //! one who answers.
+mod address;
 mod endpoint;
 mod forward;
 mod kubelet;
+mod links;
 mod tls;
 
 pub use tls::{Anyone, Tls};
@@ -20,10 +22,13 @@ use crate::authn::User;
 use crate::authz::{self, Attributes};
 use crate::request::Call;
 use crate::resources::ApiServer;
+use crate::websocket;
 use api::kinds::Verb;
 use api::status::Status;
-use http::Request;
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
+use links::Seen;
+use std::net::SocketAddr;
 
 /// Where a request goes.
 pub struct Location {
@@ -32,6 +37,10 @@ pub struct Location {
     pub port: u16,
     /// Path and query.
     pub path: String,
+    /// What the host was found to be when it was checked; else it is looked up.
+    pub addresses: Vec<SocketAddr>,
+    /// Where our client sees what is there, if that may be a page.
+    pub seen: Option<Seen>,
 }
 
 /// Whether a call is for somebody else to answer.
@@ -68,33 +77,87 @@ pub async fn run(
         ("Pod", "log") => match kubelet::logs(api, call).await? {
             Some(location) => location,
             // A pod that is on no node has said nothing yet.
-            None => return Ok(crate::answer::bytes(http::StatusCode::OK, "text/plain", "")),
+            None => return Ok(nothing()),
         },
-        ("Pod", "proxy") => endpoint::pod(api, call).await?.at(call, &query),
-        ("Service", "proxy") => endpoint::service(api, call).await?.at(call, &query),
-        ("Node", "proxy") => kubelet::node(api, call).await?.at(call, &query),
+        ("Pod", "proxy") => endpoint::pod(api, call).await?.at(call, &request),
+        ("Service", "proxy") => endpoint::service(api, call).await?.at(call, &request),
+        ("Node", "proxy") => kubelet::node(api, call).await?.at(call, &request),
         _ => kubelet::stream(api, call, &query).await?,
     };
+    if subresource == "proxy"
+        && let Some(answer) = folder(call, &request)
+    {
+        return Ok(answer);
+    }
     // Who a proxy in front of us spoke for is nobody's business behind us.
     if let Some(front_proxy) = &api.authentication().front_proxy {
         front_proxy.remove(request.headers_mut());
     }
-    let answer = forward::forward(location, request).await?;
-    match subresource {
-        "log" => logs_answer(answer, call).await,
-        _ => Ok(answer),
+    if subresource != "log" {
+        return forward::forward(location, request).await;
+    }
+    // A log is read, whatever it is read over: the kubelet is asked for the text.
+    let socket = websocket::requested(&mut request);
+    let answer = logs_answer(forward::forward(location, request).await?, call).await?;
+    match socket {
+        Some(socket) => Ok(socket.stream(answer.into_body())),
+        None => Ok(answer),
     }
 }
 
+fn nothing() -> Answer {
+    let mut answer = Answer::new(crate::answer::empty());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer
+}
+
 impl Location {
+    fn new(tls: Option<Tls>, host: &str, port: u16) -> Location {
+        let (path, addresses, seen) = (String::new(), Vec::new(), None);
+        Location { tls, host: host.to_owned(), port, path, addresses, seen }
+    }
+
+    /// Host and port as a URL has them.
+    fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
     /// The path below `/proxy` is the path there.
-    fn at(mut self, call: &Call, query: &str) -> Location {
+    fn at<B>(mut self, call: &Call, request: &Request<B>) -> Location {
+        let uri = request.uri();
         self.path = format!("/{}", call.rest);
-        if !query.is_empty() {
+        if let Some(query) = uri.query().filter(|query| !query.is_empty()) {
             self.path = format!("{}?{query}", self.path);
         }
+        let at = uri.path().strip_suffix(&*format!("/{}", call.rest)).unwrap_or(uri.path());
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or(uri.authority().map(|authority| authority.as_str()));
+        self.seen = Some(Seen {
+            at: at.trim_end_matches('/').to_owned(),
+            server: self.authority(),
+            host: host.unwrap_or_default().to_owned(),
+        });
         self
     }
+}
+
+/// A page is a folder: its relative links would lead beside `/proxy` without a slash after it.
+fn folder<B>(call: &Call, request: &Request<B>) -> Option<Answer> {
+    let (uri, method) = (request.uri(), request.method());
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let upgrades = request.headers().contains_key(header::UPGRADE);
+    if !is_read || upgrades || !call.rest.is_empty() || uri.path().ends_with('/') {
+        return None;
+    }
+    let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
+    let place = HeaderValue::try_from(format!("{}/{query}", uri.path())).ok()?;
+    let mut answer = Answer::new(crate::answer::empty());
+    *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    answer.headers_mut().insert(header::LOCATION, place);
+    Some(answer)
 }
 
 /// What a kubelet refuses becomes a `Status`; what it says is plain text.

@@ -80,7 +80,7 @@ pub async fn user_of(
     let (namespace, account) = (text(&private["namespace"]), &private["serviceaccount"]);
     let name = text(&account["name"]);
     let user = format!("system:serviceaccount:{namespace}:{name}");
-    if claims["sub"] != user || !exists(api, "ServiceAccount", &namespace, account).await {
+    if claims["sub"] != user || !exists(api, "ServiceAccount", &namespace, account, now).await {
         return None;
     }
     let mut extra = BTreeMap::new();
@@ -91,7 +91,7 @@ pub async fn user_of(
         let place = if kind == "Node" { "" } else { namespace.as_str() };
         // A pod's token may outlive its node's object: the node is only where it was.
         let must_exist = kind != "Node" || private.get("pod").is_none();
-        if must_exist && !exists(api, kind, place, bound).await {
+        if must_exist && !exists(api, kind, place, bound, now).await {
             return None;
         }
         if kind != "Secret" {
@@ -110,19 +110,40 @@ pub async fn user_of(
 }
 
 /// Whether the very object still exists: another of the same name is another.
-async fn exists(api: &ApiServer, kind: &str, namespace: &str, claim: &Value) -> bool {
+async fn exists(api: &ApiServer, kind: &str, namespace: &str, claim: &Value, now: i64) -> bool {
     let Some(resource) = find_kind("v1", kind) else { return false };
     let name = claim["name"].as_str().unwrap_or_default();
     match objects::get(api, resource, namespace, name).await {
-        Ok(object) => {
-            let going = kind != "ServiceAccount"
-                && object["metadata"].get("deletionTimestamp").is_some_and(|time| {
-                    // What is being deleted holds for a while: its last words must be heard.
-                    let due = time.as_str().and_then(|time| api::time::parse(time).ok());
-                    due.is_some_and(|(due, _)| Timestamp::now().as_second() > due + LEEWAY)
-                });
-            object["metadata"]["uid"] == claim["uid"] && !going
-        }
+        Ok(object) => object["metadata"]["uid"] == claim["uid"] && !is_past(&object, now),
         Err(_) => false,
+    }
+}
+
+/// Whether an object, of whatever kind, should have been gone for a while. What is being deleted
+/// holds until then: its last words must be heard.
+fn is_past(object: &Value, now: i64) -> bool {
+    let Some(time) = object["metadata"].get("deletionTimestamp") else { return false };
+    let due = time.as_str().and_then(|time| api::time::parse(time).ok());
+    // A time that cannot be read is long ago.
+    due.is_none_or(|(due, _)| due < now - LEEWAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_deleted_holds_for_a_minute() {
+        let noon = api::time::parse("2030-01-01T12:00:00Z").expect("a time").0;
+        let deleted = json!({ "metadata": { "deletionTimestamp": "2030-01-01T12:00:00Z" } });
+        for (object, after, expected) in [
+            (json!({ "metadata": {} }), 1000, false),
+            (deleted.clone(), -30, false),
+            (deleted.clone(), 60, false),
+            (deleted, 61, true),
+            (json!({ "metadata": { "deletionTimestamp": "soon" } }), 0, true),
+        ] {
+            assert_eq!(is_past(&object, noon + after), expected, "{object} {after}");
+        }
     }
 }

@@ -1,17 +1,13 @@
 //! Which requests are approved without anybody looking: those of nodes, if they may.
-use super::signer::{KUBELET_CLIENT, kubelet_client, subject};
+use super::Asked;
+use super::signer::{KUBELET_CLIENT, kubelet_client};
 use crate::authn::User;
 use crate::authz::{self, Attributes, What};
 use crate::resources::ApiServer;
-use rcgen::{CertificateSigningRequestParams, DnType};
 use serde_json::Value;
 
 /// The message of an approval, if there is to be one.
-pub async fn approve(
-    api: &ApiServer,
-    spec: &Value,
-    request: &CertificateSigningRequestParams,
-) -> Option<String> {
+pub async fn approve(api: &ApiServer, spec: &Value, request: &Asked) -> Option<String> {
     let usages: Vec<&str> =
         spec["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if spec["signerName"] != KUBELET_CLIENT || kubelet_client(request, &usages).is_err() {
@@ -23,7 +19,7 @@ pub async fn approve(
         groups: serde_json::from_value(spec["groups"].clone()).unwrap_or_default(),
         extra: serde_json::from_value(spec["extra"].clone()).unwrap_or_default(),
     };
-    let is_own = subject(request, &DnType::CommonName).last() == Some(&user.name);
+    let is_own = request.subject.common_name == user.name;
     if is_own && may(api, &user, "selfnodeclient").await {
         let text = "Auto approving self kubelet client certificate after SubjectAccessReview.";
         return Some(text.into());

@@ -9,6 +9,7 @@
 //! controllers, until there is a crate of them: it needs nothing of the server but objects and
 //! decisions.
 mod approver;
+mod renamed;
 mod signer;
 
 use crate::following::{Change, follow};
@@ -17,6 +18,7 @@ use crate::resources::ApiServer;
 use crate::tls::Pair;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
+use api::x509::{self, Subject};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -118,7 +120,15 @@ fn has(request: &Value, kind: &str) -> bool {
 }
 
 /// The request inside, its signature checked.
-fn parse(object: &Value) -> Option<CertificateSigningRequestParams> {
-    let pem = STANDARD.decode(object["spec"]["request"].as_str()?).ok()?;
-    CertificateSigningRequestParams::from_pem(&String::from_utf8(pem).ok()?).ok()
+fn parse(object: &Value) -> Option<Asked> {
+    let read = x509::request_in(object["spec"]["request"].as_str()?).ok()?;
+    let params = CertificateSigningRequestParams::from_der(&read.der.as_slice().into()).ok()?;
+    Some(Asked { subject: read.subject, params })
+}
+
+/// What is asked for. The subject is not that of the parameters, which keep one text of each type and
+/// of those not all: what is decided about here is what is signed.
+pub struct Asked {
+    pub subject: Subject,
+    pub params: CertificateSigningRequestParams,
 }

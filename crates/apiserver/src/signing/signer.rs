@@ -1,10 +1,11 @@
 //! What each signer signs, and how.
+use super::{Asked, renamed};
 use crate::pki::set_validity;
 use crate::tls::Pair;
 use jiff::Timestamp;
 use rcgen::{
-    CertificateSigningRequestParams, DnType, DnValue, ExtendedKeyUsagePurpose as Extended, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
+    DistinguishedName, ExtendedKeyUsagePurpose as Extended, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
 };
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ const BACKDATE: i64 = 5 * 60;
 /// The certificate as PEM, or why the signer does not sign this; none if it is no signer of ours.
 pub fn sign(
     spec: &Value,
-    mut request: CertificateSigningRequestParams,
+    mut request: Asked,
     authority: &Pair,
     now: Timestamp,
 ) -> Option<Result<String, String>> {
@@ -37,9 +38,12 @@ pub fn sign(
         return Some(Err(cause));
     }
     let asked = spec["expirationSeconds"].as_i64().unwrap_or(LIFETIME).clamp(SHORTEST, LIFETIME);
-    let params = &mut request.params;
+    let params = &mut request.params.params;
+    params.distinguished_name = DistinguishedName::new();
     let now = now.as_second();
     set_validity(params, now - BACKDATE, now - BACKDATE + asked);
+    // What has no sort that is checked is not signed.
+    params.subject_alt_names.retain(|name| sort_of(name) != "other");
     // Whatever the request says of itself: it is no CA, and is for what it was approved for.
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
@@ -50,7 +54,8 @@ pub fn sign(
         let key = KeyPair::from_pem(&key).map_err(|error| error.to_string())?;
         let ca = read(&authority.certificate)?;
         let issuer = Issuer::from_ca_cert_pem(&ca, key).map_err(|error| error.to_string())?;
-        request.signed_by(&issuer).map(|made| made.pem()).map_err(|error| error.to_string())
+        let made = request.params.signed_by(&issuer).map_err(|error| error.to_string())?;
+        renamed::for_subject(made.der(), &request.subject, issuer.key())
     });
     match signed {
         Ok(pem) => Some(Ok(pem)),
@@ -102,37 +107,23 @@ fn usages_are(usages: &[&str], purpose: &str) -> Result<(), String> {
     if fits { Ok(()) } else { Err(format!("usages did not match [{}]", sorted.join(" "))) }
 }
 
-/// One of the names in a request's subject.
-pub fn subject(request: &CertificateSigningRequestParams, kind: &DnType) -> Vec<String> {
-    let all = request.params.distinguished_name.iter().filter(|(name, _)| *name == kind);
-    all.map(|(_, value)| match value {
-        DnValue::Utf8String(text) => text.clone(),
-        DnValue::PrintableString(text) => text.to_string(),
-        DnValue::Ia5String(text) => text.to_string(),
-        DnValue::TeletexString(text) => text.to_string(),
-        _ => String::new(),
-    })
-    .collect()
-}
-
-fn is_of_nodes(request: &CertificateSigningRequestParams) -> Result<(), String> {
-    match subject(request, &DnType::OrganizationName) == ["system:nodes"] {
+fn is_of_nodes(request: &Asked) -> Result<(), String> {
+    match request.subject.organizations == ["system:nodes"] {
         true => Ok(()),
         false => Err("subject organization is not system:nodes".into()),
     }
 }
 
-fn names_a_node(request: &CertificateSigningRequestParams) -> Result<(), String> {
-    let name = subject(request, &DnType::CommonName).pop().unwrap_or_default();
-    match name.starts_with("system:node:") {
+fn names_a_node(request: &Asked) -> Result<(), String> {
+    match request.subject.common_name.starts_with("system:node:") {
         true => Ok(()),
         false => Err("subject common name does not begin with system:node:".into()),
     }
 }
 
 /// Refuses other names of these sorts.
-fn no_other_names(request: &CertificateSigningRequestParams, sorts: &[&str]) -> Result<(), String> {
-    let names = &request.params.subject_alt_names;
+fn no_other_names(request: &Asked, sorts: &[&str]) -> Result<(), String> {
+    let names = &request.params.params.subject_alt_names;
     match sorts.iter().find(|sort| names.iter().any(|name| sort_of(name) == **sort)) {
         Some(sort) => Err(format!("{sort} subjectAltNames are not allowed")),
         None => Ok(()),
@@ -149,22 +140,16 @@ fn sort_of(name: &SanType) -> &'static str {
     }
 }
 
-pub fn kubelet_client(
-    request: &CertificateSigningRequestParams,
-    usages: &[&str],
-) -> Result<(), String> {
+pub fn kubelet_client(request: &Asked, usages: &[&str]) -> Result<(), String> {
     is_of_nodes(request)?;
     no_other_names(request, &["DNS", "Email", "IP", "URI"])?;
     names_a_node(request)?;
     usages_are(usages, "client auth")
 }
 
-fn kubelet_serving(
-    request: &CertificateSigningRequestParams,
-    usages: &[&str],
-) -> Result<(), String> {
+fn kubelet_serving(request: &Asked, usages: &[&str]) -> Result<(), String> {
     is_of_nodes(request)?;
-    let names = &request.params.subject_alt_names;
+    let names = &request.params.params.subject_alt_names;
     if !names.iter().any(|name| matches!(sort_of(name), "DNS" | "IP")) {
         return Err("DNS or IP subjectAltName is required".into());
     }
@@ -176,10 +161,81 @@ fn kubelet_serving(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::certificates;
+    use crate::authn::certificate_user;
     use crate::pki::Pki;
+    use crate::signing::renamed::tests::request;
     use crate::tls::Trust;
-    use rcgen::CertificateParams;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use rcgen::{CertificateParams, DnType};
     use serde_json::json;
+
+    const NAME: u8 = 3;
+    const GROUP: u8 = 10;
+    const UTF8: u8 = 12;
+    const PRINTABLE: u8 = 19;
+    const TELETEX: u8 = 20;
+    const BMP: u8 = 30;
+    const UNIVERSAL: u8 = 28;
+
+    fn wide(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_be_bytes).collect()
+    }
+
+    /// Whoever admission takes the request to be for is whom the certificate is for, in the eyes of
+    /// the server that believes it. `None`: it is not signed.
+    fn check_subject(attributes: &[(u8, u8, &[u8])], expected: Option<(&str, &[&str])>) {
+        let object = json!({ "spec": { "request": STANDARD.encode(request(attributes)),
+            "signerName": CLIENT, "usages": ["client auth"] } });
+        let admitted = certificates::subject(&object).ok();
+        let signed = super::super::parse(&object).map(|request| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let pki = Pki::open(folder.path()).expect("a PKI");
+            let signed = sign(&object["spec"], request, &pki.authority(), Timestamp::now());
+            let pem = signed.expect("a signer").expect("signed");
+            let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+            let trust = Trust::read(&pki.ca()).expect("a CA");
+            trust.verify(&block.contents.clone().into(), &[]).expect("it is believed");
+            certificate_user(&block.contents.into())
+        });
+        let Some(user) = signed.flatten() else {
+            return assert_eq!(expected, None, "{attributes:?}");
+        };
+        let admitted = admitted.expect("what is signed was admitted");
+        let groups = &user.groups[..user.groups.len() - 1];
+        assert_eq!((&user.name, groups), (&admitted.common_name, &admitted.organizations[..]));
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        assert_eq!(Some((&*user.name, &groups[..])), expected, "{attributes:?}");
+    }
+
+    #[test]
+    fn what_is_signed_is_what_was_checked() {
+        let masters = wide("system:masters");
+        check_subject(&[(NAME, UTF8, b"a"), (NAME, UTF8, b"b")], Some(("b", &[])));
+        check_subject(
+            &[
+                (GROUP, UTF8, b"x"),
+                (GROUP, UTF8, b"y"),
+                (GROUP, PRINTABLE, b"z"),
+                (NAME, UTF8, b"a"),
+            ],
+            Some(("a", &["x", "y", "z"])),
+        );
+        check_subject(
+            &[(GROUP, BMP, &masters), (NAME, UTF8, b"a")],
+            Some(("a", &["system:masters"])),
+        );
+        check_subject(
+            &[(GROUP, TELETEX, b"system:masters"), (NAME, TELETEX, b"a")],
+            Some(("a", &["system:masters"])),
+        );
+        // What is no text to Go is not there.
+        let universal = b"\0\0\0o";
+        check_subject(&[(GROUP, UNIVERSAL, universal), (NAME, UTF8, b"a")], Some(("a", &[])));
+        check_subject(&[(NAME, UTF8, b"\xff")], None);
+        check_subject(&[(GROUP, UTF8, b"x")], None);
+    }
 
     /// `signer organization name [alternative name]; usage, usage`
     fn check(asked: &str) -> Result<String, String> {
@@ -195,7 +251,8 @@ mod tests {
         params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
-        let request = CertificateSigningRequestParams::from_pem(&pem).expect("a request");
+        let request = json!({ "spec": { "request": STANDARD.encode(pem) } });
+        let request = super::super::parse(&request).expect("a request");
         let usages: Vec<&str> = usages.split(", ").collect();
         let spec = json!({ "signerName": format!("kubernetes.io/{}", words[0]), "usages": usages,
             "expirationSeconds": 3600 });

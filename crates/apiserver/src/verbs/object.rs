@@ -10,6 +10,7 @@ use api::schema::TypeRef;
 use api::status::Status;
 use http::header;
 use jiff::Timestamp;
+use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value};
 
 /// Decodes a request's body as the resource's kind, with the warnings that strictness leaves.
@@ -202,7 +203,10 @@ pub fn is_gone(object: &Value, resource: &Resource) -> bool {
 
 /// A random (version 4) UUID.
 pub fn uuid() -> String {
-    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let mut bytes = [0; 16];
+    SystemRandom::new().fill(&mut bytes).expect("the kernel has random bytes once it has booted");
+    let bits = u128::from_be_bytes(bytes);
+    let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -6,13 +6,14 @@ use super::object::{self, metadata, text};
 use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
+use crate::authz;
 use crate::keeping;
 use crate::resources::status_of;
 use crate::stored;
 use api::codec::{given, json};
 use api::convert;
 use api::field::ErrorList;
-use api::kinds::Resource;
+use api::kinds::{Resource, Verb};
 use api::patch::apply::keep_timestamps_if_unchanged;
 use api::rules::{Part, Verdict, defaults};
 use api::status::{OPTIMISTIC_LOCK, Status};
@@ -94,6 +95,11 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     let verdict = (resource.rules.validate_create)(resource, &object);
     let first = privileged::faults(context, &object, None).await;
     let warnings = judged(first, verdict, resource, &object)?;
+    if call.verb != Verb::Create {
+        // Whoever may change what is there may not make what is not.
+        let right = authz::Attributes { verb: "create".into(), ..authz::Attributes::of_call(call) };
+        authz::check(context.api, &context.received.user, &right).await?;
+    }
     let attributes = Attributes::new(context, Operation::Create, Some(&mut object), None);
     let notes = admission::validate(attributes.after(warnings)).await?;
     let warnings = notes.warnings;

@@ -175,6 +175,16 @@ fn exit_status(code: io::Result<i32>) -> Value {
     }
 }
 
+/// A status as a protocol says it: as JSON since the fourth version; before, only what failed is told,
+/// in words (upstream's `v1WriteStatusFunc`).
+pub(super) fn told(status: &Value, protocol: &str) -> Option<Bytes> {
+    if protocol.starts_with("v4.") || protocol.starts_with("v5.") {
+        return Some(Bytes::from(status.to_string()));
+    }
+    let failed = status["status"] != "Success";
+    failed.then(|| Bytes::from(status["message"].as_str().unwrap_or_default().to_owned()))
+}
+
 fn success() -> Value {
     json!({ "metadata": {}, "status": "Success" })
 }
@@ -188,4 +198,29 @@ pub(super) fn failure(message: &str) -> Value {
         "details": { "causes": [{ "message": message }] },
         "code": 500,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_protocols_hear_of_failures_only() {
+        let failed = exit_status(Ok(3));
+        let words = "command terminated with non-zero exit code: exit status 3";
+        for protocol in [
+            "",
+            "channel.k8s.io",
+            "base64.channel.k8s.io",
+            "v2.channel.k8s.io",
+            "v3.channel.k8s.io",
+        ] {
+            assert_eq!(told(&success(), protocol), None, "{protocol}");
+            assert_eq!(told(&failed, protocol).as_deref(), Some(words.as_bytes()), "{protocol}");
+        }
+        for protocol in ["v4.channel.k8s.io", "v5.channel.k8s.io", "v4.base64.channel.k8s.io"] {
+            let text = success().to_string();
+            assert_eq!(told(&success(), protocol).as_deref(), Some(text.as_bytes()), "{protocol}");
+        }
+    }
 }

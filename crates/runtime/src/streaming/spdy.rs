@@ -195,7 +195,7 @@ async fn serve<R: AsyncRead + Unpin + Send + 'static>(
             }
         }
     });
-    send_all(from_session, &streams, &frames).await;
+    send_all(from_session, &streams, &frames, protocol).await;
     let _ = session.await;
     drop(frames);
     let _ = tokio::time::timeout(Duration::from_secs(5), receiving).await;
@@ -205,12 +205,16 @@ async fn send_all(
     mut messages: Receiver<Outgoing>,
     streams: &HashMap<String, u32>,
     frames: &Frames,
+    protocol: &str,
 ) {
     while let Some(message) = messages.recv().await {
         let (kind, bytes) = match message {
             Outgoing::Stdout(bytes) => ("stdout", bytes),
             Outgoing::Stderr(bytes) => ("stderr", bytes),
-            Outgoing::Status(status) => ("error", Bytes::from(status.to_string())),
+            Outgoing::Status(status) => match session::told(&status, protocol) {
+                Some(bytes) => ("error", bytes),
+                None => continue,
+            },
         };
         if let Some(stream) = streams.get(kind)
             && frames.send(data(*stream, 0, &bytes)).await.is_err()

@@ -52,7 +52,6 @@ pub(super) fn accept(
     if protocol.is_none() && !offers.is_empty() {
         return text(StatusCode::FORBIDDEN, "no protocol in common");
     }
-    let base64 = protocol.is_some_and(|protocol| protocol.contains("base64"));
     let key = derive_accept_key(header(request, "sec-websocket-key").as_bytes());
     tokio::spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
@@ -62,7 +61,7 @@ pub(super) fn accept(
             Purpose::PortForward { sandbox, ports } => {
                 forward::over_websocket(service, &sandbox, &ports, socket).await;
             }
-            purpose => serve(service, purpose, socket, base64).await,
+            purpose => serve(service, purpose, socket, protocol.unwrap_or_default()).await,
         }
     });
     let mut response = super::switching("websocket").header("sec-websocket-accept", key);
@@ -72,7 +71,8 @@ pub(super) fn accept(
     response.body(Full::default()).unwrap_or_default()
 }
 
-async fn serve(service: Service, purpose: Purpose, socket: Socket, base64: bool) {
+async fn serve(service: Service, purpose: Purpose, socket: Socket, protocol: &'static str) {
+    let base64 = protocol.contains("base64");
     let (mut sink, mut source) = socket.split();
     let (to_session, incoming) = mpsc::channel(QUEUE);
     let (outgoing, mut from_session) = mpsc::channel(QUEUE);
@@ -96,7 +96,10 @@ async fn serve(service: Service, purpose: Purpose, socket: Socket, base64: bool)
         let (stream, bytes) = match message {
             Outgoing::Stdout(bytes) => (STDOUT, bytes),
             Outgoing::Stderr(bytes) => (STDERR, bytes),
-            Outgoing::Status(status) => (ERROR, Bytes::from(status.to_string())),
+            Outgoing::Status(status) => match session::told(&status, protocol) {
+                Some(bytes) => (ERROR, bytes),
+                None => continue,
+            },
         };
         if sink.send(encode(stream, &bytes, base64)).await.is_err() {
             break;

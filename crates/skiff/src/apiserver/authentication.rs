@@ -1,11 +1,12 @@
 //! Upstream's flags that say who is believed about who somebody is.
-use anyhow::{Context, bail, ensure};
+mod configuration;
+
+use anyhow::Context;
 use apiserver::authn::token::file::TokenFile;
 use apiserver::authn::token::oidc::{Claim, Oidc, Provider};
 use apiserver::authn::token::webhook::TokenWebhook;
 use apiserver::authn::{Anonymous, Authentication, FrontProxy};
 use apiserver::tls::Trust;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -110,10 +111,12 @@ impl Flags {
         if let Some(file) = &self.authentication_config {
             let shown = file.display();
             let bytes = std::fs::read(file).with_context(|| format!("failed to read {shown}"))?;
-            let config = api::codec::yaml::decode_untyped(&bytes)
-                .map_err(|error| anyhow::anyhow!("{shown}: {error}"))?
-                .value;
-            self.configure(&config, &mut authentication).with_context(|| shown.to_string())?;
+            let (issuers, anonymous) = configuration::read(&bytes, &self.oidc_signing_algs)
+                .map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
+            authentication.anonymous = anonymous.unwrap_or(authentication.anonymous);
+            for issuer in issuers {
+                authentication.oidc.push(Oidc::new(issuer)?);
+            }
         }
         Ok(authentication)
     }
@@ -161,66 +164,4 @@ impl Flags {
             ..Provider::default()
         }))
     }
-
-    /// What an `AuthenticationConfiguration` says. Expressions wait for CEL.
-    fn configure(&self, config: &Value, into: &mut Authentication) -> anyhow::Result<()> {
-        ensure!(
-            config["kind"] == "AuthenticationConfiguration",
-            "it is no AuthenticationConfiguration"
-        );
-        if let Some(anonymous) = config.get("anonymous") {
-            let paths = strings(&anonymous["conditions"], "path");
-            into.anonymous = match (anonymous["enabled"] == true, paths) {
-                (false, _) => Anonymous::Nowhere,
-                (true, paths) if paths.is_empty() => Anonymous::Everywhere,
-                (true, paths) => Anonymous::At(paths),
-            };
-        }
-        for entry in config["jwt"].as_array().into_iter().flatten() {
-            into.oidc.push(Oidc::new(self.structured(entry)?)?);
-        }
-        Ok(())
-    }
-
-    fn structured(&self, entry: &Value) -> anyhow::Result<Provider> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (issuer, mappings) = (&entry["issuer"], &entry["claimMappings"]);
-        let claim = |value: &Value| {
-            if value["expression"].is_string() {
-                bail!("expressions in claimMappings are not supported yet");
-            }
-            Ok(Claim { name: text(&value["claim"]), prefix: text(&value["prefix"]) })
-        };
-        let mut required = BTreeMap::new();
-        for rule in entry["claimValidationRules"].as_array().into_iter().flatten() {
-            ensure!(
-                !rule["expression"].is_string(),
-                "expressions in claimValidationRules are not supported yet"
-            );
-            required.insert(text(&rule["claim"]), text(&rule["requiredValue"]));
-        }
-        ensure!(
-            entry.get("userValidationRules").is_none(),
-            "userValidationRules are not supported yet"
-        );
-        ensure!(mappings.get("extra").is_none(), "claimMappings.extra is not supported yet");
-        let audiences = issuer["audiences"].as_array().into_iter().flatten().map(text).collect();
-        let groups = mappings.get("groups").map(claim).transpose()?;
-        Ok(Provider {
-            issuer: text(&issuer["url"]),
-            discovery: issuer["discoveryURL"].as_str().map(str::to_owned),
-            audiences,
-            username: claim(&mappings["username"])?,
-            groups,
-            uid: mappings.get("uid").map(claim).transpose()?.map(|claim| claim.name),
-            required,
-            algorithms: self.oidc_signing_algs.clone(),
-            ca: issuer["certificateAuthority"].as_str().map(|pem| pem.as_bytes().to_vec()),
-        })
-    }
-}
-
-fn strings(list: &Value, field: &str) -> Vec<String> {
-    let items = list.as_array().into_iter().flatten();
-    items.filter_map(|item| Some(item[field].as_str()?.to_owned())).collect()
 }

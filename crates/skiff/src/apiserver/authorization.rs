@@ -2,7 +2,7 @@
 use anyhow::{Context, bail, ensure};
 use apiserver::authz::Authorizer;
 use apiserver::authz::webhook::AuthorizationWebhook;
-use serde_json::Value;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -77,45 +77,144 @@ fn plain(mode: &str) -> anyhow::Result<Authorizer> {
     })
 }
 
-/// What an `AuthorizationConfiguration` says. Conditions wait for CEL.
-fn configured(file: &Path) -> anyhow::Result<Vec<Authorizer>> {
-    let bytes = std::fs::read(file)?;
-    let config =
-        api::codec::yaml::decode_untyped(&bytes).map_err(|error| anyhow::anyhow!("{error}"))?.value;
-    ensure!(config["kind"] == "AuthorizationConfiguration", "it is no AuthorizationConfiguration");
-    let authorizers = config["authorizers"].as_array().map_or(&[][..], Vec::as_slice);
-    ensure!(
-        !authorizers.is_empty(),
-        "authorizers: at least one authorization mode must be defined"
-    );
-    authorizers.iter().map(structured).collect()
+/// `AuthorizationConfiguration`, the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    authorizers: Vec<Entry>,
 }
 
-fn structured(entry: &Value) -> anyhow::Result<Authorizer> {
-    let kind = entry["type"].as_str().unwrap_or_default();
-    if kind != "Webhook" {
-        return plain(kind);
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    webhook: Option<Hook>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Hook {
+    #[serde(rename = "authorizedTTL")]
+    authorized_ttl: Option<String>,
+    cache_authorized_requests: Option<bool>,
+    #[serde(rename = "unauthorizedTTL")]
+    unauthorized_ttl: Option<String>,
+    cache_unauthorized_requests: Option<bool>,
+    #[serde(rename = "timeout")]
+    _timeout: Option<String>,
+    subject_access_review_version: Option<String>,
+    #[serde(rename = "matchConditionSubjectAccessReviewVersion")]
+    _match_condition_version: Option<String>,
+    failure_policy: Option<String>,
+    connection_info: Connection,
+    #[serde(default)]
+    match_conditions: Vec<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Connection {
+    #[serde(rename = "type")]
+    kind: String,
+    kube_config_file: Option<PathBuf>,
+}
+
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+
+/// What an `AuthorizationConfiguration` says. Conditions wait for CEL.
+fn configured(file: &Path) -> anyhow::Result<Vec<Authorizer>> {
+    let entries = entries(&std::fs::read(file)?).map_err(|error| anyhow::anyhow!(error))?;
+    entries.into_iter().map(structured).collect()
+}
+
+fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
+    let (group, kind) = ("apiserver.config.k8s.io", "AuthorizationConfiguration");
+    let document: Document = apiserver::configuration::read(bytes, group, &VERSIONS, kind)?;
+    let authorizers = document.authorizers;
+    if authorizers.is_empty() {
+        return Err("authorizers: at least one authorization mode must be defined".into());
     }
-    let hook = &entry["webhook"];
-    let conditions = hook["matchConditions"].as_array().map_or(0, Vec::len);
-    ensure!(conditions == 0, "matchConditions are not supported yet");
-    let ttl = |field: &str, default: u64| match hook[field].as_str() {
-        None => Ok(Duration::from_secs(default)),
-        Some(text) => super::duration(text).map_err(|e| anyhow::anyhow!("{field}: {e}")),
+    for (i, entry) in authorizers.iter().enumerate() {
+        if entry.name.is_empty() {
+            return Err(format!("authorizers[{i}].name: Required value"));
+        }
+        if authorizers[..i].iter().any(|other| other.name == entry.name) {
+            return Err(format!("authorizers[{i}].name: Duplicate value: {:?}", entry.name));
+        }
+        if entry.kind != "Webhook" && authorizers[..i].iter().any(|other| other.kind == entry.kind)
+        {
+            return Err(format!("authorizers[{i}].type: Duplicate value: {:?}", entry.kind));
+        }
+        let fault = match (&*entry.kind, &entry.webhook) {
+            ("Webhook", None) => "Required value: required when type=Webhook",
+            ("Webhook", Some(_)) | (_, None) => continue,
+            (_, Some(_)) => "Invalid value: may only be specified when type=Webhook",
+        };
+        return Err(format!("authorizers[{i}].webhook: {fault}"));
+    }
+    Ok(authorizers)
+}
+
+fn structured(entry: Entry) -> anyhow::Result<Authorizer> {
+    let Some(hook) = entry.webhook else { return plain(&entry.kind) };
+    ensure!(hook.match_conditions.is_empty(), "matchConditions are not supported yet");
+    let ttl = |told: Option<&str>, cached: Option<bool>, default: u64| match (told, cached) {
+        (_, Some(false)) => Ok(Duration::ZERO),
+        (None, _) => Ok(Duration::from_secs(default)),
+        (Some(text), _) => super::duration(text).map_err(|e| anyhow::anyhow!("{text}: {e}")),
     };
-    let connection = &hook["connectionInfo"];
     ensure!(
-        connection["type"] == "KubeConfigFile",
+        hook.connection_info.kind == "KubeConfigFile",
         "only connections by KubeConfigFile are supported"
     );
-    let file = connection["kubeConfigFile"].as_str().context("kubeConfigFile is missing")?;
-    let version = hook["subjectAccessReviewVersion"].as_str().unwrap_or("v1");
-    let ttls = (ttl("authorizedTTL", 300)?, ttl("unauthorizedTTL", 30)?);
-    let mut webhook = AuthorizationWebhook::read(Path::new(file), version, ttls)?;
-    webhook.fails_closed = match hook["failurePolicy"].as_str() {
+    let file = hook.connection_info.kube_config_file.context("kubeConfigFile is missing")?;
+    let version = hook.subject_access_review_version.as_deref().unwrap_or("v1");
+    let ttls = (
+        ttl(hook.authorized_ttl.as_deref(), hook.cache_authorized_requests, 300)?,
+        ttl(hook.unauthorized_ttl.as_deref(), hook.cache_unauthorized_requests, 30)?,
+    );
+    let mut webhook = AuthorizationWebhook::read(&file, version, ttls)?;
+    webhook.fails_closed = match hook.failure_policy.as_deref() {
         Some("Deny") => true,
         Some("NoOpinion") => false,
         _ => bail!("failurePolicy must be Deny or NoOpinion"),
     };
     Ok(Authorizer::Webhook(Box::new(webhook)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_misspelt_opens_nothing() {
+        let check = |body: &str| {
+            let text = format!(
+                "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n{body}"
+            );
+            entries(text.as_bytes()).map(|entries| entries.len())
+        };
+        assert_eq!(
+            check("authorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}]"),
+            Ok(2)
+        );
+        let hook = "{type: Webhook, name: w, webhook: {failurePolicy: Deny, connectionInfo: {type: KubeConfigFile, kubeConfigFile: /x}";
+        assert_eq!(check(&format!("authorizers: [{hook}}}}}]")), Ok(1));
+        for (body, fault) in [
+            ("authorizers: []".to_owned(), "at least one"),
+            ("authorizer: [{type: RBAC, name: r}]".to_owned(), "unknown field"),
+            ("authorizers: [{type: RBAC, name: r, webhok: {}}]".to_owned(), "unknown field"),
+            (format!("authorizers: [{hook}, matchCondition: []}}}}]"), "unknown field"),
+            (format!("authorizers: [{hook}, failurePolicy: NoOpinion}}}}]"), "already set in map"),
+            ("authorizers: [{type: RBAC}]".to_owned(), "missing field `name`"),
+            ("authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]".to_owned(), "Duplicate"),
+            ("authorizers: [{type: Webhook, name: a}]".to_owned(), "required when type=Webhook"),
+        ] {
+            let error = check(&body).expect_err(&body);
+            assert!(error.contains(fault), "{body}: {error}");
+        }
+    }
 }

@@ -85,6 +85,12 @@ pub struct Options {
     #[arg(long)]
     kubelet_certificate_authority: Option<PathBuf>,
 
+    /// By which of their addresses kubelets are called: the first type that a node has.
+    #[arg(long, value_delimiter = ',',
+        default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP",
+        value_parser = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"])]
+    kubelet_preferred_address_types: Vec<String>,
+
     /// Who signs service accounts' tokens; the first signs, all are believed.
     #[arg(long, default_value = "https://kubernetes.default.svc", value_delimiter = ',')]
     service_account_issuer: Vec<String>,
@@ -168,7 +174,9 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
     let given = options.tls_cert_file.is_some()
         && options.client_ca_file.is_some()
         && options.service_account_signing_key_file.is_some();
-    let pki = if given { None } else { Some(Pki::open(&options.cert_dir)?) };
+    let addresses = [Some(options.bind_address), options.advertise_address];
+    let addresses: Vec<IpAddr> = addresses.into_iter().flatten().collect();
+    let pki = if given { None } else { Some(Pki::open_for(&options.cert_dir, &addresses)?) };
     let issuer = options.issuer(pki.as_ref())?;
     let serving = match (pair(&options.tls_cert_file, &options.tls_private_key_file), &pki) {
         (Some(pair), _) => pair,
@@ -203,6 +211,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         authorizers: options.authorization.read()?,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
+        kubelet_address_types: options.kubelet_preferred_address_types.clone(),
         admission,
         event_ttl: options.event_ttl,
         max_reads: options.max_requests_inflight,

@@ -148,3 +148,21 @@ fn a_profile_is_taken_where_that_is_switched_on() {
     let bytes = std::fs::read(&profile).expect("a profile");
     assert!(bytes.starts_with(&[0x1f, 0x8b]), "it is compressed");
 }
+
+#[test]
+fn components_say_how_they_are() {
+    let folder = TempDir::new().expect("a folder");
+    let data = format!("--data-dir={}", folder.path().join("data").display());
+    let (_server, address) = server(folder.path(), &[&data]);
+    let list = kubectl(folder.path(), &address, "get componentstatuses -o json");
+    let list: Value = serde_json::from_str(&list).expect("JSON");
+    let items = list["items"].as_array().expect("items");
+    let find = |name: &str| items.iter().find(|item| item["metadata"]["name"] == name);
+    let etcd = find("etcd-0").expect("the store");
+    assert_eq!(etcd["conditions"][0]["status"], "True", "{etcd}");
+    assert!(find("scheduler").is_some() && find("controller-manager").is_some(), "{list}");
+    let etcd = kubectl(folder.path(), &address, "get cs etcd-0");
+    assert!(etcd.contains("Healthy"), "{etcd}");
+    let missing = kubectl(folder.path(), &address, "get cs nobody");
+    assert!(missing.contains("NotFound"), "{missing}");
+}

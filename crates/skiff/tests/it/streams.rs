@@ -127,6 +127,44 @@ fn a_stream_is_a_pipe_to_the_pods_kubelet() {
 }
 
 #[test]
+fn a_log_can_be_a_websocket() {
+    let cluster = Cluster::start().with_default_account();
+    pod_on_a_node(&cluster);
+    let text = "you asked for /containerLogs/default/p/c?tailLines=7\n";
+    let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    for (protocol, kind, expected) in
+        [("", 0x82, text), ("binary.k8s.io", 0x82, text), ("base64.binary.k8s.io", 0x81, &*base64)]
+    {
+        let mut stream = connect(&cluster);
+        let offer = match protocol {
+            "" => String::new(),
+            protocol => format!("Sec-WebSocket-Protocol: other, {protocol}\r\n"),
+        };
+        let path = "/api/v1/namespaces/default/pods/p/log?tailLines=7";
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{offer}\r\n")
+            .expect("sent");
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(reader.read_line(&mut head).expect("a header"), 0, "{head}");
+        }
+        assert!(head.starts_with("HTTP/1.1 101"), "{protocol}: {head}");
+        let agreed = format!("sec-websocket-protocol: {protocol}\r\n");
+        assert_eq!(head.to_lowercase().contains(&agreed), !protocol.is_empty(), "{head}");
+        let mut frame = || {
+            let mut start = [0; 2];
+            reader.read_exact(&mut start).expect("a frame");
+            let mut body = vec![0; usize::from(start[1])];
+            reader.read_exact(&mut body).expect("a body");
+            (start[0], String::from_utf8_lossy(&body).into_owned())
+        };
+        assert_eq!(frame(), (kind, String::new()), "{protocol}");
+        assert_eq!(frame(), (kind, expected.to_owned()), "{protocol}");
+        assert_eq!(frame().0, 0x88, "{protocol}: it is closed");
+    }
+}
+
+#[test]
 fn a_watch_can_be_a_websocket() {
     let cluster = Cluster::start();
     cluster.kubectl("create configmap one -n default");

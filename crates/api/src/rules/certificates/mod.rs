@@ -191,11 +191,7 @@ fn conditions(conditions: &Field<'_, '_>) {
 
 /// What is wrong with a request in PEM.
 fn request_fault(base64: &str) -> Option<&'static str> {
-    let bytes = STANDARD.decode(base64).unwrap_or_default();
-    match pem::blocks(&bytes).next().filter(|block| block.kind == "CERTIFICATE REQUEST") {
-        Some(block) => x509::request(&block.bytes).map_or_else(Some, |request| request.forged),
-        None => Some("PEM block type must be CERTIFICATE REQUEST"),
-    }
+    x509::request_in(base64).map_or_else(Some, |request| request.forged)
 }
 
 /// What is wrong with certificates in PEM.

@@ -102,9 +102,12 @@ fn whole(pod: &Field<'_, '_>) {
     }
 }
 
+/// A pod with this annotation stands for one that its kubelet read from a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// Annotations that mean something to Kubernetes itself.
 fn annotation_values(annotations: &Field<'_, '_>, spec: &Field<'_, '_>) {
-    let mirror = annotations.key("kubernetes.io/config.mirror");
+    let mirror = annotations.key(MIRROR);
     if mirror.exists() && spec.at("nodeName").is_empty() {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
     }

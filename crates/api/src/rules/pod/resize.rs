@@ -1,9 +1,8 @@
 //! What `resize` may change: the processor and memory of containers and of the pod.
 use super::super::{Field, prepare::put};
-use super::{qos, whole};
+use super::{MIRROR, qos, whole};
 use serde_json::{Map, Value, json};
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const MUTABLE: [&str; 2] = ["cpu", "memory"];
 
 pub fn validate(new: &Field<'_, '_>, old: &Field<'_, '_>) {

@@ -1,5 +1,6 @@
 //! What may be said of a pod's status: by its kubelet, mostly.
 use super::super::Field;
+use super::{annotation_values, update};
 use crate::field::{BadValue, Error};
 use crate::names::{self, ip};
 use serde_json::{Value, json};
@@ -11,6 +12,9 @@ const HEALTH: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 const MAX_MESSAGE: usize = 1024;
 
 pub fn validate(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    let annotations = new.at("metadata.annotations");
+    update::annotations(&annotations, &old.at("metadata.annotations"));
+    annotation_values(&annotations, &new.at("spec"));
     let (status, before) = (new.at("status"), old.at("status"));
     for condition in status.at("conditions").items() {
         observed(&condition.at("observedGeneration"));

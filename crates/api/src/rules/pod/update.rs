@@ -1,6 +1,6 @@
 //! What may change in a pod, by way of which subresource.
 use super::super::{Field, scheduling};
-use super::{spec, untrimmed, whole};
+use super::{MIRROR, spec, untrimmed, whole};
 use serde_json::Value;
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -78,8 +78,8 @@ fn gated(allowed: &mut Value, new: &Field<'_, '_>, old: &Field<'_, '_>) {
     }
 }
 
-fn annotations(new: &Field<'_, '_>, old: &Field<'_, '_>) {
-    const MIRROR: &str = "kubernetes.io/config.mirror";
+/// What a pod is a mirror of, and how it is confined, is said once.
+pub fn annotations(new: &Field<'_, '_>, old: &Field<'_, '_>) {
     const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
     for (key, before) in old.entries() {
         let changed = new.key(key).value() != before.value();
@@ -144,6 +144,9 @@ fn only_deleted_gates(new: &Field<'_, '_>, old: &Field<'_, '_>) {
 }
 
 pub fn ephemeral_containers(new: &Field<'_, '_>, old: &Field<'_, '_>) {
+    if old.at("metadata.annotations").key(MIRROR).exists() {
+        return new.forbidden("static pods do not support ephemeral containers");
+    }
     let spec = new.at("spec");
     spec::validate(&spec, new.at("metadata.name").text(), true);
     let (now, then) = (spec.at("ephemeralContainers"), old.at("spec.ephemeralContainers"));

@@ -400,3 +400,68 @@ fn job_status() {
         "#]],
     );
 }
+
+/// A mirror stands for a pod that its kubelet runs whatever the API says: which pods are mirrors is
+/// not for anybody to change, by no way.
+#[test]
+fn a_mirror_stays_one_through_every_part_of_a_pod() {
+    const MIRROR: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: default, annotations: {kubernetes.io/config.mirror: x}}
+spec: {nodeName: node-1, containers: [{name: c, image: 'nginx:1'}]}";
+    let changes = [
+        "metadata: {annotations: {kubernetes.io/config.mirror: null}}",
+        "metadata: {annotations: {kubernetes.io/config.mirror: 'y'}}",
+    ];
+    check_update(
+        MIRROR,
+        Part::Main,
+        &changes,
+        expect![[r#"
+            metadata: {annotations: {kubernetes.io/config.mirror: null}}
+                metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation
+            metadata: {annotations: {kubernetes.io/config.mirror: 'y'}}
+                metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation
+        "#]],
+    );
+    check_update(
+        MIRROR,
+        Part::Sub("status"),
+        &changes,
+        expect![[r#"
+            metadata: {annotations: {kubernetes.io/config.mirror: null}}
+                metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation
+            metadata: {annotations: {kubernetes.io/config.mirror: 'y'}}
+                metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation
+        "#]],
+    );
+    check_update(
+        MIRROR,
+        Part::Sub("ephemeralcontainers"),
+        &changes[..1],
+        expect![[r#"
+            metadata: {annotations: {kubernetes.io/config.mirror: null}}
+                : Forbidden: static pods do not support ephemeral containers
+        "#]],
+    );
+    check_update(
+        MIRROR,
+        Part::Sub("resize"),
+        &changes[..1],
+        expect![[r#"
+            metadata: {annotations: {kubernetes.io/config.mirror: null}}
+                : Forbidden: static pods cannot be resized
+        "#]],
+    );
+    check_update(
+        POD,
+        Part::Sub("status"),
+        &["metadata: {annotations: {kubernetes.io/config.mirror: x}}"],
+        expect![[r#"
+            metadata: {annotations: {kubernetes.io/config.mirror: x}}
+                metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not add mirror pod annotation
+                metadata.annotations[kubernetes.io/config.mirror]: Invalid value: "x": must set spec.nodeName if mirror pod annotation is set
+        "#]],
+    );
+}

@@ -176,7 +176,7 @@ fn certificate(attributes: &Attributes<'_>, node: &str) -> Result<(), Status> {
     }
     let subject = certificates::subject(request)
         .map_err(|cause| attributes.forbidden(format!("unable to parse csr: {cause}")))?;
-    match subject.name.strip_prefix("system:node:") == Some(node) {
+    match subject.common_name.strip_prefix("system:node:") == Some(node) {
         true => Ok(()),
         false => {
             Err(attributes

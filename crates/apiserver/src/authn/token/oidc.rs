@@ -6,7 +6,7 @@ use crate::kubeconfig::{self, Client};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -51,13 +51,10 @@ pub enum Error {
 
 pub struct Oidc {
     provider: Provider,
-    keys: Mutex<Keys>,
-}
-
-#[derive(Default)]
-struct Keys {
-    all: Arc<Vec<Value>>,
-    asked: Option<Instant>,
+    /// The keys that are known. Whoever's token they have signed waits for nobody.
+    known: RwLock<Arc<Vec<Value>>>,
+    /// When the provider was asked last; held while it is asked, which may take long.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Oidc {
@@ -68,7 +65,7 @@ impl Oidc {
         if let Some(unknown) = provider.algorithms.iter().find(|a| !ALGORITHMS.contains(&&***a)) {
             return Err(Error::Algorithm(unknown.clone()));
         }
-        Ok(Oidc { provider, keys: Mutex::default() })
+        Ok(Oidc { provider, known: RwLock::default(), asked: Mutex::default() })
     }
 
     pub async fn user_of(&self, token: &str, now: Timestamp) -> Option<User> {
@@ -79,8 +76,9 @@ impl Oidc {
         if !ours {
             return None;
         }
-        let known = self.keys.lock().await.all.clone();
-        if !token.is_signed_by(&known) && !token.is_signed_by(&self.refreshed().await?) {
+        let is_signed =
+            token.is_signed_by(&self.known()) || token.is_signed_by(&self.refreshed().await?);
+        if !is_signed {
             return None;
         }
         match self.provider.user(&token.claims, now.as_second()) {
@@ -92,21 +90,28 @@ impl Oidc {
         }
     }
 
+    fn known(&self) -> Arc<Vec<Value>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The provider's keys of now, unless it was asked a moment ago.
     async fn refreshed(&self) -> Option<Arc<Vec<Value>>> {
-        let mut keys = self.keys.lock().await;
-        if keys.asked.is_some_and(|asked| asked.elapsed() < REFRESH) {
-            return Some(keys.all.clone());
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|asked| asked.elapsed() < REFRESH) {
+            return Some(self.known());
         }
-        keys.asked = Some(Instant::now());
+        *asked = Some(Instant::now());
         match self.provider.keys().await {
-            Ok(all) => keys.all = Arc::new(all),
+            Ok(all) => {
+                let all = Arc::new(all);
+                *self.known.write().unwrap_or_else(PoisonError::into_inner) = all.clone();
+                Some(all)
+            }
             Err(error) => {
                 tracing::warn!(%error, "an OpenID provider does not tell its keys");
-                return None;
+                None
             }
         }
-        Some(keys.all.clone())
     }
 }
 
@@ -183,6 +188,7 @@ fn strings(value: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use serde_json::json;
 
     fn check(changes: Value) -> Result<User, &'static str> {
@@ -223,5 +229,33 @@ mod tests {
         ] {
             assert!(check(claims.clone()).is_err(), "{claims}");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_known_does_not_wait_while_the_provider_is_asked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = crate::pki::Pki::open(folder.path()).expect("a PKI").service_account_key();
+        let keys = crate::service_account::Keys::read(&key, &[]).expect("keys");
+        let now = Timestamp::now();
+        let claims = json!({ "iss": "https://id", "aud": "skiff", "sub": "jane",
+            "exp": now.as_second() + 60 });
+        let token = keys.sign(&claims).expect("a token");
+        let provider = Provider {
+            issuer: "https://id".into(),
+            audiences: vec!["skiff".into()],
+            username: Claim { name: "sub".into(), prefix: String::new() },
+            algorithms: vec!["ES256".into()],
+            ..Provider::default()
+        };
+        let oidc = Oidc::new(provider).expect("a provider");
+        let published = keys.jwks()["keys"].as_array().cloned().expect("keys");
+        *oidc.known.write().expect("a lock") = Arc::new(published);
+        let asking = oidc.asked.lock().await;
+        let user = oidc.user_of(&token, now).now_or_never().flatten().expect("at once");
+        assert_eq!(user.name, "jane");
+        // One with a key that nobody knows waits until the provider has been asked.
+        let forged = format!("{}AAAA", &token[..token.len() - 4]);
+        assert!(oidc.user_of(&forged, now).now_or_never().is_none());
+        drop(asking);
     }
 }

@@ -1,6 +1,7 @@
 //! Subresources, and kinds that are questions: what has an answer of its own instead of being a
 //! part of a stored object. One row each.
 mod binding;
+mod components;
 mod eviction;
 mod reviews;
 mod scale;
@@ -15,6 +16,7 @@ pub type Handler = for<'a> fn(Context<'a>) -> Pin<Box<dyn Future<Output = Outgoi
 /// Kind (empty: any), subresource (empty: the kind itself), what answers.
 static ROWS: &[(&str, &str, Handler)] = &[
     ("", "scale", |context| Box::pin(scale::run(context))),
+    ("ComponentStatus", "", |context| Box::pin(components::run(context))),
     ("Binding", "", |context| Box::pin(binding::run(context))),
     ("Pod", "binding", |context| Box::pin(binding::run(context))),
     ("Pod", "eviction", |context| Box::pin(eviction::run(context))),
