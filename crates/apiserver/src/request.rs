@@ -2,6 +2,7 @@
 //! (`apiserver/pkg/endpoints/request`).
 use api::codec::FieldValidation;
 use api::kinds::{self, Resource, Subresource, Verb};
+use api::names;
 use api::selector::field;
 use api::status::{ServerResponse, Status};
 use http::Method;
@@ -30,6 +31,8 @@ impl Call {
         field::Selector::parse(self.query.get("fieldSelector"))
             .ok()
             .and_then(|s| s.requires_exact_match("metadata.name").map(str::to_owned))
+            // What is no name names nothing that a right could be about.
+            .filter(|name| names::path_segment_name(name).is_empty())
             .unwrap_or_default()
     }
 }

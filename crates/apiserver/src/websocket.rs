@@ -116,8 +116,10 @@ pub fn requested<B>(request: &mut Request<B>) -> Option<Requested> {
     Some(Requested { key, protocols, upgrade })
 }
 
+type Framed = fn(Bytes) -> Message;
+
 /// How bytes become messages: upstream's `streaming/pkg/httpstream/wsstream/stream.go`.
-const READERS: &[(&str, fn(Bytes) -> Message)] = &[
+const READERS: &[(&str, Framed)] = &[
     ("", Message::Binary),
     ("binary.k8s.io", Message::Binary),
     ("base64.binary.k8s.io", |bytes| Message::text(STANDARD.encode(bytes))),

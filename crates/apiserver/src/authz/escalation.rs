@@ -243,7 +243,7 @@ mod tests {
         };
         let paths = json!({ "verbs": ["*"], "nonResourceURLs": ["*"] });
         assert!(covered(&[all.clone(), paths.clone()]));
-        assert!(!covered(&[all.clone()]));
+        assert!(!covered(&[all]));
         let named = json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "resourceNames": ["a"] });
         assert!(!covered(&[named, paths.clone()]));
         let some = json!({ "verbs": ["get", "create"], "apiGroups": ["*"], "resources": ["*"] });

@@ -118,51 +118,60 @@ fn incoming(answer: Response<Incoming>, seen: Option<&Seen>) -> Answer {
 
 /// A page with its links rewritten while it passes.
 fn page(body: Incoming, page: Page, packed: bool) -> Body {
-    enum Coding {
-        Plain,
-        Gzip(GzDecoder<Vec<u8>>, GzEncoder<Vec<u8>>),
-    }
-    let coding = match packed {
-        false => Coding::Plain,
-        true => Coding::Gzip(
-            GzDecoder::new(Vec::new()),
-            GzEncoder::new(Vec::new(), Compression::fast()),
-        ),
-    };
-    let state = Some((BodyStream::new(body), page, coding));
+    let gzip = packed.then(|| Box::new(Gzip::default()));
+    let state = Some((BodyStream::new(body), page, gzip));
     let pieces = futures_util::stream::unfold(state, |state| async move {
-        let (mut body, mut page, mut coding) = state?;
-        let piece = match body.next().await {
+        let (mut body, mut page, mut gzip) = state?;
+        let shown = match body.next().await {
             Some(Ok(frame)) => {
                 let data = frame.into_data().unwrap_or_default();
-                let shown = match &mut coding {
-                    Coding::Plain => Ok(page.take(&data)),
-                    // A little at a time: a little may become a thousand times as much.
-                    Coding::Gzip(unpack, pack) => data
-                        .chunks(1024)
-                        .try_for_each(|data| {
-                            unpack.write_all(data)?;
-                            pack.write_all(&page.take(&std::mem::take(unpack.get_mut())))
-                        })
-                        .map(|()| std::mem::take(pack.get_mut())),
+                let shown = match &mut gzip {
+                    None => Ok(page.take(&data)),
+                    Some(gzip) => gzip.take(&data, &mut page),
                 };
-                return Some((shown, Some((body, page, coding))));
+                return Some((shown, Some((body, page, gzip))));
             }
             Some(Err(error)) => Err(io::Error::other(error)),
-            None => match coding {
-                Coding::Plain => Ok(page.end()),
-                Coding::Gzip(unpack, mut pack) => unpack.finish().and_then(|last| {
-                    let mut shown = page.take(&last);
-                    shown.extend(page.end());
-                    pack.write_all(&shown)?;
-                    pack.finish()
-                }),
+            None => match gzip {
+                None => Ok(page.end()),
+                Some(gzip) => gzip.end(page),
             },
         };
-        Some((piece, None))
+        Some((shown, None))
     });
     let frames = pieces.map(|piece| piece.map(|bytes| Frame::data(Bytes::from(bytes))));
     BodyExt::boxed(StreamBody::new(frames))
+}
+
+/// A page that comes compressed, and goes so.
+struct Gzip {
+    unpack: GzDecoder<Vec<u8>>,
+    pack: GzEncoder<Vec<u8>>,
+}
+
+impl Default for Gzip {
+    fn default() -> Gzip {
+        let pack = GzEncoder::new(Vec::new(), Compression::fast());
+        Gzip { unpack: GzDecoder::new(Vec::new()), pack }
+    }
+}
+
+impl Gzip {
+    fn take(&mut self, data: &[u8], page: &mut Page) -> io::Result<Vec<u8>> {
+        // A little at a time: a little may become a thousand times as much.
+        for data in data.chunks(1024) {
+            self.unpack.write_all(data)?;
+            self.pack.write_all(&page.take(&std::mem::take(self.unpack.get_mut())))?;
+        }
+        Ok(std::mem::take(self.pack.get_mut()))
+    }
+
+    fn end(mut self, mut page: Page) -> io::Result<Vec<u8>> {
+        let mut shown = page.take(&self.unpack.finish()?);
+        shown.extend(page.end());
+        self.pack.write_all(&shown)?;
+        self.pack.finish()
+    }
 }
 
 async fn connect(location: &Location) -> io::Result<Box<dyn Stream>> {
@@ -228,4 +237,30 @@ fn outgoing(
         None => {}
     }
     Ok(Request::from_parts(head, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_compressed_page_is_rewritten_too() {
+        let seen = Seen { at: "/at".into(), server: "s".into(), host: "h".into() };
+        let text = "<a href=\"/x\">x</a>".repeat(5000);
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(text.as_bytes()).expect("packed");
+        let packed = packed.finish().expect("packed");
+        for step in [1, 7, packed.len()] {
+            let (mut gzip, mut page, mut out) =
+                (Gzip::default(), Page::new(seen.clone()), Vec::new());
+            for data in packed.chunks(step) {
+                out.extend(gzip.take(data, &mut page).expect("a piece"));
+            }
+            out.extend(gzip.end(page).expect("an end"));
+            let mut shown = String::new();
+            flate2::read::GzDecoder::new(&*out).read_to_string(&mut shown).expect("gzip");
+            assert_eq!(shown, text.replace("/x", "/at/x"), "in steps of {step}");
+        }
+    }
 }

@@ -442,7 +442,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: 'nginx:1'}]}";
         &changes[..1],
         expect![[r#"
             metadata: {annotations: {kubernetes.io/config.mirror: null}}
-                : Forbidden: static pods do not support ephemeral containers
+                <nil>: Forbidden: static pods do not support ephemeral containers
         "#]],
     );
     check_update(
@@ -451,7 +451,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: 'nginx:1'}]}";
         &changes[..1],
         expect![[r#"
             metadata: {annotations: {kubernetes.io/config.mirror: null}}
-                : Forbidden: static pods cannot be resized
+                <nil>: Forbidden: static pods cannot be resized
         "#]],
     );
     check_update(

@@ -29,7 +29,7 @@ fn a_request_is_for_whom_it_says_and_answered_by_its_signer() {
     let resource = "certificatesigningrequests";
     let asks = json!([{ "verbs": ["create", "get", "update", "patch"], "apiGroups": ["certificates.k8s.io"],
         "resources": [resource, format!("{resource}/status"), format!("{resource}/approval")] }]);
-    grant(&cluster, &wire, "erin", None, asks.clone());
+    grant(&cluster, &wire, "erin", None, asks);
 
     let wide = |text: &str| DnValue::BmpString(BmpString::try_from(text).expect("a text"));
     let plain = |text: &str| DnValue::from(text);
