@@ -33,7 +33,7 @@ impl Layers {
     /// Clears away what an earlier process left half done. Only for one who is alone.
     pub fn clear(&self) -> Result<(), LayerError> {
         self.each(|name, path| match name.starts_with(UNFINISHED) {
-            true => fs::remove_dir_all(path).map_err(failed("remove", path)),
+            true => crate::files::remove_folder(path).map_err(failed("remove", path)),
             false => Ok(()),
         })
     }
@@ -92,14 +92,14 @@ impl Layers {
         let made = fill(&path).and_then(|(chain, made)| {
             match fs::rename(&path, self.path(&chain)) {
                 // Somebody else was faster with the same content.
-                Err(_) if self.has(&chain) => fs::remove_dir_all(&path),
+                Err(_) if self.has(&chain) => crate::files::remove_folder(&path),
                 renamed => renamed,
             }
             .map_err(failed("store", &path))?;
             Ok(made)
         });
         if made.is_err() {
-            let _ = fs::remove_dir_all(&path);
+            let _ = crate::files::remove_folder(&path);
         }
         made
     }
@@ -130,7 +130,7 @@ impl Layers {
                 // Renamed first: a layer is whole or it is not there.
                 let away = self.root.join(format!("{UNFINISHED}{:016x}", fastrand::u64(..)));
                 fs::rename(path, &away).map_err(failed("remove", path))?;
-                fs::remove_dir_all(&away).map_err(failed("remove", &away))?;
+                crate::files::remove_folder(&away).map_err(failed("remove", &away))?;
             }
             Ok(())
         })

@@ -17,7 +17,6 @@ use crate::cri::v1::{
     RunPodSandboxRequest,
 };
 use crate::network::{Attachment, PortMapping};
-use crate::shim::protocol::Request;
 use crate::shim::spec::{RuntimeSpec, SandboxSpec};
 use crate::shim::sys;
 
@@ -185,9 +184,10 @@ impl Service {
         {
             tracing::warn!("failed to take down the network of sandbox {}: {error}", sandbox.id);
         }
-        let shutdown = shims::ask(sandbox.socket(), Request::Shutdown).await;
-        if let Err(ShimError::Refused(reason)) = shutdown {
-            tracing::warn!("the shim of sandbox {} does not end: {reason}", sandbox.id);
+        let state = sandbox.state.clone();
+        let ended = tokio::task::spawn_blocking(move || shims::end(&state)).await;
+        if let Err(error) = ended.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            tracing::warn!("the shim of sandbox {} does not end: {error}", sandbox.id);
         }
         for mounted in ["netns", "shm"] {
             let path = sandbox.state.join(mounted);
