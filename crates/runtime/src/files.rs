@@ -136,7 +136,7 @@ mod tests {
         std::os::unix::fs::symlink(path("kept"), path("deep/link")).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let mut at = openat(CWD, path("deep"), flags, Mode::empty()).unwrap();
-        for _ in 0..30_000 {
+        for _ in 0..22_000 {
             mkdirat(&at, "d", Mode::RWXU).unwrap();
             at = openat(&at, "d", flags, Mode::empty()).unwrap();
         }

@@ -118,15 +118,21 @@ mod tests {
         for name in ["net/../kernel/core_pattern", "net...kernel", "", "net/", "/net/x", "net//x"] {
             check(name, ALL, &format!("sysctl {name:?} is not a name"));
         }
-        check("kernel.hostname", ALL, "sysctl \"kernel.hostname\" is set by the sandbox's host name");
+        check(
+            "kernel.hostname",
+            ALL,
+            "sysctl \"kernel.hostname\" is set by the sandbox's host name",
+        );
     }
 
     #[test]
     fn the_host_s_namespaces_are_not_a_sandbox_s_to_change() {
         let hosts = Own { network: false, ipc: false, users: false };
-        for (name, namespace) in
-            [("net.ipv4.ip_forward", "network"), ("kernel.sem", "IPC"), ("kernel.domainname", "UTS")]
-        {
+        for (name, namespace) in [
+            ("net.ipv4.ip_forward", "network"),
+            ("kernel.sem", "IPC"),
+            ("kernel.domainname", "UTS"),
+        ] {
             let text = format!(
                 "sysctl {name:?} is not allowed: the sandbox has the host's {namespace} namespace"
             );

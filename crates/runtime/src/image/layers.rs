@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::bounds;
 use super::digest::{Digest, Hashing};
 use super::unpack::{UnpackError, unpack};
 
@@ -112,10 +113,14 @@ impl Layers {
         below: &[Digest],
     ) -> Result<(), LayerError> {
         let below: Vec<PathBuf> = below.iter().map(|chain| self.path(chain)).collect();
+        let limit = bounds::unpacked(blob.metadata().map_err(failed("read", path))?.len());
         let mut content = Hashing::new(plain(blob).map_err(failed("read", path))?);
-        unpack(&mut content, path, &below)?;
+        unpack(&mut content, path, &below, limit)?;
         // What follows the archive's end counts in its digest.
-        io::copy(&mut content, &mut io::sink()).map_err(failed("read", path))?;
+        let rest = io::copy(&mut (&mut content).take(limit), &mut io::sink());
+        if rest.map_err(failed("read", path))? == limit {
+            return Err(UnpackError::Read(bounds::too_much()).into());
+        }
         let (_, found, _) = content.finish();
         if found != *diff {
             return Err(LayerError::Mismatch { wanted: *diff, found });

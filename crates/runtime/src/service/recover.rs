@@ -47,7 +47,8 @@ impl Service {
         let service = self.clone();
         let rest = async move {
             let taken_up = join_all(sandboxes.iter().map(|sandbox| service.take_up(sandbox)));
-            let cleared = half_made.into_iter().map(|(path, made)| service.clear_sandbox(path, made));
+            let cleared =
+                half_made.into_iter().map(|(path, made)| service.clear_sandbox(path, made));
             tokio::join!(taken_up, join_all(cleared));
             join_all(strays.into_iter().map(clear_state)).await;
         };

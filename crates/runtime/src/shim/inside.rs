@@ -21,11 +21,8 @@ pub fn place(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// Makes a file that is not there.
 pub fn make_file(path: &Path) -> io::Result<()> {
-    let flags = OFlags::WRONLY
-        | OFlags::CREATE
-        | OFlags::NOCTTY
-        | OFlags::NONBLOCK
-        | OFlags::CLOEXEC;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     openat2(CWD, path, flags, mode, ResolveFlags::NO_MAGICLINKS)?;
     Ok(())

@@ -53,12 +53,13 @@ fn append(path: &std::path::Path) -> io::Result<File> {
         | OFlags::NONBLOCK
         | OFlags::NOCTTY
         | OFlags::CLOEXEC;
-    let file = openat(&folder, name, flags, Mode::from_raw_mode(0o640)).map_err(|error| match error {
-        rustix::io::Errno::LOOP => refused("a link"),
-        // A pipe that nobody reads.
-        rustix::io::Errno::NXIO => refused("not a plain file"),
-        error => error.into(),
-    })?;
+    let file =
+        openat(&folder, name, flags, Mode::from_raw_mode(0o640)).map_err(|error| match error {
+            rustix::io::Errno::LOOP => refused("a link"),
+            // A pipe that nobody reads.
+            rustix::io::Errno::NXIO => refused("not a plain file"),
+            error => error.into(),
+        })?;
     let file = File::from(file);
     if !file.metadata()?.is_file() {
         return Err(refused("not a plain file"));

@@ -663,5 +663,11 @@ fn exit(code: i32, oom_killed: bool) -> Exit {
         (false, 0) => "Completed",
         (false, _) => "Error",
     };
-    Exit { code, at: crate::service::now(), oom_killed, message: String::new(), reason: reason.to_owned() }
+    Exit {
+        code,
+        at: crate::service::now(),
+        oom_killed,
+        message: String::new(),
+        reason: reason.to_owned(),
+    }
 }

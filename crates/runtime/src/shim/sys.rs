@@ -260,7 +260,9 @@ pub fn set_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     found.sort_unstable();
     wanted.sort_unstable();
     if uids != [uid; 3] || gids != [gid; 3] || found != wanted {
-        let text = format!("asked to be {uid}:{gid} {wanted:?}, the kernel made it {uids:?} {gids:?} {found:?}");
+        let text = format!(
+            "asked to be {uid}:{gid} {wanted:?}, the kernel made it {uids:?} {gids:?} {found:?}"
+        );
         return Err(io::Error::other(text));
     }
     Ok(())
