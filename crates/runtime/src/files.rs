@@ -4,6 +4,7 @@
 //! Those about containers need not be, for after a power cut there are no containers.
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -45,6 +46,53 @@ pub fn lines<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = T> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
+/// How deep a folder is removed as it lies.
+const DEPTH: u32 = 64;
+
+/// Removes a folder with all that is in it; one that is not there is gone already. What is in it may be
+/// a container's, which can nest folders deeper than there are descriptors or room on the stack: what
+/// lies too deep is moved up first. Links are removed, never followed.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let top = match openat(CWD, path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        top => top?,
+    };
+    // What was moved up is in the folder again, so it is looked at once more.
+    while empty(&top, &top, 0)? {}
+    unlinkat(CWD, path, AtFlags::REMOVEDIR)?;
+    Ok(())
+}
+
+/// Removes what is in a folder; whether something of it was moved up to `top`.
+fn empty(folder: &OwnedFd, top: &OwnedFd, depth: u32) -> io::Result<bool> {
+    use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
+    use rustix::io::Errno;
+    let mut moved = false;
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match unlinkat(folder, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => {}
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if depth >= DEPTH {
+            renameat(folder, name, top, format!("deep-{:016x}", fastrand::u64(..)))?;
+            moved = true;
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        moved |= empty(&openat(folder, name, flags, Mode::empty())?, top, depth + 1)?;
+        unlinkat(folder, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(moved)
+}
+
 /// Says that the folders in this one have nothing to do with each other. An ext4 then puts each
 /// into another group of inodes; otherwise all are in their parent's. There one without a journal
 /// looks, for every file it makes, at those that were deleted there lately, one by one, and where
@@ -74,6 +122,30 @@ mod tests {
         append(&path, &[4]).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(lines::<Vec<u8>>(&text).collect::<Vec<_>>(), [vec![1, 2], vec![4]]);
+    }
+
+    #[test]
+    fn a_folder_goes_however_deep_it_is_and_nothing_behind_its_links() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("kept")).unwrap();
+        fs::write(path("kept/file"), "").unwrap();
+        fs::create_dir(path("deep")).unwrap();
+        fs::write(path("deep/file"), "").unwrap();
+        std::os::unix::fs::symlink(path("kept"), path("deep/link")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let mut at = openat(CWD, path("deep"), flags, Mode::empty()).unwrap();
+        for _ in 0..22_000 {
+            mkdirat(&at, "d", Mode::RWXU).unwrap();
+            at = openat(&at, "d", flags, Mode::empty()).unwrap();
+        }
+        remove_folder(&path("deep")).unwrap();
+        assert!(!path("deep").exists() && path("kept/file").exists());
+        remove_folder(&path("deep")).unwrap();
+        std::os::unix::fs::symlink(path("kept"), path("link")).unwrap();
+        assert!(remove_folder(&path("link")).is_err());
+        assert!(path("kept/file").exists());
     }
 
     #[test]

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::Group;
-use crate::service::sandbox_config;
-use crate::shim::protocol::{Answer, Request, receive, send};
+use crate::service::{sandbox_config, shims};
 use crate::shim::sys;
 
 /// Something of ours.
@@ -76,15 +74,10 @@ fn groups(root: &Path, cgroup_root: &str, sandbox: &Path) -> Vec<String> {
 impl Thing {
     pub fn remove(&self) -> io::Result<()> {
         match self {
-            Thing::Processes(socket) => {
-                // No answer: there is no such process any more.
-                if let Ok(stream) = UnixStream::connect(socket)
-                    && send(&stream, &Request::Shutdown, &[]).is_ok()
-                {
-                    let _ = receive::<Answer>(&stream);
-                }
-                Ok(())
-            }
+            Thing::Processes(socket) => match socket.parent() {
+                Some(state) => shims::end(state),
+                None => Ok(()),
+            },
             Thing::Mount(path) => sys::unmount(&sys::c_path(path)?),
             Thing::Cgroup(path) => Group::new(path, "").remove(),
             Thing::EmptyCgroup(path) => {
@@ -94,10 +87,7 @@ impl Thing {
                 }
                 Ok(())
             }
-            Thing::Folder(path) => match fs::remove_dir_all(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                result => result,
-            },
+            Thing::Folder(path) => crate::files::remove_folder(path),
         }
     }
 }

@@ -209,10 +209,13 @@ fn remove_tree(folder: &Path) -> io::Result<()> {
 
 /// Kills every process in the group, by the kernel's own means where it has them.
 pub fn kill_all(folders: &[PathBuf]) {
-    for folder in folders {
-        if fs::write(folder.join("cgroup.kill"), "1").is_ok() {
-            continue;
-        }
+    // In one step where v2 has the group too, even if limits are set elsewhere: nobody outruns that.
+    let (kill, listed): (Vec<_>, Vec<_>) =
+        folders.iter().partition(|folder| folder.join("cgroup.kill").exists());
+    for folder in kill {
+        let _ = fs::write(folder.join("cgroup.kill"), "1");
+    }
+    for folder in listed {
         // A process may fork while the list is read: once more until nobody is left to kill.
         for _ in 0..8 {
             let listed = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();

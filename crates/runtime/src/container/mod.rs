@@ -4,3 +4,4 @@ pub mod capability;
 pub mod oci;
 pub mod signal;
 pub mod spec;
+pub mod sysctl;

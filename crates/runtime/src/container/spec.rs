@@ -1,5 +1,5 @@
 //! CRI's `ContainerConfig` and an image become a [`ContainerSpec`].
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +51,10 @@ pub enum SpecError {
         "a user namespace is the pod's, with one mapping of users and one of groups, from 0 on"
     )]
     UserNamespace,
+    #[error("{0} mounts are too many: there can be {MOUNT_LIMIT}")]
+    ManyMounts(usize),
+    #[error("supplemental group {0} is not in the range 0-2147483647")]
+    SupplementalGroup(i64),
     #[error("run_as_group is set without run_as_user or run_as_username")]
     GroupWithoutUser,
 }
@@ -177,7 +181,7 @@ fn process(
         arguments: arguments(inputs)?,
         environment: environment(inputs),
         directory: Path::new("/").join(directory).display().to_string(),
-        user: user(security, &defaults.user),
+        user: user(security, &defaults.user)?,
         terminal: config.tty,
         capabilities,
         no_new_privileges: security.no_new_privs,
@@ -187,9 +191,37 @@ fn process(
             .transpose()?,
         apparmor: apparmor(security)?,
         selinux: selinux(security),
-        oom_score: resources.map(|r| r.oom_score_adj.clamp(-1000, 1000) as i32),
+        oom_score: resources.map(|r| oom_score(r.oom_score_adj, own_oom_score())),
         limits: Vec::new(),
     })
+}
+
+/// What this process may not go below: its own score, if it lacks the capability to.
+fn own_oom_score() -> Option<i32> {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    if crate::shim::sys::permitted().is_ok_and(|set| set & SYS_RESOURCE != 0) {
+        return None;
+    }
+    std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()
+}
+
+/// The nearest score that is allowed, as with upstream's runtimes: a pod is worth more than its place
+/// in the order in which pods are killed.
+fn oom_score(asked: i64, lowest: Option<i32>) -> i32 {
+    static TOLD: std::sync::Once = std::sync::Once::new();
+    let asked = asked.clamp(-1000, 1000) as i32;
+    match lowest {
+        Some(lowest) if asked < lowest => {
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "containers that ask for an OOM score below {lowest} get {lowest}: for less \
+                     the runtime needs CAP_SYS_RESOURCE"
+                );
+            });
+            lowest
+        }
+        _ => asked,
+    }
 }
 
 /// CRI's command replaces the image's entrypoint and its arguments; arguments alone replace only
@@ -226,7 +258,7 @@ fn environment(inputs: &Inputs<'_>) -> Vec<String> {
     lines
 }
 
-fn user(security: &LinuxContainerSecurityContext, image: &str) -> UserSpec {
+fn user(security: &LinuxContainerSecurityContext, image: &str) -> Result<UserSpec, SpecError> {
     let (image_user, image_group) = match image.split_once(':') {
         Some((user, group)) => (user, Some(group.to_owned())),
         None => (image, None),
@@ -237,16 +269,16 @@ fn user(security: &LinuxContainerSecurityContext, image: &str) -> UserSpec {
         (None, name) => Some(name.to_owned()),
     };
     let group = security.run_as_group.as_ref().map(|number| number.value.to_string());
-    UserSpec {
+    let supplemental = security.supplemental_groups.iter().map(|group| {
+        let number = i32::try_from(*group).ok().and_then(|number| u32::try_from(number).ok());
+        number.ok_or(SpecError::SupplementalGroup(*group))
+    });
+    Ok(UserSpec {
         group: group.or(if asked.is_none() { image_group } else { None }),
         user: asked.unwrap_or_else(|| image_user.to_owned()),
-        supplemental: security
-            .supplemental_groups
-            .iter()
-            .filter_map(|group| u32::try_from(*group).ok())
-            .collect(),
+        supplemental: supplemental.collect::<Result<_, _>>()?,
         merge_groups: security.supplemental_groups_policy() == SupplementalGroupsPolicy::Merge,
-    }
+    })
 }
 
 /// The filter in base64.
@@ -407,12 +439,41 @@ fn mounts(
             mounts.push(Mount { readonly, ..bind(&format!("/etc/{file}"), source) });
         }
     }
-    for asked in &inputs.config.mounts {
-        let destination = Path::new("/").join(&asked.container_path).display().to_string();
-        mounts.retain(|known| known.destination != destination);
+    if inputs.config.mounts.len() > MOUNT_LIMIT {
+        return Err(SpecError::ManyMounts(inputs.config.mounts.len()));
+    }
+    // Of two on one place the later counts.
+    let mut last: HashMap<String, &crate::cri::v1::Mount> = HashMap::new();
+    let mut order = Vec::new();
+    for asked in inputs.config.mounts.iter().rev() {
+        let destination = clean(&asked.container_path);
+        if last.insert(destination.clone(), asked).is_none() {
+            order.push((destination, asked));
+        }
+    }
+    mounts.retain(|known| !last.contains_key(&known.destination));
+    for (destination, asked) in order.into_iter().rev() {
         mounts.push(asked_mount(inputs, asked, destination)?);
     }
     Ok(mounts)
+}
+
+/// Most mounts that a container may ask for. The kernel has no more than 100,000 in a namespace, and
+/// takes longer for each the more there are.
+const MOUNT_LIMIT: usize = 10_000;
+
+/// A path as it is meant, whichever way it is spelled: absolute, without `.`, `..` and needless
+/// slashes. What `/dev` is must not depend on that.
+fn clean(path: &str) -> String {
+    let mut clean = PathBuf::from("/");
+    for component in Path::new(path).components() {
+        match component {
+            std::path::Component::Normal(name) => clean.push(name),
+            std::path::Component::ParentDir => drop(clean.pop()),
+            _ => {}
+        }
+    }
+    clean.display().to_string()
 }
 
 fn asked_mount(
@@ -621,5 +682,43 @@ pub fn resources(asked: &LinuxContainerResources) -> Resources {
             .map(|limit| (limit.page_size.clone(), limit.limit))
             .collect(),
         unified: asked.unified.clone().into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_that_is_not_allowed_becomes_the_nearest() {
+        for (asked, lowest, score) in
+            [(-998, Some(0), 0), (-998, None, -998), (500, Some(0), 500), (5000, None, 1000)]
+        {
+            assert_eq!(oom_score(asked, lowest), score);
+        }
+    }
+
+    #[test]
+    fn a_place_has_one_spelling() {
+        for (path, expected) in [
+            ("/dev/", "/dev"),
+            ("//dev/./", "/dev"),
+            ("/x/../dev", "/dev"),
+            ("../../dev", "/dev"),
+            ("data", "/data"),
+            ("/", "/"),
+        ] {
+            assert_eq!(clean(path), expected);
+        }
+    }
+
+    #[test]
+    fn groups_that_are_none_are_refused() {
+        for group in [-1, 1 << 31, i64::from(u32::MAX)] {
+            let supplemental_groups = vec![group];
+            let security =
+                LinuxContainerSecurityContext { supplemental_groups, ..Default::default() };
+            assert!(user(&security, "").is_err(), "{group}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
 use super::content::Content;
 use super::digest::Digest;
 use super::manifest::{Descriptor, Document, ImageConfig, Index, Manifest, media};
@@ -179,6 +180,9 @@ fn store_folder(
     Ok(())
 }
 
+/// Most files in an archive of images.
+const FILES: usize = 10_000;
+
 /// Every file of the archive goes straight into the content store: nothing of it is ever a path on
 /// this machine.
 fn store_archive(
@@ -195,15 +199,25 @@ fn store_archive(
         Box::new(reader)
     };
     let mut links = Vec::new();
+    let (plain, between) = bounds::Archive::new(plain, u64::MAX);
     let mut archive = tar::Archive::new(plain);
-    for entry in archive.entries().map_err(failed("read", here))? {
-        let entry = entry.map_err(failed("read", here))?;
+    let mut entries = archive.entries().map_err(failed("read", here))?;
+    loop {
+        let entry = {
+            let _reading = between.entries();
+            entries.next()
+        };
+        let Some(entry) = entry else { break };
+        let mut entry = entry.map_err(failed("read", here))?;
+        if files.len() + links.len() > FILES {
+            return Err(failed("read", here)(io::Error::other("it has too many files")));
+        }
         let path = entry.path().map_err(failed("read", here))?.into_owned();
         let path: PathBuf =
             path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
         let kind = entry.header().entry_type();
         if kind.is_file() {
-            files.insert(path, content.store(entry)?.0);
+            files.insert(path, content.store(&mut entry)?.0);
         } else if let (true, Ok(Some(link))) =
             (kind.is_symlink() || kind.is_hard_link(), entry.link_name())
         {
@@ -212,6 +226,8 @@ fn store_archive(
             let target = from.unwrap_or(Path::new("")).join(link);
             links.push((path, lexical(&target)));
         }
+        // What is left of it is not about the next.
+        io::copy(&mut entry, &mut io::sink()).map_err(failed("read", here))?;
     }
     for (path, target) in links {
         if let Some(digest) = files.get(&target).copied() {

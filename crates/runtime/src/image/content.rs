@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use super::bounds;
 use super::digest::{Digest, Hashing};
 
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum ContentError {
     Io { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("content is {found}, not {wanted} as announced")]
     Mismatch { wanted: Digest, found: Digest },
-    #[error("content is longer than the {limit} bytes announced")]
+    #[error("content is longer than the {limit} bytes announced, or allowed")]
     TooLong { limit: u64 },
 }
 
@@ -43,9 +44,17 @@ impl Content {
         File::open(&path).map_err(failed("open", &path))
     }
 
+    /// A document: what is longer is none.
     pub fn read(&self, digest: &Digest) -> Result<Vec<u8>, ContentError> {
         let path = self.path(digest);
-        fs::read(&path).map_err(failed("read", &path))
+        let mut bytes = Vec::new();
+        let file = File::open(&path).map_err(failed("read", &path))?;
+        let limit = bounds::DOCUMENT;
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(failed("read", &path))?;
+        if bytes.len() as u64 > limit {
+            return Err(ContentError::TooLong { limit });
+        }
+        Ok(bytes)
     }
 
     /// Starts, or resumes, receiving a blob.
@@ -187,6 +196,16 @@ mod tests {
         second.write(b"world").unwrap();
         second.finish().unwrap();
         assert_eq!(content.read(&digest).unwrap(), b"hello world");
+    }
+
+    #[test]
+    fn a_document_that_is_none_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = Content::open(folder.path()).unwrap();
+        let (digest, _) = content.store(io::repeat(b' ').take(bounds::DOCUMENT + 1)).unwrap();
+        assert!(matches!(content.read(&digest), Err(ContentError::TooLong { .. })));
+        let (digest, _) = content.store(io::repeat(b' ').take(bounds::DOCUMENT)).unwrap();
+        content.read(&digest).unwrap();
     }
 
     #[test]

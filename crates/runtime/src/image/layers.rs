@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::bounds;
 use super::digest::{Digest, Hashing};
 use super::unpack::{UnpackError, unpack};
 
@@ -33,7 +34,7 @@ impl Layers {
     /// Clears away what an earlier process left half done. Only for one who is alone.
     pub fn clear(&self) -> Result<(), LayerError> {
         self.each(|name, path| match name.starts_with(UNFINISHED) {
-            true => fs::remove_dir_all(path).map_err(failed("remove", path)),
+            true => crate::files::remove_folder(path).map_err(failed("remove", path)),
             false => Ok(()),
         })
     }
@@ -92,14 +93,14 @@ impl Layers {
         let made = fill(&path).and_then(|(chain, made)| {
             match fs::rename(&path, self.path(&chain)) {
                 // Somebody else was faster with the same content.
-                Err(_) if self.has(&chain) => fs::remove_dir_all(&path),
+                Err(_) if self.has(&chain) => crate::files::remove_folder(&path),
                 renamed => renamed,
             }
             .map_err(failed("store", &path))?;
             Ok(made)
         });
         if made.is_err() {
-            let _ = fs::remove_dir_all(&path);
+            let _ = crate::files::remove_folder(&path);
         }
         made
     }
@@ -112,10 +113,14 @@ impl Layers {
         below: &[Digest],
     ) -> Result<(), LayerError> {
         let below: Vec<PathBuf> = below.iter().map(|chain| self.path(chain)).collect();
+        let limit = bounds::unpacked(blob.metadata().map_err(failed("read", path))?.len());
         let mut content = Hashing::new(plain(blob).map_err(failed("read", path))?);
-        unpack(&mut content, path, &below)?;
+        unpack(&mut content, path, &below, limit)?;
         // What follows the archive's end counts in its digest.
-        io::copy(&mut content, &mut io::sink()).map_err(failed("read", path))?;
+        let rest = io::copy(&mut (&mut content).take(limit), &mut io::sink());
+        if rest.map_err(failed("read", path))? == limit {
+            return Err(UnpackError::Read(bounds::too_much()).into());
+        }
         let (_, found, _) = content.finish();
         if found != *diff {
             return Err(LayerError::Mismatch { wanted: *diff, found });
@@ -130,7 +135,7 @@ impl Layers {
                 // Renamed first: a layer is whole or it is not there.
                 let away = self.root.join(format!("{UNFINISHED}{:016x}", fastrand::u64(..)));
                 fs::rename(path, &away).map_err(failed("remove", path))?;
-                fs::remove_dir_all(&away).map_err(failed("remove", &away))?;
+                crate::files::remove_folder(&away).map_err(failed("remove", &away))?;
             }
             Ok(())
         })

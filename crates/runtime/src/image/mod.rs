@@ -10,6 +10,7 @@
 //!
 //! **It may not know** containers: who collects says which layers are in use.
 pub mod archive;
+mod bounds;
 mod config;
 mod content;
 pub mod digest;
@@ -202,6 +203,9 @@ impl Images {
                 }
             }
         };
+        if manifest.config.size > bounds::DOCUMENT {
+            return Err(ContentError::TooLong { limit: bounds::DOCUMENT }.into());
+        }
         let slots = Semaphore::new(PARALLEL);
         let fetches = std::iter::once(&manifest.config).chain(&manifest.layers).map(|blob| {
             let (session, slots, content) = (&session, &slots, &self.content);
@@ -242,8 +246,8 @@ impl Images {
                 diffs: diffs.len(),
             });
         }
-        let size =
-            manifest.layers.iter().map(|layer| layer.size).sum::<u64>() + manifest.config.size;
+        let sizes = manifest.layers.iter().map(|layer| layer.size);
+        let size = sizes.fold(manifest.config.size, u64::saturating_add);
         blobs.extend(manifest.layers.iter().map(|layer| layer.digest));
         blobs.insert(id);
         let (content, layers) = (self.content.clone(), self.layers.clone());

@@ -7,19 +7,22 @@
 //!
 //! Whiteouts become overlayfs' own marks. A folder that the archive needs but does not list gets
 //! its mode, owner and attributes from the layers below: in overlayfs the upper folder's count.
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, lsetxattr,
     mknodat, utimensat,
 };
 use tar::{Entry, EntryType};
+
+use super::bounds;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
@@ -29,6 +32,10 @@ pub enum UnpackError {
     Escape(PathBuf),
     #[error("failed to {operation} {}", path.display())]
     Io { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("the layer has more than {} entries", bounds::ENTRIES)]
+    ManyEntries,
+    #[error("a name in the layer is longer than {} bytes", bounds::PATH)]
+    LongName,
     #[error("{} has no valid {field}", path.display())]
     Field { field: &'static str, path: PathBuf },
 }
@@ -40,40 +47,73 @@ const LINK_LIMIT: usize = 40;
 /// Runs of zeroes at least this long become holes.
 const HOLE: usize = 64 << 10;
 
-/// Unpacks `archive` into `root`; `below` are the layers under it, topmost first.
-pub fn unpack(archive: impl Read, root: &Path, below: &[PathBuf]) -> Result<(), UnpackError> {
+/// Unpacks `archive` into `root`; `below` are the layers under it, topmost first. What it unpacks to
+/// is at most `limit` bytes. Memory is bounded, whatever the archive says.
+pub fn unpack(
+    archive: impl Read,
+    root: &Path,
+    below: &[PathBuf],
+    limit: u64,
+) -> Result<(), UnpackError> {
+    let (archive, between) = bounds::Archive::new(archive, limit);
     let mut archive = tar::Archive::new(archive);
     archive.set_ignore_zeros(true);
-    let mut layer =
-        Layer { root, below, known: HashSet::from([PathBuf::new()]), folder_times: Vec::new() };
-    for entry in archive.entries().map_err(UnpackError::Read)? {
-        layer.entry(entry.map_err(UnpackError::Read)?)?;
+    let everywhere: Rc<[bool]> = vec![true; below.len()].into();
+    let mut layer = Layer {
+        root,
+        below,
+        known: BTreeMap::from([(OsString::new(), everywhere)]),
+        folder_times: BTreeMap::new(),
+        left: limit,
+    };
+    let mut entries = archive.entries().map_err(UnpackError::Read)?;
+    let mut count = 0;
+    loop {
+        let entry = {
+            let _reading = between.entries();
+            entries.next()
+        };
+        let Some(entry) = entry else { break };
+        count += 1;
+        if count > bounds::ENTRIES {
+            return Err(UnpackError::ManyEntries);
+        }
+        let mut entry = entry.map_err(UnpackError::Read)?;
+        layer.entry(&mut entry)?;
+        // What is left of it is not about the next.
+        layer.skip(&mut entry)?;
     }
-    // Last, for every file made in a folder moves its time.
-    for (folder, time) in layer.folder_times.iter().rev() {
-        set_time(&layer.root.join(folder), *time)?;
-    }
-    Ok(())
+    layer.set_folder_times()
 }
 
 struct Layer<'a> {
     root: &'a Path,
     below: &'a [PathBuf],
-    /// Folders of this layer that are real, by their path from the root.
-    known: HashSet<PathBuf>,
-    folder_times: Vec<(PathBuf, i64)>,
+    /// Folders of this layer that are real, by their path from the root, and in which of the layers
+    /// below they are too. By bytes, for paths take long to compare. To be forgotten at any time.
+    known: BTreeMap<OsString, Rc<[bool]>>,
+    folder_times: BTreeMap<OsString, i64>,
+    /// What may still be written.
+    left: u64,
 }
 
+/// Folders that are remembered, of either kind.
+const REMEMBERED: usize = 100_000;
+
 impl Layer<'_> {
-    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), UnpackError> {
+    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), UnpackError> {
         let name = entry.path().map_err(UnpackError::Read)?.into_owned();
+        let link = entry.link_name_bytes().map_or(0, |link| link.len());
+        if name.as_os_str().len().max(link) > bounds::PATH {
+            return Err(UnpackError::LongName);
+        }
         let kind = entry.header().entry_type();
         if matches!(kind, EntryType::XGlobalHeader) {
             return Ok(());
         }
         let Some((parent, last)) = split(&name)? else {
             // The root itself: its mode and owner count, its kind is given.
-            self.attributes(&mut entry, Path::new(""), true)?;
+            self.attributes(entry, Path::new(""), true)?;
             return Ok(());
         };
         let parent = self.folder(&parent)?;
@@ -99,7 +139,7 @@ impl Layer<'_> {
         match kind {
             EntryType::Directory => self.make_folder(&path)?,
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                write_file(&mut entry, &target)?;
+                write_file(entry, &target, &mut self.left)?;
             }
             EntryType::Symlink => {
                 let link = entry.link_name().map_err(UnpackError::Read)?;
@@ -128,7 +168,7 @@ impl Layer<'_> {
             // What is no file system object (volume labels, multi-volume marks) is passed over.
             _ => return Ok(()),
         }
-        self.attributes(&mut entry, &path, kind.is_dir())
+        self.attributes(entry, &path, kind.is_dir())
     }
 
     /// Owner, mode, extended attributes and time, in the order in which they survive each other.
@@ -164,17 +204,35 @@ impl Layer<'_> {
                 }
             }
         }
-        if is_folder {
-            self.folder_times.push((path.to_owned(), time));
-            Ok(())
-        } else {
-            set_time(&target, time)
+        if is_folder { self.remember_time(path, time) } else { set_time(&target, time) }
+    }
+
+    /// Reads what nobody wants of an entry, which may be sparse and yield more than there is.
+    fn skip(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), UnpackError> {
+        let mut rest = entry.take(self.left.saturating_add(1));
+        let skipped = io::copy(&mut rest, &mut io::sink()).map_err(UnpackError::Read)?;
+        self.left =
+            self.left.checked_sub(skipped).ok_or_else(|| UnpackError::Read(bounds::too_much()))?;
+        Ok(())
+    }
+
+    fn remember_time(&mut self, folder: &Path, time: i64) -> Result<(), UnpackError> {
+        self.folder_times.insert(folder.into(), time);
+        // Set too early, the time of a folder is moved by what is still to come. So be it.
+        if self.folder_times.len() > REMEMBERED { self.set_folder_times() } else { Ok(()) }
+    }
+
+    /// Last, for every file made in a folder moves its time.
+    fn set_folder_times(&mut self) -> Result<(), UnpackError> {
+        for (folder, time) in std::mem::take(&mut self.folder_times).iter().rev() {
+            set_time(&self.root.join(folder), *time)?;
         }
+        Ok(())
     }
 
     /// The real folder `path` means, made if need be.
     fn folder(&mut self, path: &Path) -> Result<PathBuf, UnpackError> {
-        if self.known.contains(path) {
+        if self.known.contains_key(path.as_os_str()) {
             return Ok(path.to_owned());
         }
         let mut real = PathBuf::new();
@@ -188,16 +246,19 @@ impl Layer<'_> {
                 continue;
             }
             let candidate = real.join(&name);
-            if !self.lookup(&candidate).is_some_and(|found| found.is_symlink()) {
+            let link = match self.known.contains_key(candidate.as_os_str()) {
+                true => None,
+                false => self.lookup(&candidate).filter(|(_, found)| found.is_symlink()),
+            };
+            let Some((holder, _)) = link else {
                 self.make_folder(&candidate)?;
                 real = candidate;
                 continue;
-            }
+            };
             links += 1;
             if links > LINK_LIMIT {
                 return Err(UnpackError::Escape(path.to_owned()));
             }
-            let holder = self.holder(&candidate);
             let link = fs::read_link(&holder).map_err(failed("read link", &holder))?;
             if link.has_root() {
                 real = PathBuf::new();
@@ -207,28 +268,39 @@ impl Layer<'_> {
         Ok(real)
     }
 
-    /// What `path` (whose parents are real) is, here or below.
-    fn lookup(&self, path: &Path) -> Option<fs::FileType> {
-        std::iter::once(self.root)
-            .chain(self.below.iter().map(PathBuf::as_path))
-            .find_map(|layer| lstat_inside(layer, path))
-            .map(|found| found.file_type())
+    /// What `path` (whose parent is a real folder of this layer) is, here or below, and where.
+    fn lookup(&self, path: &Path) -> Option<(PathBuf, fs::Metadata)> {
+        let own = self.root.join(path);
+        if let Ok(found) = fs::symlink_metadata(&own) {
+            return Some((own, found));
+        }
+        let present = self.present(path.parent().unwrap_or(Path::new("")));
+        self.lookup_below(&present, path)
     }
 
-    fn holder(&self, path: &Path) -> PathBuf {
-        std::iter::once(self.root)
-            .chain(self.below.iter().map(PathBuf::as_path))
-            .find(|layer| lstat_inside(layer, path).is_some())
-            .unwrap_or(self.root)
-            .join(path)
+    fn lookup_below(&self, present: &[bool], path: &Path) -> Option<(PathBuf, fs::Metadata)> {
+        let layers = self.below.iter().zip(present).filter(|(_, present)| **present);
+        layers.map(|(layer, _)| layer.join(path)).find_map(|holder| {
+            let found = fs::symlink_metadata(&holder).ok()?;
+            Some((holder, found))
+        })
+    }
+
+    /// In which layers below a folder is a real one, with all its parents.
+    fn present(&self, folder: &Path) -> Rc<[bool]> {
+        match self.known.get(folder.as_os_str()) {
+            Some(present) => present.clone(),
+            None => self.below.iter().map(|layer| is_folder_inside(layer, folder)).collect(),
+        }
     }
 
     /// Makes `path` a folder of this layer, with the looks it has below.
     fn make_folder(&mut self, path: &Path) -> Result<(), UnpackError> {
-        if self.known.contains(path) {
+        if self.known.contains_key(path.as_os_str()) {
             return Ok(());
         }
         let target = self.root.join(path);
+        let around = self.present(path.parent().unwrap_or(Path::new("")));
         match fs::symlink_metadata(&target) {
             Ok(found) if found.is_dir() => {}
             found => {
@@ -238,19 +310,22 @@ impl Layer<'_> {
                 fs::create_dir(&target).map_err(failed("create", &target))?;
                 fs::set_permissions(&target, fs::Permissions::from_mode(0o755))
                     .map_err(failed("set the mode of", &target))?;
-                let below = self.below.iter().find_map(|layer| {
-                    let found = lstat_inside(layer, path)?;
-                    Some((layer.join(path), found))
-                });
-                if let Some((source, found)) = below
+                if let Some((source, found)) = self.lookup_below(&around, path)
                     && found.is_dir()
                 {
                     copy_looks(&source, &found, &target)?;
-                    self.folder_times.push((path.to_owned(), found.mtime()));
+                    self.remember_time(path, found.mtime())?;
                 }
             }
         }
-        self.known.insert(path.to_owned());
+        let is_folder =
+            |layer: &Path| fs::symlink_metadata(layer.join(path)).is_ok_and(|found| found.is_dir());
+        let layers = self.below.iter().zip(around.iter());
+        let present: Rc<[bool]> = layers.map(|(layer, has)| *has && is_folder(layer)).collect();
+        if self.known.len() > REMEMBERED {
+            self.known.retain(|folder, _| folder.is_empty());
+        }
+        self.known.insert(path.into(), if present == around { around } else { present });
         Ok(())
     }
 
@@ -260,9 +335,9 @@ impl Layer<'_> {
         match fs::symlink_metadata(&target) {
             Err(_) => Ok(()),
             Ok(found) if found.is_dir() => {
-                self.known.retain(|known| !known.starts_with(path));
-                self.folder_times.retain(|(folder, _)| !folder.starts_with(path));
-                fs::remove_dir_all(&target).map_err(failed("replace", &target))
+                forget(&mut self.known, path);
+                forget(&mut self.folder_times, path);
+                crate::files::remove_folder(&target).map_err(failed("replace", &target))
             }
             Ok(_) => fs::remove_file(&target).map_err(failed("replace", &target)),
         }
@@ -274,11 +349,12 @@ impl Layer<'_> {
         let source = self.root.join(&path);
         if fs::symlink_metadata(&source).is_err() {
             // A link to a file of a lower layer: it has to be in this one first.
-            let holder = self.holder(&path);
-            let found = fs::symlink_metadata(&holder).map_err(failed("link to", &source))?;
-            if !found.is_file() {
+            let Some((holder, found)) = self.lookup(&path).filter(|(_, found)| found.is_file())
+            else {
                 return Err(field("link target", link));
-            }
+            };
+            let left = self.left.checked_sub(found.blocks().saturating_mul(512));
+            self.left = left.ok_or_else(|| UnpackError::Read(bounds::too_much()))?;
             fs::copy(&holder, &source).map_err(failed("copy", &source))?;
             copy_looks(&holder, &found, &source)?;
             set_time(&source, found.mtime())?;
@@ -313,24 +389,34 @@ fn split(name: &Path) -> Result<Option<(PathBuf, OsString)>, UnpackError> {
         .map(|last| (clean.parent().unwrap_or(Path::new("")).to_owned(), last.to_owned())))
 }
 
-/// `lstat` of a path below a layer, none if one of its parents there is not a real folder.
-fn lstat_inside(layer: &Path, path: &Path) -> Option<fs::Metadata> {
+/// Whether a path below a layer is a real folder, with all its parents.
+fn is_folder_inside(layer: &Path, path: &Path) -> bool {
     let mut walked = layer.to_owned();
-    let mut components = path.components().peekable();
-    while let Some(component) = components.next() {
+    path.components().all(|component| {
         walked.push(component);
-        let found = fs::symlink_metadata(&walked).ok()?;
-        if components.peek().is_none() {
-            return Some(found);
-        }
-        if !found.is_dir() {
-            return None;
-        }
-    }
-    fs::symlink_metadata(layer).ok()
+        fs::symlink_metadata(&walked).is_ok_and(|found| found.is_dir())
+    })
 }
 
-fn write_file(entry: &mut Entry<'_, impl Read>, target: &Path) -> Result<(), UnpackError> {
+/// Forgets a folder and all in it: by their bytes these are next to each other.
+fn forget<T>(folders: &mut BTreeMap<OsString, T>, path: &Path) {
+    let (mut first, mut end) = (path.as_os_str().to_owned(), path.as_os_str().to_owned());
+    folders.remove(&first);
+    first.push("/");
+    // What follows the slash.
+    end.push("0");
+    let inside: Vec<OsString> =
+        folders.range(first..end).map(|(folder, _)| folder.clone()).collect();
+    for folder in inside {
+        folders.remove(&folder);
+    }
+}
+
+fn write_file(
+    entry: &mut Entry<'_, impl Read>,
+    target: &Path,
+    left: &mut u64,
+) -> Result<(), UnpackError> {
     let mut file = File::options()
         .write(true)
         .create_new(true)
@@ -352,6 +438,8 @@ fn write_file(entry: &mut Entry<'_, impl Read>, target: &Path) -> Result<(), Unp
             break;
         }
         length += filled as u64;
+        *left =
+            left.checked_sub(filled as u64).ok_or_else(|| UnpackError::Read(bounds::too_much()))?;
         ends_in_hole = filled == HOLE && buffer.iter().all(|byte| *byte == 0);
         let written = if ends_in_hole {
             file.seek(SeekFrom::Current(filled as i64)).map(drop)
@@ -433,6 +521,8 @@ mod tests {
     use super::*;
     use tar::{Builder, Header};
 
+    const LIMIT: u64 = 2 << 30;
+
     /// One entry a line: `kind path [content, target or attribute]`.
     fn archive(lines: &str) -> Vec<u8> {
         let mut builder = Builder::new(Vec::new());
@@ -484,7 +574,7 @@ mod tests {
         for (number, lines) in layers.iter().enumerate() {
             let root = folder.path().join(number.to_string());
             fs::create_dir(&root).unwrap();
-            unpack(&archive(lines)[..], &root, &below).unwrap();
+            unpack(&archive(lines)[..], &root, &below, LIMIT).unwrap();
             below.insert(0, root);
         }
         let mut listed = Vec::new();
@@ -595,7 +685,7 @@ mod tests {
             "link a a/a\nfile a/x 1",
         ] {
             let folder = tempfile::tempdir().unwrap();
-            assert!(unpack(&archive(lines)[..], folder.path(), &[]).is_err(), "{lines}");
+            assert!(unpack(&archive(lines)[..], folder.path(), &[], LIMIT).is_err(), "{lines}");
         }
     }
 
@@ -613,8 +703,97 @@ mod tests {
         let bytes = header.as_bytes().to_vec();
         let archive = io::Cursor::new(bytes).chain(io::repeat(0).take((1 << 30) + 1024));
         let folder = tempfile::tempdir().unwrap();
-        unpack(archive, folder.path(), &[]).unwrap();
+        unpack(archive, folder.path(), &[], LIMIT).unwrap();
         let found = fs::metadata(folder.path().join("zeroes")).unwrap();
         assert_eq!((found.len(), found.blocks()), (1 << 30, 0));
+    }
+
+    /// A header of this kind that states this size.
+    fn raw(kind: u8, name: &str, size: u64) -> Header {
+        let mut header = Header::new_gnu();
+        header.set_path(name).unwrap();
+        header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(size);
+        header.set_entry_type(EntryType::new(kind));
+        header.set_cksum();
+        header
+    }
+
+    fn refused(archive: impl Read, limit: u64) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let error = unpack(archive, folder.path(), &[], limit).unwrap_err();
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    }
+
+    #[test]
+    fn records_about_an_entry_are_not_kept_without_limit() {
+        for kind in [b'x', b'L', b'K'] {
+            for content in [b'a', 0] {
+                // Endless, as if it were unpacked from next to nothing; read, it would fill memory.
+                let header = raw(kind, "x", 1 << 40).as_bytes().to_vec();
+                let archive = io::Cursor::new(header).chain(io::repeat(content));
+                let text = refused(archive, u64::MAX);
+                assert!(text.contains("names and attributes"), "{}: {text}", kind as char);
+            }
+        }
+        // Long names that are no files' of this machine.
+        let mut builder = Builder::new(Vec::new());
+        let name = "d/".repeat(3000) + "x";
+        builder.append_data(&mut raw(b'0', "x", 0), name, &[][..]).unwrap();
+        let text = refused(&builder.into_inner().unwrap()[..], LIMIT);
+        assert!(text.contains("longer than 4096"), "{text}");
+    }
+
+    #[test]
+    fn zeroes_after_an_archive_are_read_however_many() {
+        let archive = archive("file a 1");
+        let folder = tempfile::tempdir().unwrap();
+        let archive = io::Cursor::new(archive).chain(io::repeat(0).take(32 << 20));
+        unpack(archive, folder.path(), &[], LIMIT).unwrap();
+        assert!(folder.path().join("a").exists());
+    }
+
+    #[test]
+    fn what_an_archive_unpacks_to_is_bounded() {
+        let header = raw(b'0', "x", 1 << 40).as_bytes().to_vec();
+        let text = refused(io::Cursor::new(header).chain(io::repeat(b'a')), 1 << 20);
+        assert!(text.contains("more than its size allows"), "{text}");
+        // A file that is all hole: nothing of it is in the archive.
+        let mut sparse = raw(b'S', "x", 0);
+        let gnu = sparse.as_gnu_mut().unwrap();
+        gnu.set_real_size(1 << 60);
+        gnu.sparse[0].set_offset(1 << 60);
+        gnu.sparse[0].set_length(0);
+        sparse.set_cksum();
+        let text = refused(&sparse.as_bytes()[..], 1 << 30);
+        assert!(text.contains("more than its size allows"), "{text}");
+    }
+
+    #[test]
+    fn a_deep_path_takes_no_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut below = Vec::new();
+        // On itself, so that every folder is also looked up below.
+        for layer in ["0", "1"] {
+            let mut builder = Builder::new(Vec::new());
+            let name = "d/".repeat(1500) + layer;
+            builder.append_data(&mut raw(b'0', "x", 0), name, &[][..]).unwrap();
+            let root = folder.path().join(layer);
+            fs::create_dir(&root).unwrap();
+            let start = std::time::Instant::now();
+            unpack(&builder.into_inner().unwrap()[..], &root, &below, LIMIT).unwrap();
+            assert!(start.elapsed().as_secs() < 3, "{:?}", start.elapsed());
+            below.insert(0, root);
+        }
+        crate::files::remove_folder(folder.path()).unwrap();
     }
 }

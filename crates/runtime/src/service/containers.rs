@@ -13,15 +13,13 @@ use super::shims::{self, ShimError};
 use super::{Service, chain, now};
 use crate::cgroup::{self, Resources};
 use crate::container::{oci, signal, spec};
-use crate::cri::v1::{
-    ContainerEventType, CreateContainerRequest, LinuxContainerResources, NamespaceMode,
-};
+use crate::cri::v1::{ContainerEventType, CreateContainerRequest, LinuxContainerResources};
 use crate::image::Image;
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::spec::Exit;
 
-/// How long a killed process may take to be gone before that is reported.
-const KILL_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a killed process may take to be gone, and its shim to say so.
+const KILL_PATIENCE: Duration = Duration::from_secs(15);
 
 impl Service {
     /// Prepares a container: its folder and its record. Nothing runs yet, nothing is mounted.
@@ -199,21 +197,43 @@ impl Service {
             shims::ask(sandbox.socket(), request)
         };
         if !grace.is_zero() {
-            match kill(container.record.stop_signal, false).await {
-                Ok(_) | Err(ShimError::Refused(_)) => {}
-                Err(error) => return Err(shim_status(&error)),
-            }
-            if tokio::time::timeout(grace, container.wait_ended()).await.is_ok() {
+            // Nobody waits longer than the grace, for the shim or for the container.
+            let asked = async {
+                match kill(container.record.stop_signal, false).await {
+                    Ok(_) | Err(ShimError::Refused(_)) => {}
+                    Err(error) => {
+                        let text = chain(&error);
+                        tracing::warn!("failed to ask container {} to end: {text}", container.id);
+                    }
+                }
+                container.wait_ended().await;
+            };
+            if tokio::time::timeout(grace, asked).await.is_ok() {
                 return Ok(());
             }
         }
-        let own_pids = !matches!(
-            namespace_pid(container),
-            NamespaceMode::Node | NamespaceMode::Pod | NamespaceMode::Target
-        );
-        if let Err(ShimError::Unreachable(error)) = kill(libc::SIGKILL, !own_pids).await {
-            tracing::warn!("the shim of container {} is gone: {error}", container.id);
+        if sandbox.handler().is_some() {
+            // What the group has in it may stand for a whole machine: its runtime knows better.
+            let _ = tokio::time::timeout(KILL_PATIENCE, kill(libc::SIGKILL, true)).await;
         }
+        self.kill(&sandbox, container).await
+    }
+
+    /// Kills what is in the container's group, without anybody's help. A shim that does not say then
+    /// how it ended is ended itself.
+    async fn kill(&self, sandbox: &Sandbox, container: &Container) -> Result<(), Status> {
+        let kill_group = || {
+            let group = container.group.folders();
+            tokio::task::spawn_blocking(move || cgroup::kill_all(&group))
+        };
+        let _ = kill_group().await;
+        if tokio::time::timeout(KILL_PATIENCE, container.wait_ended()).await.is_ok() {
+            return Ok(());
+        }
+        tracing::warn!("the shim does not say how container {} ended: it is killed", container.id);
+        let state = sandbox.state.clone();
+        let _ = tokio::task::spawn_blocking(move || shims::kill(&state)).await;
+        let _ = kill_group().await;
         let ended = tokio::time::timeout(KILL_PATIENCE, container.wait_ended()).await;
         ended.map_err(|_| {
             Status::deadline_exceeded(format!("container {} does not die", container.id))
@@ -285,13 +305,6 @@ impl Service {
         let request = Request::ReopenLog { id: container.id.clone() };
         shims::ask(sandbox.socket(), request).await.map_err(|error| shim_status(&error)).map(drop)
     }
-}
-
-pub(super) fn namespace_pid(container: &Container) -> NamespaceMode {
-    let linux = container.config.linux.as_ref();
-    let security = linux.and_then(|linux| linux.security_context.as_ref());
-    let options = security.and_then(|security| security.namespace_options.as_ref());
-    options.map_or(NamespaceMode::Pod, |options| options.pid())
 }
 
 /// A digest that leads to the image, as kubelets compare it: by name if it has one.

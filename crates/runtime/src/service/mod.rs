@@ -22,7 +22,7 @@ mod names;
 mod records;
 mod recover;
 mod sandboxes;
-mod shims;
+pub(crate) mod shims;
 mod snapshot;
 mod stats;
 mod status;

@@ -1,26 +1,36 @@
 //! After a start: take up what an earlier daemon left running, clear away what it left half made.
+use std::collections::HashSet;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use super::Service;
 use super::records::{Container, Sandbox, SandboxRecord, read_container, read_sandbox};
 use super::shims;
 use super::watch::lost;
 use crate::cri::v1::PodSandboxConfig;
-use crate::shim::protocol::Request;
 use crate::shim::sys;
 
+/// How long those who want to be served wait for what is taken up. Shims answer at once; one that does
+/// not, or a network that takes long to be given back, is waited for behind their backs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 impl Service {
+    /// What exists is known on return, from the records alone; what it is doing, as far as its shim
+    /// answers in time.
     pub(super) async fn recover(&self) {
+        let mut half_made = Vec::new();
         for path in entries(&self.root().join("sandboxes")) {
             match read_sandbox(&path) {
                 (Some(config), Some(record)) => {
                     let sandbox = Arc::new(self.known_sandbox(record, config));
                     self.inner.sandboxes.lock().insert(sandbox.id.clone(), sandbox);
                 }
-                (config, _) => self.clear_sandbox(&path, config.unwrap_or_default()).await,
+                (config, _) => half_made.push((path, config.unwrap_or_default())),
             }
         }
         for folder in entries(&self.root().join("containers")) {
@@ -29,13 +39,37 @@ impl Service {
             }
         }
         let sandboxes: Vec<Arc<Sandbox>> = self.inner.sandboxes.lock().values().cloned().collect();
-        for sandbox in sandboxes {
-            if sandbox.is_ready() && self.watch(&sandbox).await.is_err() {
-                self.shim_gone(&sandbox);
-            }
-            self.settle(&sandbox);
+        let known: HashSet<PathBuf> = sandboxes.iter().map(|each| each.state.clone()).collect();
+        let strays = entries(&self.inner.options.state)
+            .into_iter()
+            .filter(|folder| !known.contains(folder) && folder.join("spec.json").exists());
+        let strays: Vec<PathBuf> = strays.collect();
+        let service = self.clone();
+        let rest = async move {
+            let taken_up = join_all(sandboxes.iter().map(|sandbox| service.take_up(sandbox)));
+            let cleared =
+                half_made.into_iter().map(|(path, made)| service.clear_sandbox(path, made));
+            tokio::join!(taken_up, join_all(cleared));
+            join_all(strays.into_iter().map(clear_state)).await;
+        };
+        if tokio::time::timeout(PATIENCE, tokio::spawn(rest)).await.is_err() {
+            tracing::warn!("some sandboxes are not taken up yet: their shims do not answer");
         }
-        self.clear_state().await;
+    }
+
+    async fn take_up(&self, sandbox: &Arc<Sandbox>) {
+        if sandbox.is_ready()
+            && let Err(error) = self.watch(sandbox).await
+        {
+            if error.kind() == std::io::ErrorKind::TimedOut {
+                // It is there and does not answer: nothing can be done with what it runs.
+                tracing::warn!("the shim of sandbox {} does not answer: it is killed", sandbox.id);
+                let state = sandbox.state.clone();
+                let _ = tokio::task::spawn_blocking(move || shims::kill(&state)).await;
+            }
+            self.shim_gone(sandbox);
+        }
+        self.settle(sandbox);
     }
 
     /// None if it was never finished, or has lost its sandbox.
@@ -68,7 +102,7 @@ impl Service {
     }
 
     /// A sandbox that never was: whatever exists of it goes.
-    async fn clear_sandbox(&self, path: &Path, config: PodSandboxConfig) {
+    async fn clear_sandbox(&self, path: PathBuf, config: PodSandboxConfig) {
         let Some(id) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
             return;
         };
@@ -86,31 +120,30 @@ impl Service {
             self.forget(&sandbox);
         }
         if path.exists() {
-            self.clear(path);
+            self.clear(&path);
         }
     }
+}
 
-    /// State of sandboxes that nobody knows any more.
-    async fn clear_state(&self) {
-        let known: Vec<_> = {
-            let sandboxes = self.inner.sandboxes.lock();
-            sandboxes.values().map(|sandbox| sandbox.state.clone()).collect()
-        };
-        for folder in entries(&self.inner.options.state) {
-            if known.contains(&folder) || !folder.join("spec.json").exists() {
-                continue;
-            }
-            let _ = shims::ask(folder.join("shim.sock"), Request::Shutdown).await;
-            for mounted in ["netns", "shm"] {
-                if let Ok(path) = sys::c_path(folder.join(mounted)) {
-                    let _ = sys::unmount(&path);
-                }
-            }
-            if let Err(error) = fs::remove_dir_all(&folder) {
-                tracing::warn!("failed to remove {}: {error}", folder.display());
+/// State of a sandbox that nobody knows any more.
+async fn clear_state(folder: PathBuf) {
+    let clear = move || {
+        if !folder.exists() {
+            return;
+        }
+        let _ = shims::end(&folder);
+        for mounted in ["netns", "shm"] {
+            if let Ok(path) = sys::c_path(folder.join(mounted)) {
+                let _ = sys::unmount(&path);
             }
         }
-    }
+        if let Err(error) = fs::remove_dir_all(&folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("failed to remove {}: {error}", folder.display());
+        }
+    };
+    let _ = tokio::task::spawn_blocking(clear).await;
 }
 
 fn entries(folder: &Path) -> Vec<std::path::PathBuf> {

@@ -11,13 +11,12 @@ use super::names::{find, new_id, not_found};
 use super::records::{Sandbox, SandboxRecord};
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
-use crate::container::spec;
+use crate::container::{spec, sysctl};
 use crate::cri::v1::{
     ContainerEventType, DnsConfig, NamespaceMode, PodSandboxConfig, PodSandboxMetadata,
     RunPodSandboxRequest,
 };
 use crate::network::{Attachment, PortMapping};
-use crate::shim::protocol::Request;
 use crate::shim::spec::{RuntimeSpec, SandboxSpec};
 use crate::shim::sys;
 
@@ -115,16 +114,25 @@ impl Service {
         if shared_pids {
             group.create().map_err(io)?;
         }
+        let users = spec::user_map(&sandbox.config)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let linux = sandbox.config.linux.clone().unwrap_or_default();
+        let own = sysctl::Own {
+            network: sandbox.network_path().is_some(),
+            ipc: namespaces.ipc() != NamespaceMode::Node,
+            users: users.is_some(),
+        };
+        let exists = |path: &Path| Path::new("/proc/sys").join(path).exists();
+        let sysctls = sysctl::settle(linux.sysctls, own, exists)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let spec = SandboxSpec {
             id: sandbox.id.clone(),
             hostname: sandbox.config.hostname.clone(),
-            sysctls: linux.sysctls.into_iter().collect(),
+            sysctls,
             network: sandbox.network_path(),
             ipc: namespaces.ipc() != NamespaceMode::Node,
             shared_pids,
-            users: spec::user_map(&sandbox.config)
-                .map_err(|error| Status::invalid_argument(error.to_string()))?,
+            users,
             cgroup: if shared_pids { group.folders() } else { Vec::new() },
             runtime: sandbox.handler().and_then(|handler| {
                 let path = self.inner.options.handlers.get(&handler)?.clone();
@@ -176,9 +184,10 @@ impl Service {
         {
             tracing::warn!("failed to take down the network of sandbox {}: {error}", sandbox.id);
         }
-        let shutdown = shims::ask(sandbox.socket(), Request::Shutdown).await;
-        if let Err(ShimError::Refused(reason)) = shutdown {
-            tracing::warn!("the shim of sandbox {} does not end: {reason}", sandbox.id);
+        let state = sandbox.state.clone();
+        let ended = tokio::task::spawn_blocking(move || shims::end(&state)).await;
+        if let Err(error) = ended.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            tracing::warn!("the shim of sandbox {} does not end: {error}", sandbox.id);
         }
         for mounted in ["netns", "shm"] {
             let path = sandbox.state.join(mounted);

@@ -113,6 +113,7 @@ impl Service {
         let Answer::Started(started) = answer else {
             return Err(Status::internal("the shim did not start the process"));
         };
+        connection.set_read_timeout(None).map_err(internal)?;
         connection.set_nonblocking(true).map_err(internal)?;
         let connection = UnixStream::from_std(connection).map_err(internal)?;
         let terminal = handles.pop();
@@ -137,29 +138,21 @@ impl Service {
         request: ExecSyncRequest,
     ) -> Result<ExecSyncResponse, Status> {
         let container = self.running(&request.container_id)?;
-        let mut process = match self.spawn(&container, request.cmd, false, false).await {
-            Ok(process) => process,
-            Err(error) => return Err(error),
-        };
-        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        let work = async {
-            let (stdout, stderr, code) =
-                tokio::join!(read_all(stdout), read_all(stderr), process.wait());
-            (stdout, stderr, code)
-        };
-        let outcome = if request.timeout > 0 {
-            let patience = Duration::from_secs(request.timeout.unsigned_abs());
-            tokio::time::timeout(patience, work).await
-        } else {
-            Ok(work.await)
-        };
-        let Ok((stdout, stderr, code)) = outcome else {
+        if request.timeout <= 0 {
+            let mut process = self.spawn(&container, request.cmd, false, false).await?;
+            return finish(&mut process).await;
+        }
+        let patience = Duration::from_secs(request.timeout.unsigned_abs());
+        let deadline = tokio::time::Instant::now() + patience;
+        let late = |_| Status::deadline_exceeded(format!("timeout {}s exceeded", request.timeout));
+        // A process that is held up before it runs is its shim's to kill, for nobody takes it.
+        let spawning = self.spawn(&container, request.cmd, false, false);
+        let mut process = tokio::time::timeout_at(deadline, spawning).await.map_err(late)??;
+        let finished = tokio::time::timeout_at(deadline, finish(&mut process)).await;
+        finished.unwrap_or_else(|elapsed| {
             process.kill();
-            let text = format!("timeout {}s exceeded", request.timeout);
-            return Err(Status::deadline_exceeded(text));
-        };
-        let exit_code = code.map_err(|error| Status::internal(error.to_string()))?;
-        Ok(ExecSyncResponse { stdout, stderr, exit_code })
+            Err(late(elapsed))
+        })
     }
 
     /// Joins the container's own streams; what comes back speaks the shim's chunks.
@@ -219,6 +212,14 @@ impl Service {
         let stream = dialled.await.map_err(io::Error::other)??;
         tokio::net::TcpStream::from_std(stream)
     }
+}
+
+/// Reads what a process says until it has ended.
+async fn finish(process: &mut Process) -> Result<ExecSyncResponse, Status> {
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let (stdout, stderr, code) = tokio::join!(read_all(stdout), read_all(stderr), process.wait());
+    let exit_code = code.map_err(|error| Status::internal(error.to_string()))?;
+    Ok(ExecSyncResponse { stdout, stderr, exit_code })
 }
 
 fn sender(descriptor: OwnedFd) -> io::Result<Sender> {

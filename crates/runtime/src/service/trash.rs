@@ -61,7 +61,8 @@ fn empty(left: Vec<PathBuf>, waiting: Receiver<PathBuf>) {
 }
 
 fn remove(path: &Path) {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let removed = if is_folder { crate::files::remove_folder(path) } else { fs::remove_file(path) };
     if let Err(error) = removed {
         tracing::warn!("failed to remove {}: {error}", path.display());
     }

@@ -10,15 +10,23 @@ use crate::cri::v1::{ContainerEventResponse, ContainerEventType};
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::spec::Exit;
 
+/// Until a shim must say what it runs.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
+
 impl Service {
     /// Listens to a sandbox's shim until it is gone. Returns once the connection stands, so that
     /// nothing that happens afterwards is missed.
     pub(super) async fn watch(&self, sandbox: &Arc<Sandbox>) -> std::io::Result<()> {
-        let mut stream = UnixStream::connect(sandbox.socket()).await?;
-        let request = serde_json::to_vec(&Request::Watch)?;
-        stream.write_all(&(request.len() as u32).to_le_bytes()).await?;
-        stream.write_all(&request).await?;
-        let first = read(&mut stream).await?;
+        let connect = async {
+            let mut stream = UnixStream::connect(sandbox.socket()).await?;
+            let request = serde_json::to_vec(&Request::Watch)?;
+            stream.write_all(&(request.len() as u32).to_le_bytes()).await?;
+            stream.write_all(&request).await?;
+            let first = read(&mut stream).await?;
+            std::io::Result::Ok((stream, first))
+        };
+        // A shim that has something to do takes a moment; one that takes longer was stopped.
+        let (mut stream, first) = tokio::time::timeout(PATIENCE, connect).await??;
         if let Answer::Running(running) = first {
             for (id, started) in running {
                 let container = self.inner.containers.lock().get(&id).cloned();

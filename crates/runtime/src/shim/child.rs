@@ -5,13 +5,19 @@
 //! inside the container are then resolved by the kernel against the container's own root, and no
 //! link in an image or a volume can lead a mount anywhere else. Control groups, namespaces, mounts,
 //! root, identity, capabilities, filter, program.
+//!
+//! **What others can do to it meanwhile.** It has no descriptor but its streams, the channel and what
+//! it was given to join, from its first steps on; nobody without the host's `CAP_SYS_PTRACE` can look
+//! into it, for like the shim it is not dumpable; and a process namespace in which others run already
+//! it enters last, by a successor, when there is nothing of the host left to be seen.
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::identity;
+use super::inside;
 use super::mounts;
 use super::protocol::{Report, send};
 use super::spec::{Capabilities, ContainerSpec, Identity, PidNamespace, ProcessSpec};
@@ -35,17 +41,33 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
-/// Namespaces to join, with the kernel's kind of each. The process namespace was the parent's
-/// business.
+/// Namespaces to join, with the kernel's kind of each.
+#[derive(Default)]
 pub struct Join {
     /// First of all: what follows happens with its powers only.
     pub users: Option<OwnedFd>,
     pub namespaces: Vec<(OwnedFd, i32)>,
+    /// A process namespace where others run already: only a successor is in it.
+    pub pids: Option<OwnedFd>,
+}
+
+impl Join {
+    pub fn descriptors(&self) -> Vec<i32> {
+        let namespaces = self.namespaces.iter().map(|(namespace, _)| namespace);
+        let all = namespaces.chain(&self.users).chain(&self.pids);
+        all.map(AsRawFd::as_raw_fd).collect()
+    }
 }
 
 /// The process's standard streams, unless it gets a terminal.
 pub struct Streams {
     pub descriptors: Vec<OwnedFd>,
+}
+
+impl Streams {
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.descriptors.iter().map(AsRawFd::as_raw_fd).collect()
+    }
 }
 
 /// Becomes the container.
@@ -72,8 +94,20 @@ pub fn run_exec(
     let outcome = join_cgroup(cgroup)
         .and_then(|()| set_oom_score(process))
         .and_then(|()| join_namespaces(&join))
+        .and_then(|()| {
+            drop(join);
+            keep_only(&streams, &channel);
+            succeed(0, &channel)
+        })
         .and_then(|()| become_process(process, streams, &channel));
     report(outcome, &channel)
+}
+
+/// Nothing that was opened on the way is of use to the container.
+fn keep_only(streams: &Streams, channel: &UnixStream) {
+    let mut kept = streams.descriptors();
+    kept.push(channel.as_raw_fd());
+    sys::close_all_but(&kept);
 }
 
 /// Says why it did not come to its program.
@@ -89,7 +123,6 @@ fn enter(
     join: Join,
     channel: &UnixStream,
 ) -> Result<(), Failure> {
-    sys::set_dumpable(false).step(|| "protect the process".to_owned())?;
     join_cgroup(cgroup)?;
     set_oom_score(&spec.process)?;
     let users = join.users.as_ref().map(AsFd::as_fd);
@@ -97,13 +130,22 @@ fn enter(
     mounts::mount_root(&spec.root, users)?;
     join_namespaces(&join)?;
     if users.is_some() {
-        succeed(&spec.pids, channel)?;
+        enter_users(&spec.pids, channel)?;
     }
     sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".to_owned())?;
-    mounts::open_filesystems(&spec.mounts, &mut sources)?;
-    mounts::enter_root(&spec.root, users.is_some())?;
+    let crowded = join.pids.is_some() && users.is_none();
+    if crowded {
+        // The host is out of sight before anybody can see us. A user namespace's own power does not
+        // reach us, so there it may be later.
+        mounts::enter_root(&spec.root, false)?;
+        drop(join);
+        succeed(0, channel)?;
+        mounts::open_filesystems(&spec.mounts, &mut sources)?;
+    } else {
+        mounts::open_filesystems(&spec.mounts, &mut sources)?;
+        mounts::enter_root(&spec.root, users.is_some())?;
+    }
     mounts::attach(spec, sources)?;
-    mounts::hide(&spec.masked_paths, &spec.readonly_paths)?;
     if spec.root.readonly {
         mounts::make_root_readonly()?;
     }
@@ -112,26 +154,31 @@ fn enter(
 
 /// In a user namespace: goes on with mounts, and if need be processes, that belong to it. Both are
 /// its own only if they are made by one who is in it already.
-fn succeed(pids: &PidNamespace, channel: &UnixStream) -> Result<(), Failure> {
-    if *pids != PidNamespace::Own {
-        return sys::unshare(libc::CLONE_NEWNS).step(|| "make a mount namespace".to_owned());
-    }
-    let cloned = sys::clone_brother(libc::CLONE_NEWPID | libc::CLONE_NEWNS);
-    match cloned.step(|| "make a process namespace".to_owned())? {
-        None => Ok(()),
-        Some(pid) => {
-            let _ = send(channel, &Report::Successor(pid), &[]);
-            sys::exit_now(0)
+fn enter_users(pids: &PidNamespace, channel: &UnixStream) -> Result<(), Failure> {
+    match pids {
+        PidNamespace::Own => succeed(libc::CLONE_NEWPID | libc::CLONE_NEWNS, channel),
+        PidNamespace::Sandbox | PidNamespace::Of(_) => succeed(libc::CLONE_NEWNS, channel),
+        PidNamespace::Host => {
+            sys::unshare(libc::CLONE_NEWNS).step(|| "make a mount namespace".to_owned())
         }
     }
 }
 
-/// While /proc is the host's and we may.
+/// Goes on in another process, in the namespaces that were joined for children, and in new ones.
+fn succeed(flags: i32, channel: &UnixStream) -> Result<(), Failure> {
+    match sys::clone_brother(flags).step(|| "make a process".to_owned())? {
+        None => send(channel, &Report::Successor, &[]).step(|| "report".to_owned()),
+        Some(_) => sys::exit_now(0),
+    }
+}
+
+/// While /proc is the host's and we may. A lower one than the daemon's own needs a capability that it
+/// may lack; the daemon has said so, and asks for what is allowed, as far as it knows.
 fn set_oom_score(process: &ProcessSpec) -> Result<(), Failure> {
-    match process.oom_score {
-        Some(score) => fs::write("/proc/self/oom_score_adj", score.to_string())
-            .step(|| "set the OOM score".to_owned()),
-        None => Ok(()),
+    let Some(score) = process.oom_score else { return Ok(()) };
+    match fs::write("/proc/self/oom_score_adj", score.to_string()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result.step(|| "set the OOM score".to_owned()),
     }
 }
 
@@ -144,6 +191,11 @@ fn join_cgroup(folders: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn join_namespaces(join: &Join) -> Result<(), Failure> {
+    if let Some(pids) = &join.pids {
+        // Moves our children, not ourselves.
+        sys::setns(pids.as_fd(), libc::CLONE_NEWPID)
+            .step(|| "join the process namespace".to_owned())?;
+    }
     if let Some(users) = &join.users {
         sys::setns(users.as_fd(), libc::CLONE_NEWUSER)
             .and_then(|()| sys::set_identity(0, 0, &[]))
@@ -161,6 +213,7 @@ fn become_process(
     streams: Streams,
     channel: &UnixStream,
 ) -> Result<std::convert::Infallible, Failure> {
+    keep_only(&streams, channel);
     sys::setsid().step(|| "make a session".to_owned())?;
     sys::umask(0o022);
     let identity = identity::resolve(&process.user, Path::new("/"))
@@ -171,7 +224,9 @@ fn become_process(
             .step(|| format!("set limit {}", limit.resource))?;
     }
     label(process)?;
-    make_directory(process)?;
+    // One that the image lacks is made, as upstream's runtimes do. On a read-only root it cannot be,
+    // and the change into it tells what is wrong.
+    let _ = inside::make_folders(Path::new(&process.directory));
     send(channel, &Report::Identity(identity.clone()), &[]).step(|| "report".to_owned())?;
 
     let filter = process.seccomp.as_deref().map(decode_filter).transpose()?;
@@ -186,7 +241,7 @@ fn become_process(
         if process.no_new_privileges { Ok(()) } else { install(&filter) }
     })?;
     // After the identity: it is the user who must be able to enter it.
-    std::env::set_current_dir(&process.directory)
+    inside::enter(Path::new(&process.directory))
         .step(|| format!("change to directory {:?}", process.directory))?;
     let (path, arguments, environment) = program(process, &identity)?;
     sys::close_on_exec_from(3).step(|| "close descriptors".to_owned())?;
@@ -224,16 +279,19 @@ fn streams_or_terminal(
 /// Opens a terminal of the container's own, makes it the process's streams and hands its other end
 /// to the shim.
 fn open_terminal(uid: u32, channel: &UnixStream) -> io::Result<()> {
-    use rustix::fs::{Mode, OFlags, open};
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
     const DEVPTS: i64 = 0x1cd1;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let controller = open("/dev/pts/ptmx", flags, Mode::empty())?;
+    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_MAGICLINKS;
+    let controller = openat2(CWD, "/dev/pts/ptmx", flags, Mode::empty(), resolve)?;
     // What a container put there instead is not trusted.
     if rustix::fs::fstatfs(&controller)?.f_type as i64 != DEVPTS {
         return Err(io::Error::other("/dev/pts is not a terminal file system"));
     }
-    let number = sys::terminal_number(controller.as_fd())?;
-    let terminal = open(format!("/dev/pts/{number}"), flags, Mode::empty())?;
+    unlockpt(&controller)?;
+    let peer = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let terminal = ioctl_tiocgptpeer(&controller, peer)?;
     rustix::fs::fchown(&terminal, Some(rustix::fs::Uid::from_raw(uid)), None)?;
     for standard in 0..3 {
         sys::duplicate_to(terminal.as_fd(), standard)?;
@@ -252,14 +310,6 @@ fn label(process: &ProcessSpec) -> Result<(), Failure> {
         fs::write("/proc/self/attr/exec", label).step(|| format!("apply label {label:?}"))?;
     }
     Ok(())
-}
-
-/// A working directory that the image lacks is made, as upstream's runtimes do.
-fn make_directory(process: &ProcessSpec) -> Result<(), Failure> {
-    match fs::create_dir_all(&process.directory) {
-        // On a read-only root the change into it tells what is wrong.
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn drop_to(

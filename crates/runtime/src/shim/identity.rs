@@ -18,12 +18,40 @@ pub fn resolve(spec: &UserSpec, root: &Path) -> io::Result<Identity> {
     resolve_in(spec, &passwd, &group)
 }
 
+/// The largest number of a user or group. Above it the kernel's -1 is near, which changes nothing when
+/// it is set: who asked for it would stay root. Upstream's runtimes have the same limit.
+const ID_LIMIT: u32 = i32::MAX as u32;
+
 fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> io::Result<Identity> {
+    let identity = look_up(spec, passwd, group)?;
+    for id in [identity.uid, identity.gid].iter().chain(&identity.groups) {
+        if *id > ID_LIMIT {
+            return Err(out_of_range(&id.to_string()));
+        }
+    }
+    Ok(identity)
+}
+
+fn out_of_range(id: &str) -> io::Error {
+    let text = format!("uids and gids must be in range 0-{ID_LIMIT}, not {id}");
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// A number, or nothing if it is a name. A number that is none of the kernel's is no name either.
+fn number(text: &str) -> io::Result<Option<u32>> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| out_of_range(text))
+}
+
+fn look_up(spec: &UserSpec, passwd: &str, group: &str) -> io::Result<Identity> {
     let name = if spec.user.is_empty() { "0" } else { &spec.user };
-    let number = name.parse::<u32>().ok();
+    let number_of_user = number(name)?;
     let entry = passwd.lines().map(fields).find(|line| {
         line.len() >= 6
-            && match number {
+            && match number_of_user {
                 Some(number) => line[2].parse() == Ok(number),
                 None => line[0] == name,
             }
@@ -31,19 +59,20 @@ fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> io::Result<Identity
     let missing = |what, name: &str| {
         Err(io::Error::new(io::ErrorKind::NotFound, format!("no {what} {name:?} in the image")))
     };
-    let (uid, own_gid, home, login) = match (&entry, number) {
+    let (uid, own_gid, home, login) = match (&entry, number_of_user) {
         (Some(line), _) => {
             let uid = line[2].parse().map_err(io::Error::other)?;
-            (uid, line[3].parse().unwrap_or(0), line[5], Some(line[0]))
+            let gid = line[3].parse().map_err(io::Error::other)?;
+            (uid, gid, line[5], Some(line[0]))
         }
         (None, Some(number)) => (number, 0, "/", None),
         (None, None) => return missing("user", name),
     };
     let gid = match spec.group.as_deref() {
         None => own_gid,
-        Some(text) => match text.parse() {
-            Ok(gid) => gid,
-            Err(_) => {
+        Some(text) => match number(text)? {
+            Some(gid) => gid,
+            None => {
                 let found =
                     group.lines().map(fields).find(|line| line.len() >= 3 && line[0] == text);
                 match found.and_then(|line| line[2].parse().ok()) {
@@ -93,7 +122,8 @@ fn read(root: &OwnedFd, path: &str) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nweb:x:101:102::/srv:/bin/sh\nbroken\n";
+    const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nweb:x:101:102::/srv:/bin/sh\nbroken\n\
+                          huge:x:4294967295:0::/:/bin/sh\n";
     const GROUP: &str = "root:x:0:\nweb:x:102:\nlogs:x:200:other,web\n";
 
     fn check(user: &str, group: Option<&str>, merge: bool, expected: &str) {
@@ -120,5 +150,18 @@ mod tests {
         check("web", Some("logs"), false, "101:200 [9, 200] /srv");
         check("nobody", None, true, r#"no user "nobody" in the image"#);
         check("web", Some("none"), true, r#"no group "none" in the image"#);
+    }
+
+    #[test]
+    fn numbers_that_the_kernel_takes_for_nothing_are_refused() {
+        let refused = |id: &str| format!("uids and gids must be in range 0-2147483647, not {id}");
+        for id in ["4294967295", "2147483648", "4294967296", "99999999999999999999", "-1"] {
+            check(id, None, true, &refused(id));
+            check("web", Some(id), true, &refused(id));
+        }
+        check("2147483647", Some("2147483647"), true, "2147483647:2147483647 [9, 2147483647] /");
+        check("huge", None, true, &refused("4294967295"));
+        let spec = UserSpec { supplemental: vec![u32::MAX], ..UserSpec::default() };
+        assert!(resolve_in(&spec, "", "").is_err());
     }
 }

@@ -33,9 +33,38 @@ impl Log {
     }
 }
 
+/// A plain file, in a real folder. Where logs are, a container may have a volume: behind a link there
+/// would be a file of the host's that is written to, behind a pipe one who lets us wait for ever.
 fn append(path: &std::path::Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    File::options().create(true).append(true).mode(0o640).open(path)
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let refused = |what: &str| io::Error::other(format!("the log {} is {what}", path.display()));
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(refused("not a file's name"));
+    };
+    let folder_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = openat(CWD, folder, folder_flags, Mode::empty()).map_err(|error| match error {
+        rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => refused("behind a link"),
+        error => error.into(),
+    })?;
+    let flags = OFlags::WRONLY
+        | OFlags::CREATE
+        | OFlags::APPEND
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC;
+    let file =
+        openat(&folder, name, flags, Mode::from_raw_mode(0o640)).map_err(|error| match error {
+            rustix::io::Errno::LOOP => refused("a link"),
+            // A pipe that nobody reads.
+            rustix::io::Errno::NXIO => refused("not a plain file"),
+            error => error.into(),
+        })?;
+    let file = File::from(file);
+    if !file.metadata()?.is_file() {
+        return Err(refused("not a plain file"));
+    }
+    Ok(file)
 }
 
 /// One output stream on its way into the log.
@@ -121,6 +150,27 @@ mod tests {
             &[twice.as_bytes()],
             &format!("T stdout P {long}\nT stdout P {long}\nT stdout F !\n"),
         );
+    }
+
+    #[test]
+    fn only_a_plain_file_is_a_log() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("other"), "kept").unwrap();
+        std::fs::create_dir(path("real")).unwrap();
+        symlink(path("other"), path("link")).unwrap();
+        symlink(path("nowhere"), path("dangling")).unwrap();
+        symlink(path("real"), path("linked")).unwrap();
+        let fifo = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), fifo, mode, 0).unwrap();
+        for name in ["link", "dangling", "linked/log", "pipe", "real"] {
+            assert!(Log::open(path(name)).is_err(), "{name}");
+        }
+        assert_eq!(std::fs::read_to_string(path("other")).unwrap(), "kept");
+        assert!(!path("nowhere").exists());
+        Log::open(path("real/log")).unwrap();
     }
 
     #[test]

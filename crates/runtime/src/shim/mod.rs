@@ -19,6 +19,8 @@
 //! **It may not know** images, the CRI, or why something runs: it gets plain data ([`spec`]).
 mod child;
 pub mod identity;
+mod inside;
+mod launch;
 mod logs;
 mod mounts;
 pub mod oci;

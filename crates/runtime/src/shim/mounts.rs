@@ -2,12 +2,13 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::child::{Failure, Step};
+use super::inside;
 use super::spec::{ContainerSpec, Device, Mount, Propagation, RootSpec, Source};
 use super::sys::{self, MountAttributes};
 
@@ -21,6 +22,8 @@ pub struct Opened {
 pub struct Sources {
     mounts: Vec<Opened>,
     devices: Vec<OwnedFd>,
+    /// The host's null device, once for each path to be masked, if the container's may not be one.
+    nulls: Vec<OwnedFd>,
 }
 
 /// What the kernel takes as mount options in one call.
@@ -49,6 +52,12 @@ pub fn open_sources(
             devices.push(opened.step(|| format!("open device {:?}", device.path))?);
         }
     }
+    let mut nulls = Vec::new();
+    if !own_devices(spec) {
+        for _ in &spec.masked_paths {
+            nulls.push(sys::open_tree(c"/dev/null", false).step(|| "open /dev/null".to_owned())?);
+        }
+    }
     sys::mount("", c"/", "", libc::MS_SLAVE | libc::MS_REC, "")
         .step(|| "make mounts private".to_owned())?;
     for (number, (mount, source)) in spec.mounts.iter().zip(&mut mounts).enumerate() {
@@ -62,7 +71,17 @@ pub fn open_sources(
                 .step(|| format!("map the owners of mount {:?}", mount.destination))?;
         }
     }
-    Ok(Sources { mounts, devices })
+    Ok(Sources { mounts, devices, nulls })
+}
+
+/// Whether `/dev` is a new file system, for us to fill. If somebody brings a volume for it what is in
+/// there is theirs: nothing is made in it, and nothing in it is believed.
+fn own_devices(spec: &ContainerSpec) -> bool {
+    let is_volume = |mount: &Mount| {
+        matches!(mount.source, Source::Bind(_) | Source::Layers { .. })
+            && matches!(mount.destination.as_str(), "/dev" | "/dev/null")
+    };
+    !spec.mounts.iter().any(is_volume)
 }
 
 /// Attaches what was opened where `place` says, for somebody else to mount it.
@@ -239,27 +258,42 @@ pub fn enter_root(root: &RootSpec, own_users: bool) -> Result<(), Failure> {
     std::env::set_current_dir("/").step(|| "enter the root".to_owned())
 }
 
-/// Attaches everything, parents before children; devices go where the others have made room.
+/// Attaches everything, parents before children; devices go where the others have made room. What
+/// must not be seen or changed is hidden last.
 pub fn attach(spec: &ContainerSpec, sources: Sources) -> Result<(), Failure> {
     let mut ordered: Vec<(&Mount, Opened)> = spec.mounts.iter().zip(sources.mounts).collect();
     // Stable: of two on one place the later covers the earlier.
-    ordered.sort_by_key(|(mount, _)| Path::new(&mount.destination).components().count());
+    ordered.sort_by_cached_key(|(mount, _)| Path::new(&mount.destination).components().count());
+    // The file system that we have put on /dev: another may be led there by a link of the image.
+    let mut own = None;
     for (mount, opened) in ordered {
         attach_one(spec, mount, opened).step(|| format!("mount {:?}", mount.destination))?;
-        if mount.destination == "/dev" {
+        if mount.destination == "/dev" && matches!(mount.source, Source::Filesystem { .. }) {
+            own = file_system_of(Path::new("/dev"));
             dev_links().step(|| "make links in /dev".to_owned())?;
         }
     }
+    let is_own = own.is_some() && file_system_of(Path::new("/dev")) == own;
     let mut opened = sources.devices.into_iter();
     for device in &spec.devices {
-        let made = match opened.next() {
+        let tree = opened.next();
+        if !is_own && Path::new(&device.path).starts_with("/dev") {
+            continue;
+        }
+        let made = match tree {
             Some(tree) => make_place(&device.path, false)
                 .and_then(|place| sys::move_mount(tree.as_fd(), place.as_fd())),
             None => make_device(device),
         };
         made.step(|| format!("make device {:?}", device.path))?;
     }
-    Ok(())
+    hide(&spec.masked_paths, &spec.readonly_paths, sources.nulls)
+}
+
+/// The number of the file system that a path is on, if it is a real folder.
+fn file_system_of(path: &Path) -> Option<u64> {
+    let folder = inside::place(path, OFlags::DIRECTORY | OFlags::NOFOLLOW).ok()?;
+    Some(rustix::fs::fstat(&folder).ok()?.st_dev)
 }
 
 fn attach_one(spec: &ContainerSpec, mount: &Mount, opened: Opened) -> io::Result<()> {
@@ -322,27 +356,18 @@ fn mount_cgroups(spec: &ContainerSpec, mount: &Mount) -> io::Result<()> {
 fn make_place(destination: &str, is_folder: bool) -> io::Result<OwnedFd> {
     const PROC: i64 = 0x9fa0;
     let path = Path::new(destination);
-    let open = || {
-        openat2(
-            CWD,
-            path,
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::NO_MAGICLINKS,
-        )
-    };
-    let place = match open() {
+    let place = match inside::place(path, OFlags::empty()) {
         Ok(place) => place,
         Err(rustix::io::Errno::NOENT) => {
             if is_folder {
-                make_folders(path, 0)?;
+                inside::make_folders(path)?;
             } else {
                 if let Some(parent) = path.parent() {
-                    make_folders(parent, 0)?;
+                    inside::make_folders(parent)?;
                 }
-                fs::File::options().create(true).append(true).open(path)?;
+                inside::make_file(path)?;
             }
-            open()?
+            inside::place(path, OFlags::empty())?
         }
         Err(error) => return Err(error.into()),
     };
@@ -350,27 +375,6 @@ fn make_place(destination: &str, is_folder: bool) -> io::Result<OwnedFd> {
         return Err(io::Error::other("it is in /proc"));
     }
     Ok(place)
-}
-
-/// Makes a folder with its parents, also where links lead that lead nowhere yet. The root is the
-/// container's, so wherever that is, it is inside.
-fn make_folders(path: &Path, links: u32) -> io::Result<()> {
-    const LINK_LIMIT: u32 = 40;
-    let mut at = PathBuf::from("/");
-    for component in path.components().skip(1) {
-        at.push(component);
-        match (fs::metadata(&at), fs::read_link(&at)) {
-            (Ok(_), _) => {}
-            (Err(error), _) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            (Err(error), Ok(_)) if links >= LINK_LIMIT => return Err(error),
-            (Err(_), Ok(target)) => {
-                let parent = at.parent().unwrap_or(Path::new("/"));
-                make_folders(&parent.join(target), links + 1)?;
-            }
-            (Err(_), Err(_)) => fs::create_dir(&at)?,
-        }
-    }
-    Ok(())
 }
 
 /// Kernel file systems are mounted on real folders only: behind a link they would be masked in the
@@ -401,26 +405,45 @@ fn dev_links() -> io::Result<()> {
 }
 
 fn make_device(device: &Device) -> io::Result<()> {
+    use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat, mknodat, statat, unlinkat};
     let path = Path::new(&device.path);
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("it has no name"));
+    };
+    inside::make_folders(parent)?;
+    let folder = inside::place(parent, OFlags::DIRECTORY)?;
+    if let Ok(found) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+        && !FileType::from_raw_mode(found.st_mode).is_dir()
+    {
+        unlinkat(&folder, name, AtFlags::empty())?;
     }
-    match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_dir() => fs::remove_file(path)?,
-        Ok(_) | Err(_) => {}
+    let (kind, mode) = (FileType::from_raw_mode(device.mode), Mode::from_raw_mode(device.mode));
+    sys::umask(0);
+    let made = mknodat(&folder, name, kind, mode, device.number);
+    sys::umask(0o022);
+    made?;
+    // What was made is opened by its name, which nobody else had the time to give away: in a volume
+    // that others use somebody may have, and then it is not a device of this number.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&made)?;
+    if found.st_rdev != device.number || FileType::from_raw_mode(found.st_mode) != kind {
+        return Err(io::Error::other("somebody has changed it"));
     }
-    sys::mknod(&sys::c_path(path)?, device.mode, device.number)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(device.mode & 0o7777))?;
-    chown(path, Some(device.uid), Some(device.gid))
+    let (user, group) = (Uid::from_raw(device.uid), Gid::from_raw(device.gid));
+    chownat(&made, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    Ok(())
 }
 
-/// Masks what must not be seen and freezes what must not be changed.
-pub fn hide(masked: &[String], readonly: &[String]) -> Result<(), Failure> {
+/// Masks what must not be seen and freezes what must not be changed. `nulls` are for the masks, if
+/// the container's own null device is not to be believed.
+fn hide(masked: &[String], readonly: &[String], nulls: Vec<OwnedFd>) -> Result<(), Failure> {
     for path in readonly {
         freeze(path).step(|| format!("make {path:?} read-only"))?;
     }
+    let mut nulls = nulls.into_iter();
     for path in masked {
-        mask(path).step(|| format!("mask {path:?}"))?;
+        mask(path, nulls.next()).step(|| format!("mask {path:?}"))?;
     }
     Ok(())
 }
@@ -435,7 +458,7 @@ fn freeze(path: &str) -> io::Result<()> {
     cover(tree, path)
 }
 
-fn mask(path: &str) -> io::Result<()> {
+fn mask(path: &str, null: Option<OwnedFd>) -> io::Result<()> {
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => found?,
@@ -444,7 +467,17 @@ fn mask(path: &str) -> io::Result<()> {
         let target = sys::c_path(path)?;
         return sys::mount("tmpfs", &target, "tmpfs", libc::MS_RDONLY, "size=0k");
     }
-    cover(sys::open_tree(c"/dev/null", false)?, path)
+    let null = match null {
+        Some(null) => null,
+        None => sys::open_tree(c"/dev/null", false)?,
+    };
+    // What is shown instead is nothing, and not what an image has put there under that name.
+    let found = rustix::fs::fstat(&null)?;
+    let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
+    if !kind.is_char_device() || found.st_rdev != rustix::fs::makedev(1, 3) {
+        return Err(io::Error::other("/dev/null is not the null device"));
+    }
+    cover(null, path)
 }
 
 fn cover(tree: OwnedFd, path: &str) -> io::Result<()> {

@@ -76,8 +76,9 @@ pub enum Report {
     /// The terminal's controlling end comes along.
     Terminal,
     Identity(super::spec::Identity),
-    /// Another process goes on in this one's place.
-    Successor(i32),
+    /// Who says so goes on in the place of the process that was started. Which process that is, the
+    /// kernel tells.
+    Successor,
     Failed(String),
 }
 
@@ -117,6 +118,90 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T
     let mut body = vec![0; length];
     (&mut &*stream).read_exact(&mut body)?;
     Ok(Some((serde_json::from_slice(&body)?, descriptors)))
+}
+
+/// Messages of one who may stop in the middle of any: what has come of one is kept until the rest is
+/// there, and nobody waits.
+pub struct Inbox {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+    sender: i32,
+}
+
+pub enum Received<T> {
+    /// With the descriptors that came along, and who sent it, as the kernel says.
+    Message(T, Vec<OwnedFd>, i32),
+    NothingYet,
+    Closed,
+}
+
+/// Longest message in an inbox: an identity with every group there can be.
+const INBOX_LIMIT: usize = 1 << 20;
+
+impl Inbox {
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        rustix::net::sockopt::set_socket_passcred(&stream, true)?;
+        Ok(Inbox { stream, bytes: Vec::new(), descriptors: Vec::new(), sender: 0 })
+    }
+
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Received<T>> {
+        loop {
+            if let Some(message) = self.take()? {
+                let descriptors = std::mem::take(&mut self.descriptors);
+                return Ok(Received::Message(message, descriptors, self.sender));
+            }
+            match self.fill() {
+                Ok(0) => return Ok(Received::Closed),
+                Ok(_) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(Received::NothingYet),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The first message, if it is whole.
+    fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let Some((length, rest)) = self.bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > INBOX_LIMIT {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let message = serde_json::from_slice(body)?;
+        self.bytes.drain(..length + 4);
+        Ok(Some(message))
+    }
+
+    fn fill(&mut self) -> Result<usize, rustix::io::Errno> {
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; 4096];
+        let received = recvmsg(
+            self.stream.as_fd(),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+        )?;
+        for message in control.drain() {
+            match message {
+                RecvAncillaryMessage::ScmRights(rights) => self.descriptors.extend(rights),
+                RecvAncillaryMessage::ScmCredentials(sender) => {
+                    self.sender = sender.pid.as_raw_nonzero().get();
+                }
+                _ => {}
+            }
+        }
+        self.bytes.extend_from_slice(&bytes[..received.bytes]);
+        Ok(received.bytes)
+    }
 }
 
 /// Some bytes, and the descriptors that came along.

@@ -1,9 +1,10 @@
 //! The namespaces that a sandbox's containers share, made once and kept open.
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use super::protocol::{Answer, Report, receive, send};
 use super::spec::{IdMap, SandboxSpec};
@@ -17,6 +18,9 @@ pub struct Sandbox {
     /// The shared process namespace and the process that holds it.
     pub pids: Option<(OwnedFd, i32)>,
 }
+
+/// Until the process that sets up the namespaces has done so, or has gone.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Sandbox {
     /// Makes the namespaces in a child, which sets them up from inside. It goes away again, unless
@@ -36,8 +40,10 @@ impl Sandbox {
             }
         }
         let (ours, theirs) = UnixStream::pair()?;
+        // It mounts and unmounts nothing, and writes to files of the kernel: that is soon done.
+        ours.set_read_timeout(Some(PATIENCE))?;
         let Some(pid) = sys::clone(flags, None)? else {
-            drop(ours);
+            sys::close_all_but(&[theirs.as_raw_fd()]);
             hold(spec, theirs)
         };
         drop(theirs);
@@ -51,8 +57,10 @@ impl Sandbox {
         };
         if opened.is_err() || !spec.shared_pids {
             let _ = sys::kill(pid, libc::SIGKILL);
-            sys::wait_for(pid)?;
+            sys::wait_within(pid, PATIENCE)?;
+            return opened;
         }
+        send(&ours, &Answer::Done, &[])?;
         opened
     }
 }
@@ -96,7 +104,10 @@ fn pin(namespace: &Path, path: &Path) -> io::Result<()> {
 /// In the child: everything that is set from inside, then silence.
 fn hold(spec: &SandboxSpec, channel: UnixStream) -> ! {
     let ready = receive::<Answer>(&channel).map(drop);
-    let report = match ready.and_then(|()| set_up(spec)) {
+    let set_up = ready.and_then(|()| set_up(spec));
+    // Until the shim has opened the namespaces, for which it may lack the capability if we are not.
+    // There is nobody else to look yet.
+    let report = match set_up.and_then(|()| sys::set_dumpable(true)) {
         Ok(()) => Report::Identity(super::spec::Identity {
             uid: 0,
             gid: 0,
@@ -109,9 +120,30 @@ fn hold(spec: &SandboxSpec, channel: UnixStream) -> ! {
     if sent.is_err() || matches!(report, Report::Failed(_)) {
         sys::exit_now(1);
     }
+    // One who only lends its namespaces is killed here.
+    let opened = receive::<Answer>(&channel).map(drop);
+    if opened.and_then(|()| give_up_everything()).is_err() {
+        sys::exit_now(1);
+    }
     sys::close_from(0);
-    let _ = std::env::set_current_dir("/");
     sys::pause_forever()
+}
+
+/// The first process of a shared process namespace is in every container's sight, and one with
+/// `CAP_SYS_PTRACE` can do with it as it likes: so it has no files, no power, and is in an empty place
+/// of its own.
+fn give_up_everything() -> io::Result<()> {
+    sys::unshare(libc::CLONE_NEWNS)?;
+    sys::mount("", c"/", "", libc::MS_PRIVATE | libc::MS_REC, "")?;
+    // Any folder that is there on every machine; what it hides is hidden from this process only.
+    sys::mount("tmpfs", c"/proc", "tmpfs", libc::MS_RDONLY, "size=0k")?;
+    std::env::set_current_dir("/proc")?;
+    sys::pivot_here()?;
+    sys::unmount(c".")?;
+    std::env::set_current_dir("/")?;
+    sys::set_dumpable(false)?;
+    sys::set_no_new_privileges()?;
+    sys::capset(0, 0, 0)
 }
 
 fn set_up(spec: &SandboxSpec) -> io::Result<()> {
@@ -128,10 +160,11 @@ fn set_up(spec: &SandboxSpec) -> io::Result<()> {
             sys::sethostname(&spec.hostname)?;
         }
     }
-    for (name, value) in &spec.sysctls {
-        let path = Path::new("/proc/sys").join(name.replace('.', "/"));
-        fs::write(&path, value)
-            .map_err(|error| io::Error::other(format!("set sysctl {name}: {error}")))?;
+    for (path, value) in &spec.sysctls {
+        let path = Path::new("/proc/sys").join(path);
+        fs::write(&path, value).map_err(|error| {
+            io::Error::other(format!("failed to write {value:?} to {}: {error}", path.display()))
+        })?;
     }
     Ok(())
 }

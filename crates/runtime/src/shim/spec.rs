@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct SandboxSpec {
     pub id: String,
     pub hostname: String,
-    pub sysctls: BTreeMap<String, String>,
+    /// By path below `/proc/sys`.
+    pub sysctls: BTreeMap<PathBuf, String>,
     /// Where the network namespace is pinned; none for the host's.
     pub network: Option<PathBuf>,
     /// Whether it has an IPC namespace of its own.

@@ -247,6 +247,7 @@ pub fn umask(mask: u32) {
     unsafe { libc::umask(mask) };
 }
 
+/// Becomes another user, and makes sure of it: to some numbers the kernel says yes and does nothing.
 pub fn set_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // SAFETY: pointer and length are of one slice; the rest are plain numbers.
     unsafe {
@@ -254,7 +255,33 @@ pub fn set_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
         check(libc::setresgid(gid, gid, gid).into())?;
         check(libc::setresuid(uid, uid, uid).into())?;
     }
+    let (uids, gids, mut found) = identity_in_force()?;
+    let mut wanted = groups.to_vec();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    if uids != [uid; 3] || gids != [gid; 3] || found != wanted {
+        let text = format!(
+            "asked to be {uid}:{gid} {wanted:?}, the kernel made it {uids:?} {gids:?} {found:?}"
+        );
+        return Err(io::Error::other(text));
+    }
     Ok(())
+}
+
+/// The real, effective and saved user and group of this process, and its other groups.
+fn identity_in_force() -> io::Result<([u32; 3], [u32; 3], Vec<u32>)> {
+    let (mut uids, mut gids) = ([0; 3], [0; 3]);
+    let ([a, b, c], [d, e, f]) = (&mut uids, &mut gids);
+    // SAFETY: every pointer is to a number that outlives the call; the list of groups has as much
+    // room as the kernel said it needs.
+    unsafe {
+        check(libc::getresuid(a, b, c).into())?;
+        check(libc::getresgid(d, e, f).into())?;
+        let count = check(libc::getgroups(0, std::ptr::null_mut()).into())?;
+        let mut groups = vec![0; count as usize];
+        check(libc::getgroups(count as c_int, groups.as_mut_ptr()).into())?;
+        Ok((uids, gids, groups))
+    }
 }
 
 fn prctl(option: c_int, arguments: [c_ulong; 4]) -> io::Result<()> {
@@ -371,9 +398,28 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
 
 /// Closes every descriptor from `first` on, now.
 pub fn close_from(first: u32) {
-    // SAFETY: called in a child that goes on without any of its descriptors, and never returns to
-    // code that owns one.
-    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+    close_between(first, u32::MAX);
+}
+
+/// Closes every descriptor but the standard three and those that are `kept`, now: what only closes
+/// when the program is replaced can be reached until then, by name through `/proc/self/fd`.
+pub fn close_all_but(kept: &[i32]) {
+    let mut kept: Vec<u32> = kept.iter().filter_map(|number| u32::try_from(*number).ok()).collect();
+    kept.sort_unstable();
+    let mut from = 3;
+    for number in kept.into_iter().filter(|number| *number >= 3) {
+        if number > from {
+            close_between(from, number - 1);
+        }
+        from = from.max(number + 1);
+    }
+    close_between(from, u32::MAX);
+}
+
+fn close_between(first: u32, last: u32) {
+    // SAFETY: called in a child that goes on without these descriptors, and never returns to code
+    // that owns one.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
 /// Makes `from` also descriptor `to`, which stays open in the program to come.
@@ -386,18 +432,6 @@ pub fn duplicate_to(from: BorrowedFd<'_>, to: i32) -> io::Result<()> {
 pub fn set_controlling_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes a plain number.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) }.into()).map(drop)
-}
-
-/// Unlocks a terminal's other end and says which number it has.
-pub fn terminal_number(controller: BorrowedFd<'_>) -> io::Result<u32> {
-    let unlock: c_int = 0;
-    let mut number: c_uint = 0;
-    // SAFETY: both requests take a pointer to an int that outlives the call.
-    unsafe {
-        check(libc::ioctl(controller.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlock).into())?;
-        check(libc::ioctl(controller.as_raw_fd(), libc::TIOCGPTN, &raw mut number).into())?;
-    }
-    Ok(number)
 }
 
 pub fn set_window(terminal: BorrowedFd<'_>, width: u16, height: u16) -> io::Result<()> {
@@ -465,23 +499,45 @@ pub struct Ended {
     pub code: i32,
 }
 
-/// A child that has ended and was not asked for yet.
-pub fn reap() -> Option<Ended> {
+/// A child that has ended and was not asked for yet: this one, or any.
+pub fn reap(pid: Option<i32>) -> Option<Ended> {
     let mut status = 0;
     // SAFETY: the pointer is to an int that outlives the call.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    let pid = unsafe { libc::waitpid(pid.unwrap_or(-1), &raw mut status, libc::WNOHANG) };
     (pid > 0).then(|| Ended { pid, code: exit_code(status) })
 }
 
-/// Waits for one child.
-pub fn wait_for(pid: i32) -> io::Result<i32> {
-    let mut status = 0;
+/// Whether a process is our child, running or not yet asked for.
+pub fn is_child(pid: i32) -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: a structure of plain numbers, for which all zeroes is a value; it outlives the call.
+    unsafe {
+        let mut information: libc::siginfo_t = std::mem::zeroed();
+        let Ok(id) = libc::id_t::try_from(pid) else { return false };
+        libc::waitid(libc::P_PID, id, &raw mut information, flags) == 0
+    }
+}
+
+/// Waits for one child, but not for ever: none if it has not ended by then. One that was killed may
+/// still be held up, by a frozen control group or by a file system that does not answer.
+pub fn wait_within(pid: i32, patience: std::time::Duration) -> io::Result<Option<i32>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let number = Pid::from_raw(pid).ok_or_else(|| io::Error::other("no such process"))?;
+    let handle = pidfd_open(number, PidfdFlags::empty())?;
+    let deadline = std::time::Instant::now() + patience;
     loop {
-        // SAFETY: the pointer is to an int that outlives the call.
-        match check(unsafe { libc::waitpid(pid, &raw mut status, 0) }.into()) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-            Ok(_) => return Ok(exit_code(status)),
+        if let Some(ended) = reap(Some(pid)) {
+            return Ok(Some(ended.code));
+        }
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left)) {
+            Err(rustix::io::Errno::INTR) | Ok(_) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

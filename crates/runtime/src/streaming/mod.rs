@@ -71,6 +71,10 @@ const QUEUE: usize = 16;
 /// How long a URL is good for.
 const LIFETIME: Duration = Duration::from_secs(60);
 
+/// URLs that may wait to be used.
+const WAITING: usize = 10_000;
+
+/// By the URL's path, which is nobody's to guess.
 type Tokens = Arc<Mutex<HashMap<String, (Instant, Purpose)>>>;
 
 pub(crate) struct Server {
@@ -111,21 +115,31 @@ impl Server {
         let mut bytes = [0; 16];
         io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let kind = match purpose {
+        let path = format!("/{}/{token}", purpose.name());
+        let mut tokens = self.tokens.lock();
+        tokens.retain(|_, (made, _)| made.elapsed() < LIFETIME);
+        // Nobody asks for so many at once; what they hold is memory.
+        if tokens.len() >= WAITING {
+            return Err(io::Error::other("too many streams were asked for and not used"));
+        }
+        tokens.insert(path.clone(), (Instant::now(), purpose));
+        Ok(format!("{}{path}", self.base))
+    }
+}
+
+impl Purpose {
+    fn name(&self) -> &'static str {
+        match self {
             Purpose::Exec { .. } => "exec",
             Purpose::Attach { .. } => "attach",
             Purpose::PortForward { .. } => "portforward",
-        };
-        let mut tokens = self.tokens.lock();
-        tokens.retain(|_, (made, _)| made.elapsed() < LIFETIME);
-        tokens.insert(token.clone(), (Instant::now(), purpose));
-        Ok(format!("{}/{kind}/{token}", self.base))
+        }
     }
 }
 
 fn answer(mut request: Request<Body>, tokens: &Tokens, service: Service) -> Response<Full<Bytes>> {
-    let token = request.uri().path().rsplit('/').next().unwrap_or_default();
-    let known = tokens.lock().remove(token);
+    // The whole path: what was asked for is part of it.
+    let known = tokens.lock().remove(request.uri().path());
     let Some((_, purpose)) = known.filter(|(made, _)| made.elapsed() < LIFETIME) else {
         return text(StatusCode::NOT_FOUND, "no such stream");
     };

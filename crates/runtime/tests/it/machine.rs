@@ -111,9 +111,13 @@ impl Machine {
             ..PodSandboxConfig::default()
         };
         change(&mut config);
+        self.run_sandbox(config).await.unwrap()
+    }
+
+    pub async fn run_sandbox(&self, config: PodSandboxConfig) -> Result<String, tonic::Status> {
         let runtime_handler = self.setup.handler.to_owned();
         let request = RunPodSandboxRequest { config: Some(config), runtime_handler };
-        Box::pin(self.service.run_pod_sandbox(request)).await.unwrap().pod_sandbox_id
+        Ok(Box::pin(self.service.run_pod_sandbox(request)).await?.pod_sandbox_id)
     }
 
     pub async fn create(
@@ -303,7 +307,7 @@ fn handler(name: &str, folder: &Path) -> PathBuf {
 }
 
 /// A test's own, so that what is left in it is the test's.
-fn cgroup_root(folder: &Path) -> String {
+pub fn cgroup_root(folder: &Path) -> String {
     format!("/skiff-{}", folder.file_name().unwrap().to_string_lossy())
 }
 
@@ -347,7 +351,7 @@ pub fn list_processes(text: &str) -> Vec<String> {
     processes(text).map(|(_, line)| line).collect()
 }
 
-fn pids_with(text: &str) -> Vec<i32> {
+pub fn pids_with(text: &str) -> Vec<i32> {
     processes(text).map(|(pid, _)| pid).collect()
 }
 

@@ -7,6 +7,7 @@ mod containers;
 mod containment;
 mod deaths;
 mod handlers;
+mod hostile;
 mod images;
 mod machine;
 mod registry;

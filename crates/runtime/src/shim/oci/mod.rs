@@ -26,10 +26,14 @@ use super::{identity, sys};
 use crate::files::write_private;
 
 /// A runtime, and where the sandbox's files about it are.
+#[derive(Clone)]
 pub struct Foreign {
     path: PathBuf,
     folder: PathBuf,
 }
+
+/// Until a step of a runtime must be done.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What `create` or `exec` left running.
 pub struct Made {
@@ -100,7 +104,7 @@ impl Foreign {
     ) -> Result<std::convert::Infallible, Failure> {
         let path = self.folder.join("process.json");
         let document = config::process(process, identity).to_string();
-        fs::write(&path, document).step(|| "write process.json".to_owned())?;
+        write_private(&path, document.as_bytes()).step(|| "write process.json".to_owned())?;
         send(channel, &Report::Identity(identity.clone()), &[]).step(|| "report".to_owned())?;
         let path = path.display().to_string();
         let pid_file = self.pid_file().display().to_string();
@@ -191,15 +195,26 @@ impl Foreign {
     fn run(&self, rest: &[&str]) -> io::Result<()> {
         let _ = fs::remove_file(self.log());
         let arguments = self.arguments(rest);
-        let status = Command::new(&arguments[0])
+        let child = Command::new(&arguments[0])
             .args(&arguments[1..])
             .env_clear()
             .env("PATH", PATH.trim_start_matches("PATH="))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .status()?;
-        if status.success() { Ok(()) } else { Err(self.reason(status.code().unwrap_or(-1))) }
+            .spawn()?;
+        let pid = child.id() as i32;
+        match sys::wait_within(pid, PATIENCE)? {
+            Some(0) => Ok(()),
+            Some(code) => Err(self.reason(code)),
+            None => {
+                // A container can hold up who waits for it.
+                let _ = sys::kill(pid, libc::SIGKILL);
+                let _ = sys::wait_within(pid, PATIENCE);
+                let text = format!("{} is not done after {PATIENCE:?}", self.path.display());
+                Err(io::Error::new(io::ErrorKind::TimedOut, text))
+            }
+        }
     }
 
     fn pid_file(&self) -> PathBuf {
@@ -252,6 +267,7 @@ pub fn namespaces(
 fn receive_terminal(listener: &UnixListener) -> io::Result<OwnedFd> {
     listener.set_nonblocking(true)?;
     let (stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut name = [0; 4096];
     let (_, handles) = super::protocol::receive_with_descriptors(&stream, &mut name)?;
     handles.into_iter().next().ok_or_else(|| io::Error::other("the runtime sent no terminal"))
