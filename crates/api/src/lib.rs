@@ -32,6 +32,7 @@ pub mod jsonpath;
 pub mod kinds;
 pub mod meta;
 pub mod names;
+pub mod object;
 pub mod openapi;
 pub mod owner;
 pub mod patch;
