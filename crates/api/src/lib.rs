@@ -30,6 +30,7 @@ pub mod group;
 pub mod int_or_string;
 pub mod jsonpath;
 pub mod kinds;
+pub mod kubeconfig;
 pub mod meta;
 pub mod names;
 pub mod object;

@@ -1,5 +1,6 @@
 //! What a component writes with: the verbs over typed objects, by way of any [`Source`].
-use crate::resource::{ApiResource, NamespacedName};
+use crate::resource::ApiResource;
+use api::names::NamespacedName;
 use crate::source::{Ask, Call, Collection, Delete, List, Page, Patch, Said, Source, Write};
 use api::object::Object;
 use api::rules::Form;

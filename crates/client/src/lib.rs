@@ -38,17 +38,18 @@
 
 mod client;
 mod context;
-// pub mod events;
-// pub mod http;
-// pub mod https;
+pub mod events;
+pub mod http;
+pub mod https;
 pub mod informer;
-// pub mod leader;
+pub mod leader;
 mod metrics;
 mod own_writes;
 pub mod queue;
 mod resource;
 pub mod source;
-// pub mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use api::object::{Keep, Object};
 pub use api::status::Status;
@@ -58,5 +59,6 @@ pub use informer::{Change, Informer, Informers};
 pub use metrics::{Metrics, NoMetrics};
 pub use own_writes::OwnWrites;
 pub use queue::WorkQueue;
-pub use resource::{ApiResource, NamespacedName};
+pub use api::names::NamespacedName;
+pub use resource::ApiResource;
 pub use source::Source;

@@ -4,7 +4,7 @@
 //! remembers what each of its keys has written, and the key's next turn waits until every informer
 //! concerned is as far: resource versions are numbers that can be compared.
 use crate::informer::{Informer, Progress};
-use crate::resource::NamespacedName;
+use api::names::NamespacedName;
 use api::object::Object;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -1,12 +1,10 @@
-//! Names: of a resource, and of an object in it.
+//! What a resource is called, whoever defined it.
 use api::group::GroupResource;
 use api::kinds::{self, Scope};
-use api::object::Object;
 use api::rules::Form;
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// A resource that an API server may serve: a row of ours, or somebody's custom one.
 #[derive(Debug, Clone)]
@@ -117,34 +115,6 @@ impl Hash for ApiResource {
 impl fmt::Display for ApiResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.group_resource().fmt(f)
-    }
-}
-
-/// What an object is known by within its resource; the namespace is empty for cluster-wide ones.
-/// Ordered by namespace, then name. Cheap to clone: queues and indexes hold many.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NamespacedName {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-}
-
-impl NamespacedName {
-    pub fn new(namespace: &str, name: &str) -> NamespacedName {
-        NamespacedName { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub fn of(object: &Object) -> NamespacedName {
-        NamespacedName::new(object.namespace(), object.name())
-    }
-}
-
-/// `default/web`, or `node-1`.
-impl fmt::Display for NamespacedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
-        }
     }
 }
 

@@ -13,7 +13,7 @@ pub use shared::Informers;
 pub use store::{Index, Reading};
 
 use crate::context::Context;
-use crate::resource::NamespacedName;
+use api::names::NamespacedName;
 use crate::source::{Collection, Source};
 use api::object::Keep;
 use parking_lot::{Mutex, RwLock};

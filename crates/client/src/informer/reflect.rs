@@ -1,7 +1,7 @@
 //! The loop behind an informer: list, watch, and what to do when either breaks.
 use super::{Entry, Informer};
 use crate::context::Context;
-use crate::resource::NamespacedName;
+use api::names::NamespacedName;
 use crate::source::{At, Event, List, Page, Source, Watch, WatchFrom};
 use api::object::{Keep, Object};
 use api::status::{Reason, Status};

@@ -1,6 +1,6 @@
 //! What an informer keeps: objects by name, and by whatever else somebody looks for them.
 use super::Change;
-use crate::resource::NamespacedName;
+use api::names::NamespacedName;
 use api::codec::DecodeError;
 use api::object::{Keep, Object};
 use parking_lot::RwLockReadGuard;

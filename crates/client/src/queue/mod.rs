@@ -5,10 +5,11 @@
 //! the semantics of upstream's `util/workqueue`.
 mod rate;
 
+pub(crate) use rate::Bucket;
 pub use rate::RateLimit;
 
 use crate::context::Context;
-use crate::resource::NamespacedName;
+use api::names::NamespacedName;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
