@@ -225,7 +225,8 @@ users:
 
     #[test]
     fn the_first_file_counts() {
-        let mut config = Kubeconfig::parse(b"clusters: [{name: c, cluster: {server: first}}]").unwrap();
+        let mut config =
+            Kubeconfig::parse(b"clusters: [{name: c, cluster: {server: first}}]").unwrap();
         config.merge(Kubeconfig::parse(FILE.as_bytes()).unwrap());
         assert_eq!(config.context(None).unwrap().1.server, "first");
     }

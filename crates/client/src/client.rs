@@ -1,7 +1,7 @@
 //! What a component writes with: the verbs over typed objects, by way of any [`Source`].
 use crate::resource::ApiResource;
-use api::names::NamespacedName;
 use crate::source::{Ask, Call, Collection, Delete, List, Page, Patch, Said, Source, Write};
+use api::names::NamespacedName;
 use api::object::Object;
 use api::rules::Form;
 use api::status::Status;
@@ -200,4 +200,3 @@ fn call(
     let subresource = Cow::Borrowed(subresource);
     Call { resource, namespace: namespace.to_owned(), name: name.to_owned(), subresource, ask }
 }
-

@@ -23,7 +23,10 @@ pub struct Context {
 enum Clock {
     System,
     /// Goes with tokio's clock, from a moment that the test chose.
-    Simulated { origin: Timestamp, since: Instant },
+    Simulated {
+        origin: Timestamp,
+        since: Instant,
+    },
 }
 
 impl Context {
@@ -39,12 +42,7 @@ impl Context {
 
     fn with(clock: Clock, random: Rng) -> Context {
         let stops = Arc::new([watch::Sender::new(false)]);
-        Context {
-            clock,
-            random: Arc::new(Mutex::new(random)),
-            metrics: Arc::new(NoMetrics),
-            stops,
-        }
+        Context { clock, random: Arc::new(Mutex::new(random)), metrics: Arc::new(NoMetrics), stops }
     }
 
     #[must_use]

@@ -49,7 +49,10 @@ impl Election {
 
     fn validate(&self) -> Result<(), String> {
         let faults = [
-            (self.lease_duration <= self.renew_deadline, "leaseDuration must be greater than renewDeadline"),
+            (
+                self.lease_duration <= self.renew_deadline,
+                "leaseDuration must be greater than renewDeadline",
+            ),
             (
                 self.renew_deadline <= self.retry_period.mul_f64(JITTER),
                 "renewDeadline must be greater than retryPeriod*JitterFactor",
@@ -125,8 +128,7 @@ impl Elector {
     pub fn new(context: &Context, client: Client, election: Election) -> Result<Elector, String> {
         election.validate()?;
         let (context, leader) = (context.clone(), watch::Sender::default());
-        let elector =
-            Elector { election, client, context, recorder: None, observed: None, leader };
+        let elector = Elector { election, client, context, recorder: None, observed: None, leader };
         elector.status(0.0);
         Ok(elector)
     }
@@ -340,3 +342,6 @@ impl Elector {
 fn micros(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
+
+#[cfg(test)]
+mod tests;

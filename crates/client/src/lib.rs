@@ -51,6 +51,7 @@ pub mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use api::names::NamespacedName;
 pub use api::object::{Keep, Object};
 pub use api::status::Status;
 pub use client::Client;
@@ -59,6 +60,5 @@ pub use informer::{Change, Informer, Informers};
 pub use metrics::{Metrics, NoMetrics};
 pub use own_writes::OwnWrites;
 pub use queue::WorkQueue;
-pub use api::names::NamespacedName;
 pub use resource::ApiResource;
 pub use source::Source;

@@ -113,3 +113,76 @@ impl<Q: Clone + Eq + Hash> Default for OwnWrites<Q> {
         OwnWrites::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+    use crate::resource::ApiResource;
+    use crate::source::{Collection, Delete};
+    use crate::testing::World;
+    use jiff::Timestamp;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    async fn world() -> (World, Informer<Object>, OwnWrites<&'static str>) {
+        let context = Context::simulated(Timestamp::UNIX_EPOCH, 1);
+        let world = World::new(&context);
+        let of = Collection::all(ApiResource::of::<ConfigMap>());
+        let informer = Informer::<Object>::start(&context, world.source(), of);
+        informer.synced().await;
+        world.hold_watches(true);
+        (world, informer, OwnWrites::new())
+    }
+
+    fn config_map() -> ConfigMap {
+        let (name, namespace) = (Some("c".to_owned()), Some("n".to_owned()));
+        ConfigMap {
+            metadata: ObjectMeta { name, namespace, ..ObjectMeta::default() },
+            ..ConfigMap::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_waits_for_what_it_wrote() {
+        let (world, informer, own) = world().await;
+        let made = world.client().create(&config_map()).await.unwrap();
+        own.wrote(&"key", &informer, &made);
+        assert!(!own.are_visible(&"key") && own.are_visible(&"another"));
+        let waiting = own.visible(&"key", PATIENCE);
+        world.hold_watches(false);
+        assert!(waiting.await);
+        assert_eq!(informer.read().len(), 1);
+        // What has been seen is not waited for.
+        own.wrote(&"key", &informer, &made);
+        assert!(own.are_visible(&"key"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_is_waited_for_by_uid() {
+        let (world, informer, own) = world().await;
+        world.hold_watches(false);
+        let made = world.client().create(&config_map()).await.unwrap();
+        informer.seen(made.revision()).await;
+        world.hold_watches(true);
+        world.client().delete::<ConfigMap>("n", "c", Delete::default()).await.unwrap();
+        let name = NamespacedName::of(&made);
+        own.deleted(&"key", &informer, &name, "another");
+        assert!(own.are_visible(&"key"), "another object of that name is gone already");
+        own.deleted(&"key", &informer, &name, made.uid());
+        assert!(!own.are_visible(&"key"));
+        world.hold_watches(false);
+        assert!(own.visible(&"key", PATIENCE).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_ends() {
+        let (world, informer, own) = world().await;
+        let made = world.client().create(&config_map()).await.unwrap();
+        own.wrote(&"key", &informer, &made);
+        assert!(!own.visible(&"key", PATIENCE).await);
+        assert!(own.are_visible(&"key"), "it is not waited for again");
+    }
+}

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn paths_are_upstreams() {
-        let path = |resource: ApiResource, namespace, name, part| resource.path(namespace, name, part);
+        let path =
+            |resource: ApiResource, namespace, name, part| resource.path(namespace, name, part);
         let pods = ApiResource::of::<Pod>();
         assert_eq!(path(pods.clone(), "", "", ""), "/api/v1/pods");
         assert_eq!(path(pods, "a", "b", "status"), "/api/v1/namespaces/a/pods/b/status");

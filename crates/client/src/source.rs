@@ -113,7 +113,10 @@ pub enum Event {
     Modified(Arc<Object>),
     Deleted(Arc<Object>),
     /// Everything up to this revision has been told.
-    Bookmark { revision: u64, initial_events_end: bool },
+    Bookmark {
+        revision: u64,
+        initial_events_end: bool,
+    },
 }
 
 /// One request about one object, or about a collection's objects one by one.

@@ -288,10 +288,10 @@ mod tests {
              web Pulling image b
              db Pulling image a",
             expect![[r#"
-                create web.188676bd9cdf0000 x1 image a
-                patch web.188676bd9cdf0000 x2 image a
-                create web.188676be1413b400 x1 image b
-                create db.188676be4fae7e00 x1 image a"#]],
+                create web.18867251edfa0000 x1 image a
+                patch web.18867251edfa0000 x2 image a
+                create web.18867252652f9400 x1 image b
+                create db.18867252a0ca5e00 x1 image a"#]],
         )
         .await;
     }
@@ -302,12 +302,52 @@ mod tests {
         let mut events = events.join("\n");
         // Ten minutes of silence, and they are told apart again.
         events.push_str("\n+700\nweb Failed try 20");
-        check(&events, expect![""]).await;
+        check(&events, expect![[r#"
+            create web.18867251edfa0000 x1 try 0
+            create web.188672522994ca00 x1 try 1
+            create web.18867252652f9400 x1 try 2
+            create web.18867252a0ca5e00 x1 try 3
+            create web.18867252dc652800 x1 try 4
+            create web.1886725317fff200 x1 try 5
+            create web.18867253539abc00 x1 try 6
+            create web.188672538f358600 x1 try 7
+            create web.18867253cad05000 x1 try 8
+            create web.18867254066b1a00 x1 (combined from similar events): try 9
+            patch web.18867254066b1a00 x2 (combined from similar events): try 10
+            patch web.18867254066b1a00 x3 (combined from similar events): try 11
+            create web.188672f7b47bd000 x1 try 20"#]]).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_cut_and_comes_through_slowly() {
         let events = ["web Failed again"; 26].join("\n") + "\n+280\nweb Failed again";
-        check(&events, expect![""]).await;
+        check(&events, expect![[r#"
+            create web.18867251edfa0000 x1 again
+            patch web.18867251edfa0000 x2 again
+            patch web.18867251edfa0000 x3 again
+            patch web.18867251edfa0000 x4 again
+            patch web.18867251edfa0000 x5 again
+            patch web.18867251edfa0000 x6 again
+            patch web.18867251edfa0000 x7 again
+            patch web.18867251edfa0000 x8 again
+            patch web.18867251edfa0000 x9 again
+            patch web.18867251edfa0000 x10 again
+            patch web.18867251edfa0000 x11 again
+            patch web.18867251edfa0000 x12 again
+            patch web.18867251edfa0000 x13 again
+            patch web.18867251edfa0000 x14 again
+            patch web.18867251edfa0000 x15 again
+            patch web.18867251edfa0000 x16 again
+            patch web.18867251edfa0000 x17 again
+            patch web.18867251edfa0000 x18 again
+            patch web.18867251edfa0000 x19 again
+            patch web.18867251edfa0000 x20 again
+            patch web.18867251edfa0000 x21 again
+            patch web.18867251edfa0000 x22 again
+            patch web.18867251edfa0000 x23 again
+            patch web.18867251edfa0000 x24 again
+            patch web.18867251edfa0000 x25 again
+            dropped
+            patch web.18867251edfa0000 x27 again"#]]).await;
     }
 }

@@ -153,10 +153,15 @@ impl Recorder {
     pub fn record(&self, happening: Happening) {
         let now = self.context.now();
         tracing::debug!(
-            object = happening.regarding.name, kind = happening.regarding.kind,
-            reason = happening.reason, note = happening.note, "event occurred"
+            object = happening.regarding.name,
+            kind = happening.regarding.kind,
+            reason = happening.reason,
+            note = happening.note,
+            "event occurred"
         );
-        if let Err(mpsc::error::TrySendError::Full((event, _))) = self.queue.try_send((happening, now)) {
+        if let Err(mpsc::error::TrySendError::Full((event, _))) =
+            self.queue.try_send((happening, now))
+        {
             let (reason, note) = (event.reason, event.note);
             tracing::warn!(reason, note, "too many queued events: one is dropped");
         }
@@ -172,4 +177,48 @@ fn name(context: &Context, object: Option<&str>, now: Timestamp) -> String {
 /// It never came to an answer, so it may be tried again. What the server refused stays refused.
 fn may_be_retried(status: &Status) -> bool {
     status.is(Reason::ServiceUnavailable) || status.is(Reason::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::World;
+    use k8s_openapi::api::core::v1::Event;
+
+    fn happening(i: usize) -> Happening {
+        let name = Some(format!("web-{i}"));
+        Happening::normal(ObjectReference { name, ..ObjectReference::default() }, "Killing", "so")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_and_the_queue_has_an_end() {
+        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1);
+        let world = World::new(&context);
+        let recorder = Recorder::core(&context, world.client(), Reporter::new("kubelet", "n"));
+        // Nothing is written before this task gives way.
+        (0..QUEUE + 10).for_each(|i| recorder.record(happening(i)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.all::<Event>().len(), QUEUE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_found_no_server_is_tried_again_and_what_was_refused_is_not() {
+        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1);
+        let world = World::new(&context);
+        let recorder = Recorder::core(&context, world.client(), Reporter::new("kubelet", "n"));
+        let mut answers = vec![Status::service_unavailable("down"), Status::bad_request("no")];
+        world.refuse(move |_| answers.pop());
+        (0..2).for_each(|i| recorder.record(happening(i)));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let events = world.all::<Event>();
+        let about: Vec<_> =
+            events.iter().map(|event| event.involved_object.name.clone().unwrap()).collect();
+        assert_eq!(about, ["web-1"]);
+        let source = events[0].source.clone().unwrap();
+        assert_eq!(
+            (source.component.unwrap(), source.host.unwrap()),
+            ("kubelet".into(), "n".into())
+        );
+        assert_eq!(events[0].metadata.namespace.as_deref(), Some("default"));
+    }
 }

@@ -46,7 +46,8 @@ mod tests {
         for (key, value) in [("a", 1), ("b", 2), ("a", 9), ("c", 3)] {
             recent.use_(&key, || value);
         }
-        let has = |recent: &Recent<&str, i32>, key| recent.entries.get(key).map(|(_, value)| *value);
+        let has =
+            |recent: &Recent<&str, i32>, key| recent.entries.get(key).map(|(_, value)| *value);
         assert_eq!(["a", "b", "c"].map(|key| has(&recent, key)), [Some(1), None, Some(3)]);
         assert_eq!(recent.by_use.len(), 2);
     }

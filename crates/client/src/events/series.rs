@@ -110,10 +110,9 @@ impl Open {
             return Some(event);
         };
         let is_first = same.series.is_none();
-        let series = same.series.get_or_insert_with(|| EventSeries {
-            count: 1,
-            last_observed_time: MicroTime(at),
-        });
+        let series = same
+            .series
+            .get_or_insert_with(|| EventSeries { count: 1, last_observed_time: MicroTime(at) });
         series.count += 1;
         series.last_observed_time = MicroTime(at);
         is_first.then(|| same.clone())
@@ -123,7 +122,8 @@ impl Open {
     fn finish(&mut self, now: Timestamp) -> Vec<Event> {
         let is_over = |event: &Event| {
             let last = event.series.as_ref().map(|series| &series.last_observed_time);
-            let last = last.or(event.event_time.as_ref()).map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+            let last =
+                last.or(event.event_time.as_ref()).map_or(Timestamp::UNIX_EPOCH, |time| time.0);
             now.duration_since(last).unsigned_abs() > FINISH
         };
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(is_over);
@@ -149,4 +149,47 @@ fn key(event: &Event) -> Key<'_> {
         &event.reporting_instance,
     ];
     (words.map(|word| word.as_deref()), event.regarding.as_ref(), event.related.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Recorder;
+    use super::*;
+    use crate::testing::World;
+    use expect_test::expect;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_makes_a_series_that_is_written_now_and_then() {
+        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1);
+        let world = World::new(&context);
+        let reporter = Reporter::new("default-scheduler", "default-scheduler-n");
+        let recorder = Recorder::series(&context, world.client(), reporter);
+        let about = |name: &str| ObjectReference {
+            name: Some(name.to_owned()),
+            namespace: Some("ns".to_owned()),
+            ..ObjectReference::default()
+        };
+        let happening = |name: &str, note: &str| {
+            Happening::warning(about(name), "FailedScheduling", note).while_("Scheduling")
+        };
+        let mut seen = Vec::new();
+        let steps = [("web", 1), ("web", 1), ("web", 1), ("db", 60), ("web", 3600)];
+        for (i, (name, seconds)) in steps.into_iter().enumerate() {
+            recorder.record(happening(name, &format!("try {i}")));
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let counts = world.all::<Event>().into_iter().map(|event| {
+                let regarding = event.regarding.as_ref().and_then(|about| about.name.clone());
+                let count = event.series.as_ref().map_or(1, |series| series.count);
+                format!("{} {} x{count}", regarding.unwrap(), event.note.clone().unwrap())
+            });
+            let counts: Vec<_> = counts.collect();
+            seen.push(format!("{} | {}", world.written().join(", "), counts.join(", ")));
+        }
+        expect![[r#"
+            create events.events.k8s.io ns/web.18867251edfa0000 | web try 0 x1
+            patch events.events.k8s.io ns/web.18867251edfa0000 | web try 0 x2
+             | web try 0 x2
+            create events.events.k8s.io ns/db.18867252a0ca5e00 | db try 3 x1, web try 0 x2
+            patch events.events.k8s.io ns/web.18867251edfa0000 | db try 3 x1, web try 0 x4"#]].assert_eq(&seen.join("\n"));
+    }
 }

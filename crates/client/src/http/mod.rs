@@ -103,12 +103,14 @@ impl Pool {
     /// `server` has a scheme and a host, and maybe a path that all requests are below.
     pub fn new(server: &str, settings: Settings) -> Result<Pool, Error> {
         let wrong = |cause: &str| Error::Address(server.to_owned(), cause.to_owned());
-        let uri: Uri = server.parse().map_err(|error: ::http::uri::InvalidUri| wrong(&error.to_string()))?;
+        let uri: Uri =
+            server.parse().map_err(|error: ::http::uri::InvalidUri| wrong(&error.to_string()))?;
         let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(wrong("it begins with neither http:// nor https://"));
         }
-        let authority = HeaderValue::try_from(authority.as_str()).map_err(|e| wrong(&e.to_string()))?;
+        let authority =
+            HeaderValue::try_from(authority.as_str()).map_err(|e| wrong(&e.to_string()))?;
         let (open, connecting) = (Mutex::default(), tokio::sync::Mutex::new(()));
         let shared = Shared { server: uri, authority, settings, open, connecting };
         Ok(Pool { shared: Arc::new(shared) })
@@ -152,7 +154,10 @@ impl Pool {
 
     /// Sends a request that makes a connection something else (`101 Switching Protocols`): always
     /// over HTTP/1.1, on a connection of its own. The answer may be a refusal.
-    pub async fn upgrade(&self, request: Request<Bytes>) -> Result<Response<hyper::body::Incoming>, Error> {
+    pub async fn upgrade(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<hyper::body::Incoming>, Error> {
         let mut request = request.map(Full::new);
         self.address(&mut request, false)?;
         let tls = self.tls()?;
@@ -207,7 +212,8 @@ impl Pool {
         let server = &self.shared.server;
         let wanted = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let wrong = |error: ::http::Error| Error::Address(wanted.to_owned(), error.to_string());
-        let is_new = request.uri().authority().is_none() && !request.headers().contains_key(header::HOST);
+        let is_new =
+            request.uri().authority().is_none() && !request.headers().contains_key(header::HOST);
         let path = match server.path().trim_end_matches('/') {
             prefix if is_new && !prefix.is_empty() => format!("{prefix}{wanted}"),
             _ => wanted.to_owned(),

@@ -160,7 +160,8 @@ impl Config {
             (None, Some(token)) if !token.is_empty() => Some(Token::Given(token.clone())),
             _ => None,
         };
-        let basic = user.username.clone().map(|name| (name, user.password.clone().unwrap_or_default()));
+        let basic =
+            user.username.clone().map(|name| (name, user.password.clone().unwrap_or_default()));
         let mut exec = user.exec.clone();
         if let Some(exec) = &mut exec
             && exec.command.contains('/')
@@ -198,7 +199,7 @@ fn impersonation(user: &User) -> Result<Vec<(HeaderName, HeaderValue)>, String> 
     for name in user.impersonate.iter().filter(|name| !name.is_empty()) {
         add("impersonate-user", name)?;
     }
-    for uid in &user.impersonate_uid {
+    if let Some(uid) = &user.impersonate_uid {
         add("impersonate-uid", uid)?;
     }
     for group in &user.impersonate_groups {
@@ -238,10 +239,17 @@ mod tests {
             ..User::default()
         };
         let config = Config::of(&cluster, &user, Path::new("/etc/k")).unwrap();
-        assert!(matches!(&config.believed, Believed::Authorities(Pem::File(path)) if path == Path::new("/etc/k/ca.crt")));
-        assert!(matches!(&config.proof.token, Some(Token::File(path)) if path == Path::new("/etc/k/token")));
-        let sent: Vec<_> =
-            config.impersonation.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        assert!(
+            matches!(&config.believed, Believed::Authorities(Pem::File(path)) if path == Path::new("/etc/k/ca.crt"))
+        );
+        assert!(
+            matches!(&config.proof.token, Some(Token::File(path)) if path == Path::new("/etc/k/token"))
+        );
+        let sent: Vec<_> = config
+            .impersonation
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .collect();
         assert_eq!(sent, ["impersonate-user=jane", "impersonate-group=g", "impersonate-group=h"]);
         let alone = User { client_key: Some("key".into()), ..User::default() };
         assert!(Config::of(&cluster, &alone, Path::new("/")).is_err());

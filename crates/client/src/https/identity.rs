@@ -79,7 +79,8 @@ impl Identity {
                 match &*held {
                     Some((header, _)) => Ok(header.clone()),
                     None => Err(Status::unauthorized(&format!(
-                        "failed to read the token in {}: {cause}", path.display()
+                        "failed to read the token in {}: {cause}",
+                        path.display()
                     ))),
                 }
             }

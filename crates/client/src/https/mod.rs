@@ -69,7 +69,8 @@ impl Https {
         settings.server_name = config.server_name.clone();
         settings.address = config.address;
         settings.http2 = config.http2;
-        let pool = Pool::new(&config.server, settings).map_err(|e| Error::Invalid(e.to_string()))?;
+        let pool =
+            Pool::new(&config.server, settings).map_err(|e| Error::Invalid(e.to_string()))?;
         let context = context.clone();
         Ok(Https { shared: Arc::new(Shared { context, config, pool, identity }) })
     }
@@ -197,7 +198,8 @@ impl Https {
 
     /// The whole body, unpacked.
     async fn read(&self, answer: Response<http::Body>) -> Result<Bytes, Status> {
-        let packed = answer.headers().get(header::CONTENT_ENCODING).is_some_and(|how| how == "gzip");
+        let packed =
+            answer.headers().get(header::CONTENT_ENCODING).is_some_and(|how| how == "gzip");
         let whole = answer.into_body().collect();
         let body = match tokio::time::timeout(self.shared.config.timeout, whole).await {
             Ok(body) => body.map_err(broken)?.to_bytes(),
@@ -393,7 +395,8 @@ fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
 
 /// `Warning: 299 - "text"`.
 fn warnings(headers: &HeaderMap) -> Vec<String> {
-    let texts = headers.get_all(header::WARNING).into_iter().filter_map(|value| value.to_str().ok());
+    let texts =
+        headers.get_all(header::WARNING).into_iter().filter_map(|value| value.to_str().ok());
     let quoted = texts.filter_map(|text| {
         let quoted = text.strip_prefix("299 ")?.split_once(" \"")?.1.strip_suffix('"')?;
         Some(quoted.replace("\\\"", "\"").replace("\\\\", "\\"))

@@ -8,13 +8,15 @@
 mod reflect;
 mod shared;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use shared::Informers;
 pub use store::{Index, Reading};
 
 use crate::context::Context;
-use api::names::NamespacedName;
 use crate::source::{Collection, Source};
+use api::names::NamespacedName;
 use api::object::Keep;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The loop behind an informer: list, watch, and what to do when either breaks.
 use super::{Entry, Informer};
 use crate::context::Context;
-use api::names::NamespacedName;
 use crate::source::{At, Event, List, Page, Source, Watch, WatchFrom};
+use api::names::NamespacedName;
 use api::object::{Keep, Object};
 use api::status::{Reason, Status};
 use futures_util::StreamExt;
@@ -205,7 +205,6 @@ impl<K: Keep> Reflector<K> {
         tokio::time::sleep(pause).await;
     }
 }
-
 
 /// How long to wait before the next attempt.
 struct Pauses {

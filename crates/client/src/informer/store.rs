@@ -1,7 +1,7 @@
 //! What an informer keeps: objects by name, and by whatever else somebody looks for them.
 use super::Change;
-use api::names::NamespacedName;
 use api::codec::DecodeError;
+use api::names::NamespacedName;
 use api::object::{Keep, Object};
 use parking_lot::RwLockReadGuard;
 use std::collections::{BTreeMap, HashMap};
@@ -158,7 +158,10 @@ impl<'a, K> Reading<'a, K> {
         self.0.entries.iter().map(|(key, entry)| (key, &entry.kept))
     }
 
-    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (&NamespacedName, &Arc<K>)> {
+    pub fn in_namespace(
+        &self,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&NamespacedName, &Arc<K>)> {
         let first = NamespacedName::new(namespace, "");
         let from = self.0.entries.range(first.clone()..);
         from.take_while(move |(key, _)| key.namespace == first.namespace)
@@ -166,7 +169,11 @@ impl<'a, K> Reading<'a, K> {
     }
 
     /// Objects that the index has under a value.
-    pub fn by(&self, index: Index, value: &str) -> impl Iterator<Item = (&NamespacedName, &Arc<K>)> {
+    pub fn by(
+        &self,
+        index: Index,
+        value: &str,
+    ) -> impl Iterator<Item = (&NamespacedName, &Arc<K>)> {
         self.0.indexes[index.0].sets.get(value).into_iter().flatten()
     }
 

@@ -4,6 +4,8 @@
 //! comes again afterwards, never beside itself. What failed comes back later and later. These are
 //! the semantics of upstream's `util/workqueue`.
 mod rate;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use rate::Bucket;
 pub use rate::RateLimit;

@@ -2,9 +2,7 @@
 use super::{Refusal, done, event};
 use crate::context::Context;
 use crate::resource::ApiResource;
-use crate::source::{
-    At, Ask, Call, Collection, Delete, Event, List, Page, Patch, Said, WatchFrom,
-};
+use crate::source::{Ask, At, Call, Collection, Delete, Event, List, Page, Patch, Said, WatchFrom};
 use api::names::{self, NamespacedName};
 use api::object::Object;
 use api::patch::{json_patch, merge, strategic};
@@ -85,7 +83,8 @@ impl State {
         let mut items = self.select(of);
         let skip = page.continue_token.parse().unwrap_or(0);
         items.drain(..skip.min(items.len()));
-        let limit = if page.limit == 0 || page.at == At::Any { usize::MAX } else { page.limit as usize };
+        let limit =
+            if page.limit == 0 || page.at == At::Any { usize::MAX } else { page.limit as usize };
         let rest = items.len().saturating_sub(limit);
         items.truncate(limit);
         let continue_token =
@@ -128,7 +127,8 @@ impl State {
             return None;
         }
         let resource = cursor.of.resource.to_string();
-        for past in self.history.iter().filter(|past| past.revision > cursor.revision) {
+        let from = cursor.revision;
+        for past in self.history.iter().filter(|past| past.revision > from) {
             cursor.revision = past.revision;
             if past.resource != resource {
                 continue;
@@ -169,13 +169,17 @@ impl State {
             metadata["uid"] = uid.unwrap_or_else(|| self.context.uuid()).into();
         }
         if metadata["creationTimestamp"].is_null() {
-            metadata["creationTimestamp"] =
-                api::time::format_timestamp(self.context.now()).into();
+            metadata["creationTimestamp"] = api::time::format_timestamp(self.context.now()).into();
         }
         self.store(of, tree, old)
     }
 
-    fn store(&mut self, of: &ApiResource, mut tree: Value, old: Option<Arc<Object>>) -> Arc<Object> {
+    fn store(
+        &mut self,
+        of: &ApiResource,
+        mut tree: Value,
+        old: Option<Arc<Object>>,
+    ) -> Arc<Object> {
         self.revision += 1;
         tree["metadata"]["resourceVersion"] = self.revision.to_string().into();
         tree["apiVersion"] = of.api_version().into();
@@ -290,7 +294,10 @@ impl State {
         }
         let asked = body["metadata"]["uid"].as_str().unwrap_or_default();
         if !asked.is_empty() && asked != old.uid() {
-            let text = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {}", old.uid());
+            let text = format!(
+                "Precondition failed: UID in precondition: {asked}, UID in object meta: {}",
+                old.uid()
+            );
             return Err(Status::conflict(of.group_resource(), old.name(), text));
         }
         let mut after;
@@ -309,7 +316,14 @@ impl State {
                 if has_status {
                     after["status"] = before["status"].clone();
                 }
-                for field in ["uid", "creationTimestamp", "generation", "deletionTimestamp", "namespace", "name"] {
+                for field in [
+                    "uid",
+                    "creationTimestamp",
+                    "generation",
+                    "deletionTimestamp",
+                    "namespace",
+                    "name",
+                ] {
                     after["metadata"][field] = before["metadata"][field].clone();
                 }
             }
@@ -334,11 +348,18 @@ impl State {
         Ok(stored)
     }
 
-    fn delete(&mut self, of: &ApiResource, old: &Arc<Object>, options: &Delete) -> Result<Said, Status> {
+    fn delete(
+        &mut self,
+        of: &ApiResource,
+        old: &Arc<Object>,
+        options: &Delete,
+    ) -> Result<Said, Status> {
         let wanted = &options.preconditions;
         let is_another = wanted.uid.as_deref().is_some_and(|uid| uid != old.uid());
-        let is_newer =
-            wanted.resource_version.as_ref().is_some_and(|version| *version != old.resource_version());
+        let is_newer = wanted
+            .resource_version
+            .as_ref()
+            .is_some_and(|version| *version != old.resource_version());
         if is_another || is_newer {
             let text = "Precondition failed";
             return Err(Status::conflict(of.group_resource(), old.name(), text));

@@ -78,7 +78,8 @@ mod tests {
             "items": [{ "metadata": { "name": "a" }, "data": { "k": "v" } }, { "metadata": { "name": "b" } }] });
         let bytes = encode(&list, row.list_ty().unwrap());
         let mut items = Vec::new();
-        let metadata = decode_list(&bytes, row.list_ty().unwrap(), |item| items.push(item)).unwrap();
+        let metadata =
+            decode_list(&bytes, row.list_ty().unwrap(), |item| items.push(item)).unwrap();
         assert_eq!(metadata, list["metadata"]);
         assert_eq!(Value::Array(items), list["items"]);
         assert!(decode_list(b"k8s\0nonsense", row.list_ty().unwrap(), drop).is_err());
