@@ -302,7 +302,9 @@ mod tests {
         let mut events = events.join("\n");
         // Ten minutes of silence, and they are told apart again.
         events.push_str("\n+700\nweb Failed try 20");
-        check(&events, expect![[r#"
+        check(
+            &events,
+            expect![[r#"
             create web.18867251edfa0000 x1 try 0
             create web.188672522994ca00 x1 try 1
             create web.18867252652f9400 x1 try 2
@@ -315,13 +317,17 @@ mod tests {
             create web.18867254066b1a00 x1 (combined from similar events): try 9
             patch web.18867254066b1a00 x2 (combined from similar events): try 10
             patch web.18867254066b1a00 x3 (combined from similar events): try 11
-            create web.188672f7b47bd000 x1 try 20"#]]).await;
+            create web.188672f7b47bd000 x1 try 20"#]],
+        )
+        .await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_cut_and_comes_through_slowly() {
         let events = ["web Failed again"; 26].join("\n") + "\n+280\nweb Failed again";
-        check(&events, expect![[r#"
+        check(
+            &events,
+            expect![[r#"
             create web.18867251edfa0000 x1 again
             patch web.18867251edfa0000 x2 again
             patch web.18867251edfa0000 x3 again
@@ -348,6 +354,8 @@ mod tests {
             patch web.18867251edfa0000 x24 again
             patch web.18867251edfa0000 x25 again
             dropped
-            patch web.18867251edfa0000 x27 again"#]]).await;
+            patch web.18867251edfa0000 x27 again"#]],
+        )
+        .await;
     }
 }

@@ -190,6 +190,7 @@ mod tests {
             patch events.events.k8s.io ns/web.18867251edfa0000 | web try 0 x2
              | web try 0 x2
             create events.events.k8s.io ns/db.18867252a0ca5e00 | db try 3 x1, web try 0 x2
-            patch events.events.k8s.io ns/web.18867251edfa0000 | db try 3 x1, web try 0 x4"#]].assert_eq(&seen.join("\n"));
+            patch events.events.k8s.io ns/web.18867251edfa0000 | db try 3 x1, web try 0 x4"#]]
+        .assert_eq(&seen.join("\n"));
     }
 }

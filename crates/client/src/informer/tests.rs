@@ -146,6 +146,8 @@ async fn a_watch_that_ends_is_begun_where_it_was() {
         // The first two attempts fail.
         (asked_of.lock().len() <= 2).then(|| Status::service_unavailable("not now"))
     });
+    // A watch that had lasted is no failure.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     watched.world.end_watches();
     put(&watched.world, "a/two", "y");
     let began = tokio::time::Instant::now();

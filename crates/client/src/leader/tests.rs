@@ -115,7 +115,8 @@ async fn who_leads_is_an_event_of_the_lease() {
     let recorder =
         Recorder::core(&stage.context, stage.world.client(), Reporter::new("tester", ""));
     let elector = Elector::new(&stage.context, stage.world.client(), election).unwrap();
-    elector.recording(recorder).run(|_| async {}).await;
+    let term = Duration::from_secs(1);
+    elector.recording(recorder).run(|_| tokio::time::sleep(term)).await;
     stage.pass(1).await;
     let events = stage.world.all::<Event>();
     let told: Vec<_> = events

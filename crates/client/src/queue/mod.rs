@@ -33,6 +33,8 @@ struct Shared<T: Eq + Hash> {
     state: Mutex<State<T>>,
     /// Somebody may have something to do.
     wake: Notify,
+    /// Everything has been worked on.
+    idle: Notify,
 }
 
 struct State<T: Eq + Hash> {
@@ -73,7 +75,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
             closed: false,
         };
         let (context, state) = (context.clone(), Mutex::new(state));
-        WorkQueue { shared: Arc::new(Shared { name, context, state, wake: Notify::new() }) }
+        let (wake, idle) = (Notify::new(), Notify::new());
+        WorkQueue { shared: Arc::new(Shared { name, context, state, wake, idle }) }
     }
 
     /// The key has to be looked at.
@@ -181,6 +184,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
             state.ready.push_back(key.clone());
         }
         self.depth(&state);
+        if state.ready.is_empty() && state.taken.is_empty() {
+            self.shared.idle.notify_waiters();
+        }
         drop(state);
         self.observe("workqueue_work_duration_seconds", since.elapsed().as_secs_f64());
         self.shared.wake.notify_one();
@@ -201,17 +207,15 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     pub async fn drain(&self) {
         self.shut_down();
         loop {
-            let woken = self.shared.wake.notified();
-            let state = self.shared.state.lock();
-            let rest = state.ready.len() + state.taken.len();
-            drop(state);
-            if rest == 0 {
-                return;
+            // Made before the look, so that the last worker is heard.
+            let idle = self.shared.idle.notified();
+            {
+                let state = self.shared.state.lock();
+                if state.ready.is_empty() && state.taken.is_empty() {
+                    return;
+                }
             }
-            woken.await;
-            // The word may have been for a worker.
-            self.shared.wake.notify_one();
-            tokio::task::yield_now().await;
+            idle.await;
         }
     }
 
