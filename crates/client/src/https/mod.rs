@@ -9,7 +9,7 @@ mod identity;
 mod query;
 mod watch;
 
-pub use config::{Config, Error};
+pub use config::{Config, Error, Proof, Token};
 
 use crate::context::Context;
 use crate::http::{self, Pool, Settings};
