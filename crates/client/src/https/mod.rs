@@ -7,6 +7,8 @@ mod codec;
 mod config;
 mod identity;
 mod query;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use config::{Config, Error, Proof, Token};
@@ -405,7 +407,7 @@ fn warnings(headers: &HeaderMap) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+mod heads {
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@ use crate::cluster::Cluster;
 use client::events::{Happening, Recorder, Reporter, reference};
 use client::https::{Config, Https};
 use client::leader::{Election, Elector, End};
-use client::source::{At, Collection, Delete, Page, Patch, Raw, Said, Source};
+use client::source::{At, Collection, Delete, Page, Patch, Raw, Said};
 use client::{ApiResource, Client, Context, Informers, NamespacedName, Object, OwnWrites};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
