@@ -110,9 +110,8 @@ impl Open {
             return Some(event);
         };
         let is_first = same.series.is_none();
-        let series = same
-            .series
-            .get_or_insert_with(|| EventSeries { count: 1, last_observed_time: MicroTime(at) });
+        let series =
+            same.series.get_or_insert(EventSeries { count: 1, last_observed_time: MicroTime(at) });
         series.count += 1;
         series.last_observed_time = MicroTime(at);
         is_first.then(|| same.clone())

@@ -124,8 +124,12 @@ impl Pool {
     /// Sends a request whose URI is a path, and returns the head of its answer.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Error> {
         let mut request = request.map(Full::new);
+        let may_repeat = request.method().is_safe();
         for attempt in 1.. {
             let sender = self.sender(attempt > 1).await?;
+            // A server may close a connection in the very moment in which a request is sent: what
+            // changes nothing is then sent again, as Go does.
+            let copy = (may_repeat && attempt < TRIES).then(|| request.clone());
             let sent = match sender {
                 Sender::Http2(mut sender, streams) => {
                     self.address(&mut request, true)?;
@@ -142,9 +146,10 @@ impl Pool {
             };
             match sent {
                 Ok(answer) => return Ok(answer),
-                Err(mut failed) => match failed.take_message() {
+                Err(mut failed) => match (failed.take_message(), copy) {
                     // It was closed while it was idle: nobody has seen the request.
-                    Some(unsent) if attempt < TRIES => request = unsent,
+                    (Some(unsent), _) if attempt < TRIES => request = unsent,
+                    (None, Some(copy)) if is_cut(failed.error()) => request = copy,
                     _ => return Err(self.failed(failed.into_error())),
                 },
             }
@@ -237,6 +242,11 @@ impl Pool {
             open.http1.push(sender);
         }
     }
+}
+
+/// The connection ended before an answer began.
+fn is_cut(error: &hyper::Error) -> bool {
+    error.is_incomplete_message() || error.is_closed() || error.is_canceled()
 }
 
 impl Open {

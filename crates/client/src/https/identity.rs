@@ -47,7 +47,7 @@ impl Identity {
     pub async fn authorization(&self) -> Result<Option<HeaderValue>, Status> {
         let header = match (&self.proof.token, &self.proof.basic, &self.program) {
             (Some(Token::Given(token)), ..) => sensitive(format!("Bearer {token}"))?,
-            (Some(Token::File(path)), ..) => self.from_file(path)?,
+            (Some(Token::File(path)), ..) => self.read_token(path)?,
             (None, Some((name, password)), _) => {
                 sensitive(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))?
             }
@@ -60,7 +60,7 @@ impl Identity {
         Ok(Some(header))
     }
 
-    fn from_file(&self, path: &Path) -> Result<HeaderValue, Status> {
+    fn read_token(&self, path: &Path) -> Result<HeaderValue, Status> {
         let mut held = self.token.lock();
         if let Some((header, read)) = &*held
             && read.elapsed() < FRESH

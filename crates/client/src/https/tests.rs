@@ -113,8 +113,9 @@ async fn a_connection_that_was_closed_while_idle_is_no_failure() {
             2,
             expect![[r#"
                 revision 7
-                503 ServiceUnavailable: request to 127.0.0.1:42947 failed: connection closed before message completed
-                1: GET /base/api/v1/namespaces/n/configmaps/c"#]],
+                revision 7
+                1: GET /base/api/v1/namespaces/n/configmaps/c
+                2: GET /base/api/v1/namespaces/n/configmaps/c"#]],
         )
         .await;
 }

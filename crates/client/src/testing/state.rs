@@ -255,7 +255,7 @@ impl State {
                     let Patch::Apply(mut body) = patch else { return Err(missing()) };
                     body["metadata"]["name"] = name.clone().into();
                     if of.is_namespaced() {
-                        body["metadata"]["namespace"] = namespace.clone().into();
+                        body["metadata"]["namespace"] = namespace.into();
                     }
                     return Ok(Said::Object(self.put(&of, body)));
                 };
