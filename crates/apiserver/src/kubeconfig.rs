@@ -1,5 +1,6 @@
 //! How to reach a service that a kubeconfig describes: webhooks are configured with one.
 use crate::proxy::Anyone;
+use api::kubeconfig::{self, Cluster, User};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -10,7 +11,6 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,61 +40,6 @@ pub struct Kubeconfig {
     user: User,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Document {
-    #[serde(default)]
-    current_context: String,
-    #[serde(default)]
-    clusters: Vec<Named>,
-    #[serde(default)]
-    contexts: Vec<Named>,
-    #[serde(default)]
-    users: Vec<Named>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Named {
-    name: String,
-    #[serde(default)]
-    cluster: serde_json::Value,
-    #[serde(default)]
-    context: serde_json::Value,
-    #[serde(default)]
-    user: serde_json::Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct Cluster {
-    server: String,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-    insecure_skip_tls_verify: bool,
-    tls_server_name: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct User {
-    client_certificate: Option<PathBuf>,
-    client_certificate_data: Option<String>,
-    client_key: Option<PathBuf>,
-    client_key_data: Option<String>,
-    token: Option<String>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<PathBuf>,
-    username: Option<String>,
-    password: Option<String>,
-}
-
-/// Its secrets are for nobody's log.
-impl std::fmt::Debug for User {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("User").finish_non_exhaustive()
-    }
-}
-
 /// Talks to the service; each call has a connection of its own.
 pub struct Client {
     uri: Uri,
@@ -109,22 +54,9 @@ impl Kubeconfig {
         let bytes =
             std::fs::read(file).map_err(|source| Error::Read { file: file.into(), source })?;
         let invalid = |cause: String| Error::Invalid { file: file.into(), cause };
-        let tree = api::codec::yaml::decode_untyped(&bytes).map_err(|e| invalid(e.to_string()))?;
-        let document: Document =
-            serde_json::from_value(tree.value).map_err(|error| invalid(error.to_string()))?;
-        let find = |all: Vec<Named>, name: &str| all.into_iter().find(|named| named.name == name);
-        let current = find(document.contexts, &document.current_context);
-        let context = current.map(|named| named.context).unwrap_or_default();
-        let part = |field: &str| context[field].as_str().unwrap_or_default().to_owned();
-        let cluster = find(document.clusters, &part("cluster"))
-            .ok_or_else(|| invalid("the current context has no cluster".into()))?;
-        let user = find(document.users, &part("user")).map(|named| named.user);
-        let read = |error: serde_json::Error| invalid(error.to_string());
-        Ok(Kubeconfig {
-            cluster: serde_json::from_value(cluster.cluster).map_err(read)?,
-            user: user.map(serde_json::from_value).transpose().map_err(read)?.unwrap_or_default(),
-            file: file.into(),
-        })
+        let read = kubeconfig::Kubeconfig::parse(&bytes).and_then(|config| config.context(None));
+        let (_, cluster, user) = read.map_err(|error| invalid(error.to_string()))?;
+        Ok(Kubeconfig { file: file.into(), cluster, user })
     }
 
     pub fn client(&self) -> Result<Client, Error> {

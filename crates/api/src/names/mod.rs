@@ -9,7 +9,9 @@ pub mod ip;
 mod keys;
 mod shape;
 
+use crate::object::Object;
 use std::fmt;
+use std::sync::Arc;
 
 pub use dns::{
     CRON_JOB_NAME_MAX, DNS1123_LABEL_MAX, DNS1123_SUBDOMAIN_MAX, dns1035_label, dns1123_label,
@@ -29,16 +31,21 @@ pub use shape::{inclusive_range, max_length, regex_fault};
 pub type Faults = Vec<String>;
 
 /// An object's name and the namespace it is in, empty for one that is in none. Prints as
-/// `default/web`.
+/// `default/web` or `node-1`, sorts by namespace first. Cheap to clone: queues and indexes hold
+/// many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl NamespacedName {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: &str, name: &str) -> Self {
         NamespacedName { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of(object: &Object) -> Self {
+        NamespacedName::new(object.namespace(), object.name())
     }
 
     /// Reads `namespace/name` or `name`, as keys of work queues are written.
@@ -53,7 +60,10 @@ impl NamespacedName {
 
 impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        match &*self.namespace {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
     }
 }
 
@@ -97,5 +107,6 @@ mod tests {
         assert_eq!(NamespacedName::parse("b"), Some(NamespacedName::new("", "b")));
         assert_eq!(NamespacedName::parse("a/b/c"), None);
         assert_eq!(NamespacedName::new("default", "web").to_string(), "default/web");
+        assert_eq!(NamespacedName::new("", "node-1").to_string(), "node-1");
     }
 }

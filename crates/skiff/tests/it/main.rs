@@ -3,6 +3,7 @@ mod access;
 mod admission;
 mod apiserver;
 mod audit;
+mod client;
 mod cluster;
 mod encryption;
 mod fairness;

@@ -1,0 +1,83 @@
+//! A new connection: TCP, TLS, and whichever HTTP both sides speak.
+use super::{Error, Settings};
+use ::http::Uri;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// What a server may send ahead on one stream, and on all: client-go's figures.
+const WINDOW: u32 = 4 << 20;
+const WINDOW_OF_ALL: u32 = 1 << 30;
+/// A connection that is silent for so long is asked whether it lives: upstream's, too.
+const SILENT: Duration = Duration::from_secs(30);
+const UNANSWERED: Duration = Duration::from_secs(15);
+
+pub(super) enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    /// With the number of its streams.
+    Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
+}
+
+pub(super) async fn open(
+    server: &Uri,
+    settings: &Settings,
+    tls: Option<Arc<ClientConfig>>,
+    http2: bool,
+) -> Result<Sender, Error> {
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    let port = server.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+    let address = || format!("{host}:{port}");
+    let failed = |source| Error::Connect { address: address(), source };
+    let stream = match settings.address {
+        Some(real) => TcpStream::connect(real).await,
+        None => TcpStream::connect((host, port)).await,
+    };
+    let stream = stream.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let Some(tls) = tls else { return speak(stream, false, &address()).await };
+    let name = settings.server_name.as_deref().unwrap_or(host);
+    let name = ServerName::try_from(name.to_owned()).map_err(|e| Error::Tls(e.to_string()))?;
+    let mut tls = (*tls).clone();
+    tls.alpn_protocols = match http2 {
+        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        false => vec![b"http/1.1".to_vec()],
+    };
+    let connector = TlsConnector::from(Arc::new(tls));
+    let stream = connector.connect(name, stream).await.map_err(failed)?;
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    speak(stream, is_http2, &address()).await
+}
+
+async fn speak<S>(stream: S, is_http2: bool, address: &str) -> Result<Sender, Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let failed = |source| Error::Exchange { address: address.to_owned(), source };
+    let stream = TokioIo::new(stream);
+    // How a connection ends is told to whoever has a request on it.
+    if is_http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW_OF_ALL)
+            .keep_alive_interval(SILENT)
+            .keep_alive_timeout(UNANSWERED);
+        let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
+        tokio::spawn(connection);
+        return Ok(Sender::Http2(sender, Arc::default()));
+    }
+    let (mut sender, connection) = http1::handshake(stream).await.map_err(failed)?;
+    tokio::spawn(connection.with_upgrades());
+    sender.ready().await.map_err(failed)?;
+    Ok(Sender::Http1(sender))
+}
