@@ -142,7 +142,8 @@ impl Requested {
         tokio::spawn(async move {
             let Ok(connection) = upgrade.await else { return };
             let connection = TokioIo::new(connection);
-            let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(limits())).await;
+            let socket =
+                WebSocketStream::from_raw_socket(connection, Role::Server, Some(limits())).await;
             let (mut sink, mut said) = socket.split();
             let mut body = BodyStream::new(body);
             if sink.send(message(Bytes::new())).await.is_err() {

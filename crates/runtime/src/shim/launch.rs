@@ -57,7 +57,7 @@ impl Launch {
 
     fn read(&mut self, now: Instant) -> Option<io::Result<Launched>> {
         loop {
-            match self.inbox.next() {
+            match self.inbox.receive() {
                 Ok(Received::Message(report, mut handles, sender)) => match report {
                     Report::Terminal => self.terminal = handles.pop(),
                     Report::Identity(found) => self.identity = Some(found),

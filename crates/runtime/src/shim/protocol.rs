@@ -150,7 +150,7 @@ impl Inbox {
         &self.stream
     }
 
-    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Received<T>> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Received<T>> {
         loop {
             if let Some(message) = self.take()? {
                 let descriptors = std::mem::take(&mut self.descriptors);

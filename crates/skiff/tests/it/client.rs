@@ -1,4 +1,6 @@
 //! The crate that components stand on, against the real server.
+// In tests a panic is the report, in what they share too.
+#![allow(clippy::unwrap_used)]
 use crate::cluster::Cluster;
 use client::events::{Happening, Recorder, Reporter, reference};
 use client::https::{Config, Https};
