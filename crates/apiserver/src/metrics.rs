@@ -88,9 +88,9 @@ impl Metrics {
         line(&mut out, "apiserver_current_inflight_requests{request_kind=\"readOnly\"}", reads);
         line(&mut out, "apiserver_current_inflight_requests{request_kind=\"mutating\"}", writes);
         head(&mut out, "apiserver_storage_objects", "gauge", "Objects stored, by resource.");
-        for (resource, cache) in api.caches().await {
+        for (resource, count) in api.counts().await {
             let name = format!("apiserver_storage_objects{{resource={resource:?}}}");
-            line(&mut out, &name, cache.len());
+            line(&mut out, &name, count);
         }
         out.push_str(&api.unreadable().metrics());
         out.push_str(&api.audit().metrics());

@@ -6,6 +6,7 @@ use api::names;
 use api::selector::field;
 use api::status::{ServerResponse, Status};
 use http::Method;
+use percent_encoding::percent_decode_str;
 use std::collections::HashMap;
 
 /// A request on a resource.
@@ -129,9 +130,10 @@ impl Unserved {
 /// The subresources of a namespace, which are not resources in it.
 const OF_NAMESPACES: &[&str] = &["status", "finalize"];
 
-/// Parses a request. A resource that nobody serves is a document that nobody has: both are 404.
+/// Parses a request.
 pub fn parse(method: &Method, path: &str, query: &str) -> Target {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    let parts = segments(&decoded);
     let (group, version, rest) = match parts[..] {
         ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
         ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
@@ -154,12 +156,12 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Target {
         [plural, name] => (*plural, *name, "", &[][..]),
         [plural, name, part, rest @ ..] => (*plural, *name, *part, rest),
     };
-    let Some(resource) = kinds::find(group, version, plural) else { return Target::Document };
+    let resource = kinds::find(group, version, plural);
     let watch = watch_path || name.is_empty() && query.flag("watch");
     let verb = verb(method, name.is_empty(), watch);
     // Below `watch/` that is the verb, whatever the method.
     let right = if watch_path { "watch" } else { verb.map_or("", |verb| verb.as_str()) };
-    let within = match resource.kind == "Namespace" && namespace.is_empty() {
+    let within = match plural == "namespaces" && group.is_empty() && namespace.is_empty() {
         // A namespace's own rights may be given within it.
         true => name,
         false => namespace,
@@ -176,6 +178,12 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Target {
             code,
         })
     };
+    let Some(resource) = resource else { return unserved(404) };
+    // An empty name is no name: two slashes lead nowhere.
+    let named = parts.len() - rest.len();
+    if parts[..named].iter().any(|part| part.is_empty()) {
+        return unserved(404);
+    }
     let subresource = match part {
         "" => None,
         part => match resource.subresource(part) {
@@ -205,8 +213,6 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Target {
         Some(verb) if verbs.contains(verb) && !on_all_namespaces && !watch_path => verb,
         _ => return unserved(405),
     };
-    // A page may tell a folder from a file by its slash.
-    let slash = if path.ends_with('/') && !rest.is_empty() { "/" } else { "" };
     Target::Call(Call {
         verb,
         right,
@@ -214,9 +220,27 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Target {
         subresource,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        rest: format!("{}{slash}", rest.join("/")),
+        rest: match rest {
+            [] => String::new(),
+            _ => passed_on(path, named).unwrap_or_else(|| rest.join("/")),
+        },
         query,
     })
+}
+
+/// The parts of a path between its slashes, but for one at its end.
+fn segments(path: &str) -> Vec<&str> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.strip_suffix('/').unwrap_or(path).split('/').collect()
+}
+
+/// What follows so many parts of a path, as it was sent: a page may tell a folder from a file by its
+/// slash, and an encoded slash from a plain one. Nothing if a slash before it was encoded.
+fn passed_on(path: &str, named: usize) -> Option<String> {
+    let mut parts = path.strip_prefix('/')?.splitn(named + 1, '/');
+    let rest = parts.nth(named)?;
+    let is_plain = !path[..path.len() - rest.len()].to_ascii_lowercase().contains("%2f");
+    is_plain.then(|| rest.to_owned())
 }
 
 /// What a method means on a collection or on one object of it.
@@ -237,6 +261,26 @@ fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_proxied_gets_its_path_as_it_was_sent() {
+        let rest = |path: &str| match parse(&Method::GET, path, "") {
+            Target::Call(call) => call.rest,
+            other => panic!("{path}: {other:?}"),
+        };
+        let proxy = "/api/v1/namespaces/a/pods/b/proxy";
+        for (path, expected) in [
+            ("", ""),
+            ("/", ""),
+            ("/c", "c"),
+            ("/c/", "c/"),
+            ("/c//d", "c//d"),
+            ("/c%2Fd%20e", "c%2Fd%20e"),
+        ] {
+            assert_eq!(rest(&format!("{proxy}{path}")), expected, "{path}");
+        }
+        assert_eq!(rest("/api/v1/namespaces/a/pods/b%2Fproxy/c%20d"), "c d");
+    }
 
     /// `GET /path?query` → what the request is about.
     fn check(request: &str, expected: &str) {
@@ -272,11 +316,14 @@ mod tests {
         );
         check("DELETE /api/v1/namespaces/a/pods", "deletecollection pods a/");
         check("POST /api/v1/nodes", "create nodes /");
+        check("GET /api/v1/nodes/", "list nodes /");
+        check("GET /api/v1/names%70aces/a%2Db/p%6fds", "list pods a-b/");
+        check("GET /api/v1/namespaces/a/pods/b%2Fstatus", "get pods/status a/b");
     }
 
     #[test]
     fn everything_else_is_a_document() {
-        for path in ["/", "/api", "/apis/apps", "/apis/apps/v1", "/healthz", "/api/v1/unknown"] {
+        for path in ["/", "/api", "/apis/apps", "/apis/apps/v1", "/healthz"] {
             check(&format!("GET {path}"), "document");
         }
     }
@@ -294,6 +341,10 @@ mod tests {
         check("GET /api/v1/namespaces/a/status/b", "404: get namespaces/status a/a");
         check("GET /api/v1/namespaces/a/pods/b/unknown", "404: get pods/unknown a/b");
         check("GET /api/v1/namespaces/a/pods/b/log/c", "404: get pods/log a/b");
+        check("GET /api/v1/unknown", "404: list unknown/ /");
+        check("POST /apis/x.io/v1/namespaces/a/things", "404: create things/ a/");
+        check("GET /api/v1/namespaces//pods", "404: list pods/ /");
+        check("GET /api//v1/pods", "404: get v1/ /pods");
     }
 
     /// Every row of the registry, in and out of a namespace, as a whole and one of it, with every

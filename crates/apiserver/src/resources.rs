@@ -15,14 +15,15 @@ use crate::metrics::Metrics;
 use crate::service_account::Issuer;
 use crate::tls;
 use crate::unreadable::Unreadable;
-use api::kinds::Resource;
+use api::group::GroupResource;
+use api::kinds::{RESOURCES, Resource};
 use api::status::Status;
 use rustls::ClientConfig;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use store::cache::{CacheOptions, WatchCache, Windows};
-use store::{KeyRange, Store};
+use store::{KeyRange, RangeRequest, Store};
 use tokio::sync::{Mutex, OnceCell, watch};
 
 /// A handle on the server; clones share it.
@@ -231,10 +232,30 @@ impl ApiServer {
         self.shared.debug.as_ref()
     }
 
-    /// The caches that have been asked for, by storage prefix.
-    pub async fn caches(&self) -> Vec<(&'static str, WatchCache)> {
-        let caches = self.shared.caches.lock().await;
-        caches.iter().filter_map(|(name, cell)| Some((*name, cell.get()?.clone()))).collect()
+    /// How many objects there are of each resource, whether or not anybody has asked for them.
+    pub async fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for resource in RESOURCES.iter().filter(|resource| resource.is_stored()) {
+            // By its home, whatever other versions show it as.
+            let group = resource.stored_group_kind().group;
+            let name = GroupResource::new(group, resource.plural).to_string();
+            if counts.contains_key(&name) {
+                continue;
+            }
+            let count = match self.known(resource).await {
+                Some((count, _)) => count,
+                None => {
+                    let all = RangeRequest::new(range(resource, "")).limit(1).counted();
+                    // The store that does not answer has a health check of its own.
+                    let Ok(found) = self.shared.store.untransformed().range(all).await else {
+                        continue;
+                    };
+                    found.count
+                }
+            };
+            counts.insert(name, count);
+        }
+        counts
     }
 
     /// How many objects a resource has and what they weigh, if anybody has asked for them yet.

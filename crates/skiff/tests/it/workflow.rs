@@ -183,6 +183,11 @@ fn the_server_speaks_of_itself() {
             && line.contains("verb=\"LIST\"")
     });
     assert!(line.is_some_and(|line| line.contains("code=\"200\"")), "{metrics}");
+    // Whether or not anybody has asked for them since the start.
+    for counted in ["apiserver_storage_objects{resource=\"clusterroles.rbac.authorization.k8s.io\"}",
+        "apiserver_storage_objects{resource=\"deployments.apps\"} 0"] {
+        assert!(metrics.contains(counted), "{counted}: {metrics}");
+    }
     let index: Value =
         serde_json::from_str(&cluster.kubectl("get --raw /openapi/v3")).expect("JSON");
     let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().expect("an address");
