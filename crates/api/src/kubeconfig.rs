@@ -189,7 +189,7 @@ kind: Config
 current-context: here
 contexts:
 - name: here
-  context: {cluster: c, user: u, namespace: n}
+  context: {cluster: c, user: u, namespace: web}
 - name: nowhere
   context: {cluster: missing}
 - name: nobody
@@ -209,7 +209,7 @@ users:
     fn a_context_leads_to_cluster_and_user() {
         let config = Kubeconfig::parse(FILE.as_bytes()).unwrap();
         let (context, cluster, user) = config.context(None).unwrap();
-        assert_eq!(context.namespace.as_deref(), Some("n"));
+        assert_eq!(context.namespace.as_deref(), Some("web"));
         assert_eq!(cluster.server, "https://127.0.0.1:6443");
         assert_eq!(cluster.certificate_authority, Some("ca.crt".into()));
         assert_eq!(user.token_file, Some("token".into()));

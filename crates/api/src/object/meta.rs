@@ -4,6 +4,7 @@ use crate::selector::label::Labels;
 use crate::{owner, time};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -99,12 +100,33 @@ impl<'de> Visitor<'de> for Head<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
         while let Some(key) = access.next_key::<std::borrow::Cow<'de, str>>()? {
             if key == "metadata" {
-                *self.0 = Some(access.next_value()?);
+                *self.0 = Some(access.next_value::<Mapped>()?.0);
                 return Ok(());
             }
             access.next_value::<IgnoredAny>()?;
         }
         Ok(())
+    }
+}
+
+/// Metadata that is a map: what derives its reading would take a list of fields as well.
+struct Mapped(Metadata);
+
+impl<'de> Deserialize<'de> for Mapped {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Mapped;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("metadata")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Mapped, A::Error> {
+                Metadata::deserialize(MapAccessDeserializer::new(access)).map(Mapped)
+            }
+        }
+        deserializer.deserialize_map(Fields)
     }
 }
 

@@ -184,8 +184,10 @@ fn the_server_speaks_of_itself() {
     });
     assert!(line.is_some_and(|line| line.contains("code=\"200\"")), "{metrics}");
     // Whether or not anybody has asked for them since the start.
-    for counted in ["apiserver_storage_objects{resource=\"clusterroles.rbac.authorization.k8s.io\"}",
-        "apiserver_storage_objects{resource=\"deployments.apps\"} 0"] {
+    for counted in [
+        "apiserver_storage_objects{resource=\"clusterroles.rbac.authorization.k8s.io\"}",
+        "apiserver_storage_objects{resource=\"deployments.apps\"} 0",
+    ] {
         assert!(metrics.contains(counted), "{counted}: {metrics}");
     }
     let index: Value =
