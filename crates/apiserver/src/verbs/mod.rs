@@ -63,7 +63,8 @@ impl<'a> Context<'a> {
 
 /// Whether a call has an answer of its own, not an object of its row.
 pub fn is_answered_otherwise(call: &Call) -> bool {
-    subresource::find(call).is_some()
+    let is_of_row = call.subresource.is_none() && call.resource.verbs.contains(Verb::List);
+    subresource::find(call).is_some() && !is_of_row
 }
 
 /// An answer, and what the client is told beside it.

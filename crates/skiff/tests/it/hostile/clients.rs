@@ -1,6 +1,7 @@
 //! Clients that are slow, greedy, or gone.
 use super::{Server, admin, nobody, run};
 use std::collections::HashSet;
+use std::time::Duration;
 use testkit::client::Wire;
 
 /// A head is enough: the answer comes though the body that it announces never does, and nobody who
@@ -73,6 +74,8 @@ fn what_was_written_is_recorded_whatever_its_client_does() {
                 body.len()
             );
             wire.say(head).await.expect("it is heard");
+            // Gone at once, or while it is written, or just before the answer.
+            tokio::time::sleep(Duration::from_micros(400 * number)).await;
             drop(wire);
         }
     });
