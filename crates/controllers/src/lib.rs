@@ -17,6 +17,7 @@
 pub mod action;
 mod apply;
 mod claim;
+mod deployment;
 mod driver;
 mod pods;
 mod replicaset;
@@ -34,8 +35,12 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 
 /// Every control loop, in the order in which they are started.
-pub static CONTROLLERS: &[&dyn Row] =
-    &[&serviceaccount::CONTROLLER, &root_ca::CONTROLLER, &replicaset::CONTROLLER];
+pub static CONTROLLERS: &[&dyn Row] = &[
+    &serviceaccount::CONTROLLER,
+    &root_ca::CONTROLLER,
+    &replicaset::CONTROLLER,
+    &deployment::CONTROLLER,
+];
 
 /// What a cluster's administrator decides.
 #[derive(Debug, Clone, Default)]

@@ -184,6 +184,7 @@ fn set(object: &mut Value, word: &str, value: &str) {
             }
         }
         _ => {
+            // `annotation:a.b/c`: what follows the colon is one key.
             let (head, tail) = word.split_once(':').unwrap_or((word, ""));
             let path = SHORT.iter().find(|(short, _)| *short == head).map_or(head, |(_, p)| p);
             let mut at = object;

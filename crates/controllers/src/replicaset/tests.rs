@@ -8,11 +8,14 @@ fn check(world: &str, expect: Expect) {
 
 #[test]
 fn missing_pods_are_made() {
-    check("replicaset web replicas=2", expect![[r#"
+    check(
+        "replicaset web replicas=2",
+        expect![[r#"
         create pods web-
         create pods web-
         update replicasets.apps/status web {"observedGeneration":1,"replicas":0,"terminatingReplicas":0}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -37,13 +40,14 @@ fn of_ready_pods_the_cheap_then_the_crowded_then_the_young_go_first() {
          pod web-c owner=replicaset/web node=m ready=60 age=6000
          pod web-d owner=replicaset/web node=m ready=60
          pod web-e owner=replicaset/web node=o ready=9000 age=9999
-         pod web-f owner=replicaset/web node=p ready=9000 annotation:controller.kubernetes.io/pod-deletion-cost=-5",
+         pod web-f owner=replicaset/web node=p ready=9000 annotation:controller.kubernetes.io/pod-deletion-cost=\"-5\"",
         expect![[r#"
+            delete pods default/web-f
             delete pods default/web-d
             delete pods default/web-b
             delete pods default/web-c
             delete pods default/web-a
-            update replicasets.apps/status web {"availableReplicas":5,"fullyLabeledReplicas":5,"observedGeneration":1,"readyReplicas":5,"replicas":5,"terminatingReplicas":0}
+            update replicasets.apps/status web {"availableReplicas":6,"fullyLabeledReplicas":6,"observedGeneration":1,"readyReplicas":6,"replicas":6,"terminatingReplicas":0}
         "#]],
     );
 }
@@ -92,7 +96,10 @@ fn a_pod_is_available_when_it_was_ready_long_enough() {
 
 #[test]
 fn pods_are_made_once_and_the_status_follows() {
-    check_run(&CONTROLLER, "replicaset web replicas=3", expect![[r#"
+    check_run(
+        &CONTROLLER,
+        "replicaset web replicas=3",
+        expect![[r#"
         create pods default/web-
         create pods default/web-
         create pods default/web-
@@ -101,5 +108,6 @@ fn pods_are_made_once_and_the_status_follows() {
         create events default/web.1886999c36a18000
         create events default/web.1886999c36a18000
         update replicasets.apps/status default/web
-    "#]]);
+    "#]],
+    );
 }
