@@ -65,9 +65,12 @@ impl Turn<'_> {
             }
             Action::Patch { object, part, patch } => {
                 let Target { resource, namespace, name, .. } = object;
-                let patched =
-                    client.patch_in(resource.clone(), &namespace, &name, part, patch).await?;
-                self.wrote(&resource, &patched);
+                match client.patch_in(resource.clone(), &namespace, &name, part, patch).await {
+                    Ok(patched) => self.wrote(&resource, &patched),
+                    // What is gone needs no change.
+                    Err(status) if status.is_not_found() => {}
+                    Err(status) => return Err(status),
+                }
             }
             Action::Delete { object, options, tell } => self.delete(object, options, tell).await?,
             Action::DeleteCollection(of) => {

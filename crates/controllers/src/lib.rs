@@ -19,6 +19,9 @@ mod apply;
 mod claim;
 mod deployment;
 mod driver;
+mod endpointslice;
+mod garbage;
+mod namespace;
 mod pods;
 mod replicaset;
 mod root_ca;
@@ -38,8 +41,11 @@ use std::sync::Arc;
 pub static CONTROLLERS: &[&dyn Row] = &[
     &serviceaccount::CONTROLLER,
     &root_ca::CONTROLLER,
+    &namespace::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &endpointslice::CONTROLLER,
+    &garbage::CONTROLLER,
 ];
 
 /// What a cluster's administrator decides.

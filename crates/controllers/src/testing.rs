@@ -196,6 +196,27 @@ fn set(object: &mut Value, word: &str, value: &str) {
     }
 }
 
+/// What a row makes of slices: each with its labels, ports and endpoints.
+pub fn check_slices(row: &Controller, text: &str, key: &str, expect: Expect) {
+    let mut out = String::new();
+    in_world(row, text, |world, _| {
+        for action in (row.reconcile)(&key_of(key), world, now()) {
+            let _ = writeln!(out, "{action}");
+            let (Action::Create(crate::action::Create { object, .. })
+            | Action::Update { object, .. }) = &action
+            else {
+                continue;
+            };
+            let _ = writeln!(out, "  {} {}", object["addressType"], object["metadata"]["labels"]);
+            let _ = writeln!(out, "  {}", object["ports"]);
+            for endpoint in object["endpoints"].as_array().into_iter().flatten() {
+                let _ = writeln!(out, "  {endpoint}");
+            }
+        }
+    });
+    expect.assert_eq(&out);
+}
+
 /// An action with what matters of its object.
 fn show(action: &Action, out: &mut String) {
     if let Action::Several { actions, .. } = action {
