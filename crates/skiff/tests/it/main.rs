@@ -4,6 +4,7 @@ mod admission;
 mod apiserver;
 mod audit;
 mod client;
+mod controllers;
 mod cluster;
 mod encryption;
 mod fairness;

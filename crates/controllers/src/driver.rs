@@ -1,0 +1,192 @@
+//! The one loop that every controller runs in: watch, queue, wait for one's own writes, decide,
+//! do, try again.
+use crate::action::Action;
+use crate::apply::{Hands, Turn};
+use crate::world::World;
+use api::names::NamespacedName;
+use api::object::Keep;
+use api::owner;
+use api::rules::Form;
+use api::selector::label::Selector;
+use client::events::{Recorder, Reporter};
+use client::source::Collection;
+use client::{Change, Client, Context, Informer, OwnWrites, WorkQueue};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use jiff::Timestamp;
+use std::fmt::Display;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a key waits until what it wrote is seen. To act on what is known beats not to act.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One control loop: what it is called, what wakes it, what it decides.
+pub struct Controller<K: Key = NamespacedName> {
+    /// As `--controllers` has it: `replicaset-controller`.
+    pub name: &'static str,
+    /// Keys worked on at once: upstream's.
+    pub workers: usize,
+    /// Names everything it reads, and how a change of that maps to keys.
+    pub watch: fn(&Watching<K>),
+    /// Pure: the same world at the same moment gives the same actions.
+    pub reconcile: fn(&K, &World, Timestamp) -> Vec<Action>,
+}
+
+/// What a queue may hold.
+pub trait Key: Clone + Eq + Hash + Display + Send + Sync + 'static {}
+impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Key for K {}
+
+/// A row of the table, whatever its keys are.
+pub trait Row: Sync {
+    fn name(&self) -> &'static str;
+    /// Begins to watch; the future works until the context stops.
+    fn start(&self, context: &Context, client: &Client, world: &World) -> BoxFuture<'static, ()>;
+}
+
+impl<K: Key> Row for Controller<K> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn start(&self, context: &Context, client: &Client, world: &World) -> BoxFuture<'static, ()> {
+        let queue = WorkQueue::new(context, self.name);
+        (self.watch)(&Watching { world: world.clone(), queue: queue.clone() });
+        let hands = Arc::new(Hands {
+            client: client.clone(),
+            world: world.clone(),
+            recorder: Recorder::core(context, client.clone(), Reporter::new(self.name, "")),
+            own: OwnWrites::new(),
+        });
+        let (context, reconcile) = (context.clone(), self.reconcile);
+        let workers = (0..self.workers.max(1))
+            .map(|_| work(context.clone(), queue.clone(), hands.clone(), reconcile));
+        let workers: Vec<_> = workers.collect();
+        let world = world.clone();
+        async move {
+            world.synced().await;
+            join_all(workers).await;
+        }
+        .boxed()
+    }
+}
+
+async fn work<K: Key>(
+    context: Context,
+    queue: WorkQueue<K>,
+    hands: Arc<Hands>,
+    reconcile: fn(&K, &World, Timestamp) -> Vec<Action>,
+) {
+    while let Some(key) = queue.take().await {
+        let turn = Turn { hands: &hands, key: key.to_string() };
+        if !hands.own.visible(&turn.key, PATIENCE).await {
+            tracing::warn!(key = turn.key, "what was written is not seen: going on without");
+        }
+        let actions = reconcile(&key, &hands.world, context.now());
+        match turn.run(actions).await {
+            Ok(again) => {
+                queue.forget(&key);
+                if let Some(after) = again {
+                    queue.add_after(key.clone(), after);
+                }
+            }
+            Err(status) => {
+                tracing::debug!(key = turn.key, failure = status.message, "to be tried again");
+                queue.add_rate_limited(key.clone());
+            }
+        }
+    }
+}
+
+/// How a row says what wakes it.
+pub struct Watching<K: Key = NamespacedName> {
+    pub world: World,
+    queue: WorkQueue<K>,
+}
+
+impl<K: Key> Watching<K> {
+    /// A change of such an object wakes these keys.
+    pub fn each<T: Form>(
+        &self,
+        keys: impl Fn(&World, &Change<T>) -> Vec<K> + Send + Sync + 'static,
+    ) {
+        self.on(&self.world.informer::<T>(), keys);
+    }
+
+    /// The same for what `T` makes of any collection.
+    pub fn each_of<T: Keep>(
+        &self,
+        of: Collection,
+        keys: impl Fn(&World, &Change<T>) -> Vec<K> + Send + Sync + 'static,
+    ) {
+        self.on(&self.world.keep::<T>(of), keys);
+    }
+
+    fn on<T: Send + Sync + 'static>(
+        &self,
+        informer: &Informer<T>,
+        keys: impl Fn(&World, &Change<T>) -> Vec<K> + Send + Sync + 'static,
+    ) {
+        let (world, queue) = (self.world.clone(), self.queue.clone());
+        informer.on_change(move |change| {
+            keys(&world, change).into_iter().for_each(|key| queue.add(key));
+        });
+    }
+
+    /// Read, but no reason to act.
+    pub fn reads<T: Form>(&self) {
+        self.world.informer::<T>();
+    }
+}
+
+impl Watching {
+    /// A change of such an object wakes its own key.
+    pub fn objects<T: Form>(&self) {
+        self.each::<T>(|_, change| vec![change.key.clone()]);
+    }
+
+    /// A change of a `T` wakes its controller; one of a `T` that has none, each owner that would
+    /// adopt it.
+    pub fn owned<T: Form, O: Form>(&self, selector: fn(&O) -> Selector) {
+        self.reads::<O>();
+        self.each::<T>(move |world, change| {
+            let mut keys = Vec::new();
+            for object in change.old.iter().chain(&change.new) {
+                let owners = object.metadata().owner_references.as_deref();
+                match owner::controller_of(owners) {
+                    Some(owner) if is_a::<O>(&owner.api_version, &owner.kind) => {
+                        keys.push(NamespacedName::new(&change.key.namespace, &owner.name));
+                    }
+                    Some(_) => {}
+                    None => {
+                        keys.extend(adopters(world, &**object, &change.key.namespace, selector))
+                    }
+                }
+            }
+            keys.dedup();
+            keys
+        });
+    }
+}
+
+/// The same group and kind, whatever the version.
+pub fn is_a<O: Form>(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    group == O::GROUP && kind == O::KIND
+}
+
+fn adopters<T: Form, O: Form>(
+    world: &World,
+    object: &T,
+    namespace: &str,
+    selector: fn(&O) -> Selector,
+) -> Vec<NamespacedName> {
+    let owners = world.informer::<O>();
+    let read = owners.read();
+    let candidates = read.in_namespace(namespace);
+    let labels = &object.metadata().labels;
+    candidates
+        .filter(|(_, owner)| selector(owner).matches(labels))
+        .map(|(key, _)| key.clone())
+        .collect()
+}

@@ -1,0 +1,117 @@
+//! The control loops: what is wanted, compared with what is, and the difference done.
+//!
+//! **It may not know** HTTP, nor the API server's insides: it sees the cluster through `client`
+//! alone, and cannot tell whether the API server is in the same process.
+//!
+//! Each loop is one row of [`CONTROLLERS`]: what wakes it ([`Controller::watch`]), and what it
+//! decides ([`Controller::reconcile`], a pure function of what informers keep and of the time).
+//! One driver runs them all.
+//!
+//! ```text
+//!  driver   watch → queue → wait for one's own writes → decide → do → again
+//!  world    what a decision may look at
+//!  action   what a decision comes to;  apply: doing it
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod action;
+mod apply;
+mod claim;
+mod deployment;
+mod driver;
+mod endpointslice;
+mod garbage;
+mod namespace;
+mod pods;
+mod replicaset;
+mod root_ca;
+mod serviceaccount;
+#[cfg(test)]
+mod testing;
+mod world;
+
+pub use driver::{Controller, Row, Watching};
+pub use world::World;
+
+use client::{Client, Context, Informers, Source};
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+/// Every control loop, in the order in which they are started.
+pub static CONTROLLERS: &[&dyn Row] = &[
+    &serviceaccount::CONTROLLER,
+    &root_ca::CONTROLLER,
+    &namespace::CONTROLLER,
+    &replicaset::CONTROLLER,
+    &deployment::CONTROLLER,
+    &endpointslice::CONTROLLER,
+    &garbage::CONTROLLER,
+];
+
+/// What a cluster's administrator decides.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The certificates that pods trust the API server by, PEM; empty: nobody publishes them.
+    pub root_ca: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no controller; there are: {known}", known = names().join(", "))]
+pub struct Unknown(String);
+
+/// The names that `--controllers` understands.
+pub fn names() -> Vec<&'static str> {
+    CONTROLLERS.iter().map(|row| row.name()).collect()
+}
+
+/// Rows that a list of names selects: `*` all of them, `-name` all but this one, as upstream's
+/// `--controllers` has it. What is named counts before `*`; an empty list is `*`.
+pub fn select(names: &[String]) -> Result<Vec<&'static dyn Row>, Unknown> {
+    for name in names.iter().map(|name| name.strip_prefix('-').unwrap_or(name)) {
+        if name != "*" && !CONTROLLERS.iter().any(|row| row.name() == name) {
+            return Err(Unknown(name.to_owned()));
+        }
+    }
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    let is_on = |row: &&dyn Row| {
+        let name = row.name();
+        has(name) || (!has(&format!("-{name}")) && (names.is_empty() || has("*")))
+    };
+    Ok(CONTROLLERS.iter().copied().filter(is_on).collect())
+}
+
+/// Runs the selected controllers until the context stops.
+pub fn start(
+    context: &Context,
+    source: Arc<dyn Source>,
+    names: &[String],
+    settings: Settings,
+) -> Result<impl Future<Output = ()> + Send + 'static, Unknown> {
+    let rows = select(names)?;
+    let client = Client::new(source.clone()).managed_by("kube-controller-manager");
+    let world = World::new(Informers::new(context, source), settings);
+    let running: Vec<_> =
+        rows.into_iter().map(|row| tokio::spawn(row.start(context, &client, &world))).collect();
+    Ok(async move {
+        join_all(running).await;
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_select_as_upstreams_flag_does() {
+        let count = |list: &[&str]| {
+            let names: Vec<_> = list.iter().map(|name| (*name).to_owned()).collect();
+            select(&names).map(|rows| rows.len()).map_err(|error| error.to_string())
+        };
+        let all = CONTROLLERS.len();
+        assert_eq!(count(&[]), Ok(all));
+        assert_eq!(count(&["*"]), Ok(all));
+        assert_eq!(count(&["*", "-serviceaccount-controller"]), Ok(all - 1));
+        assert_eq!(count(&["serviceaccount-controller"]), Ok(1));
+        assert!(count(&["nonsense"]).unwrap_err().starts_with("\"nonsense\" is no controller"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Worlds as text, and what a row decides in them.
+//!
+//! A line is a kind, a name (`other/web` in another namespace than `default`), and what is
+//! peculiar: `replicas=2` (a word of [`SHORT`]), or any path (`metadata.labels.app=web`).
+use crate::Settings;
+use crate::action::Action;
+use crate::driver::{Controller, Key, Row};
+use crate::world::World;
+use api::names::NamespacedName;
+use client::{Client, Context, Informers};
+use expect_test::Expect;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// The moment at which every test decides.
+pub fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().expect("a moment")
+}
+
+/// What a row decides for each key (`web`, `other/web`), as lines.
+pub fn check_row(row: &Controller, world: &str, keys: &[&str], expect: Expect) {
+    let keys: Vec<_> = keys.iter().map(|key| key_of(key)).collect();
+    check_keys(row, world, &keys, expect);
+}
+
+pub fn key_of(text: &str) -> NamespacedName {
+    let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+    NamespacedName::new(namespace, name)
+}
+
+pub fn check_keys<K: Key>(row: &Controller<K>, text: &str, keys: &[K], expect: Expect) {
+    let mut out = String::new();
+    in_world(row, text, |world, _| {
+        for key in keys {
+            for action in (row.reconcile)(key, world, now()) {
+                show(&action, &mut out);
+            }
+        }
+    });
+    expect.assert_eq(&out);
+}
+
+/// Lets a function look at a world as the row sees it.
+fn in_world<K: Key>(
+    row: &Controller<K>,
+    text: &str,
+    look: impl FnOnce(&World, &client::testing::World),
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let context = Context::simulated(now(), 1);
+        let server = client::testing::World::new(&context);
+        put(&server, text);
+        let informers = Informers::new(&context, server.source());
+        let world = World::new(informers, settings());
+        drop(row.start(&context, &server.client(), &world));
+        world.synced().await;
+        look(&world, &server);
+    });
+}
+
+fn settings() -> Settings {
+    Settings { root_ca: "PEM".to_owned() }
+}
+
+/// Runs a row on a world until it rests; what it wrote, as lines.
+pub fn check_run<K: Key>(row: &'static Controller<K>, text: &str, expect: Expect) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let written = runtime.block_on(async {
+        let context = Context::simulated(now(), 1);
+        let server = client::testing::World::new(&context);
+        put(&server, text);
+        let world = World::new(Informers::new(&context, server.source()), settings());
+        let client = Client::new(server.source());
+        tokio::spawn(row.start(&context, &client, &world));
+        // The clock is paused: this passes when everybody else waits.
+        tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+        context.stop();
+        server.written()
+    });
+    expect.assert_eq(&written.iter().map(|line| format!("{line}\n")).collect::<String>());
+}
+
+fn put(server: &client::testing::World, text: &str) {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let object = parse(line);
+        let of = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        let row = api::kinds::find_kind(&of("apiVersion"), &of("kind")).expect("a kind we have");
+        server.put_tree(&row.into(), object);
+    }
+}
+
+fn parse(line: &str) -> Value {
+    let mut words = line.split_whitespace();
+    let kind = words.next().expect("a kind");
+    let row = api::kinds::RESOURCES.iter().find(|row| row.singular() == kind && row.is_stored());
+    let row = row.unwrap_or_else(|| panic!("no kind is called {kind}"));
+    let key = words.next().expect("a name");
+    let (namespace, name) = key.split_once('/').unwrap_or(("default", key));
+    let mut object = json!({ "apiVersion": row.api_version(), "kind": row.kind,
+        "metadata": { "name": name, "uid": format!("{name}-uid"), "generation": 1,
+            "creationTimestamp": "2026-01-01T11:00:00Z" } });
+    if row.is_namespaced() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    base(row.kind, &mut object);
+    for word in words {
+        let (path, value) = word.split_once('=').unwrap_or((word, ""));
+        set(&mut object, path, value);
+    }
+    object
+}
+
+/// What objects of a kind cannot be without. Those of workloads select `app=web`.
+fn base(kind: &str, object: &mut Value) {
+    let pod = json!({ "containers": [{ "name": "c", "image": "i" }] });
+    let labels = json!({ "app": "web" });
+    match kind {
+        "Pod" => {
+            object["metadata"]["labels"] = labels;
+            object["spec"] = pod;
+            object["status"] = json!({ "phase": "Running" });
+        }
+        "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
+            object["metadata"]["labels"] = labels.clone();
+            object["spec"] = json!({ "selector": { "matchLabels": labels.clone() },
+                "template": { "metadata": { "labels": labels }, "spec": pod } });
+        }
+        _ => {}
+    }
+}
+
+/// Words that stand for a path.
+const SHORT: &[(&str, &str)] = &[
+    ("replicas", "spec.replicas"),
+    ("node", "spec.nodeName"),
+    ("phase", "status.phase"),
+    ("ip", "status.podIP"),
+    ("label", "metadata.labels"),
+    ("annotation", "metadata.annotations"),
+];
+
+fn set(object: &mut Value, word: &str, value: &str) {
+    let ago = |seconds: &str| {
+        let seconds = seconds.parse().expect("seconds");
+        (now() - SignedDuration::from_secs(seconds)).to_string()
+    };
+    match word {
+        // Ready since so many seconds.
+        "ready" => {
+            let since = ago(if value.is_empty() { "600" } else { value });
+            object["status"]["conditions"] =
+                json!([{ "type": "Ready", "status": "True", "lastTransitionTime": since }]);
+        }
+        "age" => object["metadata"]["creationTimestamp"] = ago(value).into(),
+        "deleting" => object["metadata"]["deletionTimestamp"] = ago("5").into(),
+        "finalizers" => {
+            let all: Vec<_> = value.split(',').collect();
+            object["metadata"]["finalizers"] = json!(all);
+        }
+        // `owner=replicaset/web`, `owner=replicaset/web/uid-of-another`
+        "owner" | "dependson" | "blocks" => {
+            let mut parts = value.split('/');
+            let kind = parts.next().unwrap_or_default();
+            let name = parts.next().expect("the owner's name");
+            let uid = parts.next().map_or_else(|| format!("{name}-uid"), str::to_owned);
+            let row = api::kinds::RESOURCES.iter().find(|row| row.singular() == kind);
+            let row = row.expect("the owner's kind");
+            let owner = json!({ "apiVersion": row.api_version(), "kind": row.kind, "name": name,
+                "uid": uid, "controller": word == "owner", "blockOwnerDeletion": word != "dependson" });
+            let owners = &mut object["metadata"]["ownerReferences"];
+            match owners.as_array_mut() {
+                Some(owners) => owners.push(owner),
+                None => *owners = json!([owner]),
+            }
+        }
+        _ => {
+            // `annotation:a.b/c`: what follows the colon is one key.
+            let (head, tail) = word.split_once(':').unwrap_or((word, ""));
+            let path = SHORT.iter().find(|(short, _)| *short == head).map_or(head, |(_, p)| p);
+            let mut at = object;
+            for step in path.split('.').chain((!tail.is_empty()).then_some(tail)) {
+                at = &mut at[step];
+            }
+            *at = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        }
+    }
+}
+
+/// What a row makes of slices: each with its labels, ports and endpoints.
+pub fn check_slices(row: &Controller, text: &str, key: &str, expect: Expect) {
+    let mut out = String::new();
+    in_world(row, text, |world, _| {
+        for action in (row.reconcile)(&key_of(key), world, now()) {
+            let _ = writeln!(out, "{action}");
+            let (Action::Create(crate::action::Create { object, .. })
+            | Action::Update { object, .. }) = &action
+            else {
+                continue;
+            };
+            let _ = writeln!(out, "  {} {}", object["addressType"], object["metadata"]["labels"]);
+            let _ = writeln!(out, "  {}", object["ports"]);
+            for endpoint in object["endpoints"].as_array().into_iter().flatten() {
+                let _ = writeln!(out, "  {endpoint}");
+            }
+        }
+    });
+    expect.assert_eq(&out);
+}
+
+/// An action with what matters of its object.
+fn show(action: &Action, out: &mut String) {
+    if let Action::Several { actions, .. } = action {
+        return actions.iter().for_each(|action| show(action, out));
+    }
+    let _ = match action {
+        Action::Update { part: "status" | "finalize", object, .. } => {
+            let (status, spec) = (&object["status"], &object["spec"]["finalizers"]);
+            let shown = if spec.is_array() { spec } else { status };
+            writeln!(out, "{action} {shown}")
+        }
+        Action::Update { object, .. } if object["spec"]["replicas"].is_i64() => {
+            writeln!(out, "{action} replicas={}", object["spec"]["replicas"])
+        }
+        Action::Create(create) if create.object["spec"]["replicas"].is_i64() => {
+            writeln!(out, "{action} replicas={}", create.object["spec"]["replicas"])
+        }
+        _ => writeln!(out, "{action}"),
+    };
+}

@@ -1,0 +1,115 @@
+//! The control loops against the real server, over HTTPS.
+use crate::cluster::Cluster;
+use client::Context;
+use client::https::{Config, Https};
+use std::sync::Arc;
+
+/// A server and all controllers; they stop with it.
+struct Controlled {
+    cluster: Cluster,
+    context: Context,
+}
+
+impl Controlled {
+    fn start() -> Controlled {
+        let cluster = Cluster::start();
+        let file = cluster.folder.path().join("kubeconfig");
+        let config = Config::from_kubeconfig(&file, None).expect("a kubeconfig");
+        let context = Context::new();
+        let config = config.for_component("kube-controller-manager");
+        let source = Https::new(&context, config).expect("a good config");
+        let settings = controllers::Settings { root_ca: "the cluster's\n".to_owned() };
+        let running = controllers::start(&context, Arc::new(source), &[], settings);
+        tokio::spawn(running.expect("names of controllers"));
+        Controlled { cluster, context }
+    }
+
+    /// kubectl is waited for on a thread of its own: the controllers go on meanwhile.
+    fn until(&self, arguments: &str, expected: &str) {
+        tokio::task::block_in_place(|| self.cluster.until(arguments, expected));
+    }
+
+    fn kubectl(&self, arguments: &str) -> String {
+        tokio::task::block_in_place(|| self.cluster.kubectl(arguments))
+    }
+}
+
+impl Drop for Controlled {
+    fn drop(&mut self) {
+        self.context.stop();
+    }
+}
+
+fn count(resource: &str, more: &str) -> String {
+    format!("get {resource} {more} -o jsonpath={{range.items[*]}}x{{end}}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_deployment_has_its_pods_and_takes_them_with_it() {
+    let controlled = Controlled::start();
+    controlled.until("get serviceaccount default -o jsonpath={.metadata.name}", "default");
+    controlled.until(
+        "get configmap kube-root-ca.crt -o jsonpath={.data.ca\\.crt}",
+        "the cluster's",
+    );
+    controlled.kubectl("create deployment web --image=nginx --replicas=3");
+    controlled.until(&count("pods", "-l app=web"), "xxx");
+    controlled.until("get rs -o jsonpath={.items[*].status.replicas}", "3");
+    controlled.until("get deployment web -o jsonpath={.status.replicas}", "3");
+    controlled.until(
+        "get deployment web -o jsonpath={.metadata.annotations.deployment\\.kubernetes\\.io/revision}",
+        "1",
+    );
+    controlled.until(
+        "get deployment web -o jsonpath={.status.conditions[*].reason}",
+        "MinimumReplicasUnavailable ReplicaSetUpdated",
+    );
+
+    controlled.kubectl("scale deployment web --replicas=5");
+    controlled.until(&count("pods", "-l app=web"), "xxxxx");
+    controlled.kubectl("scale deployment web --replicas=1");
+    controlled.until(&count("pods", "-l app=web"), "x");
+
+    // A new template is rolled out beside the old one, as no old pod may be missing.
+    controlled.kubectl("set image deployment web nginx=nginx:2");
+    controlled.until(&count("rs", ""), "xx");
+    controlled.until(&count("pods", "-l app=web"), "xx");
+
+    controlled.kubectl("delete deployment web --wait=false");
+    controlled.until(&count("rs", ""), "");
+    controlled.until(&count("pods", ""), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn orphans_stay_and_the_foreground_waits() {
+    let controlled = Controlled::start();
+    controlled.until("get serviceaccount default -o jsonpath={.metadata.name}", "default");
+    controlled.kubectl("create deployment web --image=nginx --replicas=2");
+    controlled.until(&count("pods", "-l app=web"), "xx");
+    controlled.kubectl("delete deployment web --cascade=orphan");
+    controlled.until(&count("deployments", ""), "");
+    controlled.until("get rs -o jsonpath={.items[*].metadata.ownerReferences}", "");
+    assert_eq!(controlled.kubectl(&count("pods", "-l app=web")), "xx");
+    // Its set is adopted by the next of the same template, which then takes it along.
+    controlled.kubectl("create deployment web --image=nginx --replicas=2");
+    controlled.until(
+        "get rs -o jsonpath={.items[*].metadata.ownerReferences[*].kind}",
+        "Deployment",
+    );
+    controlled.kubectl("delete deployment web --cascade=foreground");
+    controlled.until(&count("rs,pods,deployments", ""), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_namespace_goes_with_all_that_is_in_it() {
+    let controlled = Controlled::start();
+    controlled.kubectl("create namespace a");
+    controlled.until("get serviceaccount default -n a -o jsonpath={.metadata.name}", "default");
+    controlled.kubectl("create deployment web -n a --image=nginx --replicas=2");
+    controlled.kubectl("create configmap c -n a --from-literal=k=v");
+    controlled.until(&count("pods", "-n a"), "xx");
+    controlled.kubectl("delete namespace a --wait=false");
+    controlled.until("get namespace a --ignore-not-found -o name", "");
+    let left = controlled.kubectl(&count("pods,rs,deployments,configmaps", "-n a"));
+    assert_eq!(left, "");
+}
