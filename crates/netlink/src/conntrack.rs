@@ -42,7 +42,8 @@ impl Socket {
 
     /// Makes the kernel decide anew where the connection's next packet goes.
     pub fn forget(&mut self, connection: &Connection) -> Result<(), NetlinkError> {
-        let attributes = Attributes::new().nested(ORIGINAL, Attributes::new().raw(&connection.tuple));
+        let attributes =
+            Attributes::new().nested(ORIGINAL, Attributes::new().raw(&connection.tuple));
         let header = header(connection.original.source.is_ipv6());
         match self.request("forget a connection", Message::new(DELETE, 0, &header, attributes)) {
             Err(error) if error.is_missing() => Ok(()),

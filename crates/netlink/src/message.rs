@@ -186,10 +186,10 @@ mod tests {
         message.write(&mut bytes, ACK, 5);
         message.write(&mut bytes, ACK, 6);
         let read: Vec<_> = messages(&bytes).collect();
-        assert_eq!(read.iter().map(|one| (one.kind, one.sequence)).collect::<Vec<_>>(), [
-            (16, 5),
-            (16, 6)
-        ]);
+        assert_eq!(
+            read.iter().map(|one| (one.kind, one.sequence)).collect::<Vec<_>>(),
+            [(16, 5), (16, 6)]
+        );
         assert_eq!(read[0].body[..4], [1, 2, 3, 0]);
         assert_eq!(attribute(&read[0].body[4..], 7), Some(&[9][..]));
         let nested = attribute(&read[0].body[4..], 8).unwrap();

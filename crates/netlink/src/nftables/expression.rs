@@ -43,36 +43,88 @@ pub enum Connection {
 
 #[derive(Debug, Clone)]
 pub enum Expression<'a> {
-    Payload { base: Base, offset: u32, length: u32, into: Register },
+    Payload {
+        base: Base,
+        offset: u32,
+        length: u32,
+        into: Register,
+    },
     /// An address of the packet.
-    Address { which: Direction, into: Register },
-    Meta { key: Meta, into: Register },
-    SetMark { from: Register },
+    Address {
+        which: Direction,
+        into: Register,
+    },
+    Meta {
+        key: Meta,
+        into: Register,
+    },
+    SetMark {
+        from: Register,
+    },
     /// Goes on if the register is (or is not) this.
-    Compare { register: Register, how: Compare, with: Vec<u8> },
+    Compare {
+        register: Register,
+        how: Compare,
+        with: Vec<u8>,
+    },
     /// `register = register & mask ^ xor`.
-    Bitwise { register: Register, mask: Vec<u8>, xor: Vec<u8> },
+    Bitwise {
+        register: Register,
+        mask: Vec<u8>,
+        xor: Vec<u8>,
+    },
     /// Goes on if the key is in the set.
-    Contains { set: &'a str, key: Register },
+    Contains {
+        set: &'a str,
+        key: Register,
+    },
     /// Goes on with the value in registers if the key is in the map.
-    Map { map: &'a str, key: Register, into: Register },
+    Map {
+        map: &'a str,
+        key: Register,
+        into: Register,
+    },
     /// Does what the map says of the key, if it says anything.
-    VerdictMap { map: &'a str, key: Register },
+    VerdictMap {
+        map: &'a str,
+        key: Register,
+    },
     /// Puts a value into registers.
-    Immediate { into: Register, value: Data },
+    Immediate {
+        into: Register,
+        value: Data,
+    },
     Verdict(Verdict),
     /// `offset` and up to `modulus - 1` more, at random.
-    Random { into: Register, modulus: u32, offset: u32 },
+    Random {
+        into: Register,
+        modulus: u32,
+        offset: u32,
+    },
     /// What kind of address this is to the host's routes.
-    AddressType { which: Direction, into: Register },
+    AddressType {
+        which: Direction,
+        into: Register,
+    },
     /// What is known of the packet's connection.
-    Connection { key: Connection, into: Register },
-    DestinationNat { address: Register, port: Register },
+    Connection {
+        key: Connection,
+        into: Register,
+    },
+    DestinationNat {
+        address: Register,
+        port: Register,
+    },
     Masquerade,
     Reject,
     RejectTcp,
     /// Puts an element into a dynamic map, or prolongs its life.
-    Remember { map: &'a str, key: Register, value: Register, seconds: u32 },
+    Remember {
+        map: &'a str,
+        key: Register,
+        value: Register,
+        seconds: u32,
+    },
 }
 
 impl Expression<'_> {
