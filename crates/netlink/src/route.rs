@@ -1,0 +1,273 @@
+//! Links, addresses and routes (`linux/if_link.h`, `if_addr.h`, `rtnetlink.h`).
+use crate::message::{CREATE, EXCLUSIVE, REPLACE, attribute, number};
+use crate::{Attributes, Message, NetlinkError, Socket, octets};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+const SET_LINK: u16 = 19;
+const NEW_ADDRESS: u16 = 20;
+const NEW_ROUTE: u16 = 24;
+
+const UP: u32 = 1;
+
+const LINK_NAME: u16 = 3;
+const LINK_MTU: u16 = 4;
+const LINK_MASTER: u16 = 10;
+const LINK_PROTOCOL: u16 = 12;
+const LINK_INFO: u16 = 18;
+const LINK_ALIAS: u16 = 20;
+const LINK_NAMESPACE: u16 = 28;
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const VETH_PEER: u16 = 1;
+const PORT_HAIRPIN: u16 = 4;
+
+const FAMILY_BRIDGE: u8 = 7;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    pub master: Option<u32>,
+    pub mtu: u32,
+    pub up: bool,
+}
+
+impl Socket {
+    pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        let message = Message::new(GET_LINK, 0, &header(0, 0, 0), Attributes::new());
+        let answers = self.dump("list links", message)?;
+        Ok(answers.iter().filter_map(|answer| link(answer)).collect())
+    }
+
+    pub fn link(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
+        Ok(self.links()?.into_iter().find(|link| link.name == name))
+    }
+
+    /// A bridge that is up, if it is not there yet; its index.
+    pub fn ensure_bridge(&mut self, name: &str, mtu: u32) -> Result<u32, NetlinkError> {
+        let what = format!("create the bridge {name}");
+        let kind = Attributes::new().text(INFO_KIND, "bridge");
+        let attributes = Attributes::new().text(LINK_NAME, name).nested(LINK_INFO, kind);
+        let message = Message::new(NEW_LINK, CREATE | EXCLUSIVE, &header(0, 0, UP), attributes);
+        match self.request(&what, message) {
+            Err(error) if !error.is_existing() => return Err(error),
+            _ => {}
+        }
+        let link = self.link(name)?.ok_or(NetlinkError::Silent { what })?;
+        self.set_link(link.index, true, Attributes::new().u32(LINK_MTU, mtu))?;
+        Ok(link.index)
+    }
+
+    /// A veth pair: `name` here, as a port of `master`, and `peer` in another namespace.
+    pub fn create_veth(&mut self, veth: &Veth<'_>) -> Result<(), NetlinkError> {
+        let peer = Attributes::new()
+            .raw(&header(0, 0, 0))
+            .text(LINK_NAME, veth.peer)
+            .u32(LINK_MTU, veth.mtu)
+            .u32(LINK_NAMESPACE, veth.namespace.as_raw_fd() as u32);
+        let data = Attributes::new().nested(VETH_PEER, peer);
+        let info = Attributes::new().text(INFO_KIND, "veth").nested(INFO_DATA, data);
+        let attributes = Attributes::new()
+            .text(LINK_NAME, veth.name)
+            .u32(LINK_MTU, veth.mtu)
+            .u32(LINK_MASTER, veth.master)
+            .nested(LINK_INFO, info);
+        let message = Message::new(NEW_LINK, CREATE | EXCLUSIVE, &header(0, 0, UP), attributes);
+        self.request(&format!("create the link {}", veth.name), message)
+    }
+
+    /// What somebody who lists links reads beside one.
+    pub fn describe_link(&mut self, index: u32, text: &str) -> Result<(), NetlinkError> {
+        // The kernel takes 255 bytes.
+        let end = (0..=text.len().min(255)).rev().find(|end| text.is_char_boundary(*end));
+        let text = &text[..end.unwrap_or(0)];
+        let alias = Attributes::new().bytes(LINK_ALIAS, text.as_bytes());
+        let message = Message::new(NEW_LINK, 0, &header(0, index, 0), alias);
+        self.request("describe a link", message)
+    }
+
+    pub fn set_link_up(&mut self, index: u32) -> Result<(), NetlinkError> {
+        self.set_link(index, true, Attributes::new())
+    }
+
+    /// A frame may leave a bridge by the port it came in.
+    pub fn set_hairpin(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let port = Attributes::new().u8(PORT_HAIRPIN, 1);
+        let attributes = Attributes::new().nested(LINK_PROTOCOL, port);
+        // Only this message reaches the bridge: another is taken, and changes nothing.
+        let message = Message::new(SET_LINK, 0, &header(FAMILY_BRIDGE, index, 0), attributes);
+        self.request("set a bridge port's hairpin mode", message)
+    }
+
+    fn set_link(&mut self, index: u32, up: bool, with: Attributes) -> Result<(), NetlinkError> {
+        let mut body = header(0, index, if up { UP } else { 0 });
+        body[12..16].copy_from_slice(&UP.to_ne_bytes());
+        self.request("change a link", Message::new(NEW_LINK, 0, &body, with))
+    }
+
+    /// One that is not there is removed.
+    pub fn remove_link(&mut self, name: &str) -> Result<(), NetlinkError> {
+        let attributes = Attributes::new().text(LINK_NAME, name);
+        let message = Message::new(DELETE_LINK, 0, &header(0, 0, 0), attributes);
+        match self.request(&format!("remove the link {name}"), message) {
+            Err(error) if error.is_missing() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// An address that is there is left as it is.
+    pub fn add_address(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix: u8,
+    ) -> Result<(), NetlinkError> {
+        const LOCAL: u16 = 2;
+        const ADDRESS: u16 = 1;
+        /// Nobody else has an address that we gave: there is nothing to wait for.
+        const NO_DUPLICATE_DETECTION: u8 = 2;
+        let flags = if address.is_ipv6() { NO_DUPLICATE_DETECTION } else { 0 };
+        let mut body = vec![family(address), prefix, flags, 0];
+        body.extend(index.to_ne_bytes());
+        let bytes = octets(address);
+        let attributes = Attributes::new().bytes(LOCAL, &bytes).bytes(ADDRESS, &bytes);
+        let message = Message::new(NEW_ADDRESS, CREATE | REPLACE, &body, attributes);
+        self.request(&format!("add the address {address}/{prefix}"), message)
+    }
+
+    /// A route by way of a link, and of a gateway on it if there is one. One to the same
+    /// destination is replaced.
+    pub fn set_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
+        const DESTINATION: u16 = 1;
+        const LINK: u16 = 4;
+        const GATEWAY: u16 = 5;
+        const TABLE_MAIN: u8 = 254;
+        /// Who made it: "boot" is what `ip route` says of routes that nobody's daemon minds.
+        const PROTOCOL_BOOT: u8 = 3;
+        const SCOPE_UNIVERSE: u8 = 0;
+        const SCOPE_LINK: u8 = 253;
+        const UNICAST: u8 = 1;
+        let (destination, prefix) = route.destination;
+        let scope = if route.gateway.is_none() && destination.is_ipv4() {
+            SCOPE_LINK
+        } else {
+            SCOPE_UNIVERSE
+        };
+        let head = [family(destination), prefix, 0, 0, TABLE_MAIN, PROTOCOL_BOOT, scope, UNICAST];
+        let mut body = head.to_vec();
+        body.extend([0; 4]);
+        let mut attributes = Attributes::new().u32(LINK, route.link);
+        if prefix > 0 {
+            attributes = attributes.bytes(DESTINATION, &octets(destination));
+        }
+        if let Some(gateway) = route.gateway {
+            attributes = attributes.bytes(GATEWAY, &octets(gateway));
+        }
+        let message = Message::new(NEW_ROUTE, CREATE | REPLACE, &body, attributes);
+        self.request(&format!("set the route to {destination}/{prefix}"), message)
+    }
+}
+
+pub struct Veth<'a> {
+    pub name: &'a str,
+    pub peer: &'a str,
+    pub namespace: BorrowedFd<'a>,
+    pub master: u32,
+    pub mtu: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub destination: (IpAddr, u8),
+    pub gateway: Option<IpAddr>,
+    pub link: u32,
+}
+
+/// `struct ifinfomsg`.
+fn header(family: u8, index: u32, flags: u32) -> Vec<u8> {
+    let mut body = vec![family, 0, 0, 0];
+    body.extend(index.to_ne_bytes());
+    body.extend(flags.to_ne_bytes());
+    body.extend(flags.to_ne_bytes());
+    body
+}
+
+fn family(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 2,
+        IpAddr::V6(_) => 10,
+    }
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let (index, flags) = (number(body, 4)?, number(body, 8)?);
+    let attributes = body.get(16..)?;
+    let name = attribute(attributes, LINK_NAME)?;
+    let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name)).into_owned();
+    let master = attribute(attributes, LINK_MASTER).and_then(|value| number(value, 0));
+    let mtu = attribute(attributes, LINK_MTU).and_then(|value| number(value, 0)).unwrap_or(0);
+    Some(Link { index, name, master, mtu, up: flags & UP != 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Held, isolated};
+    use crate::{Family, namespace};
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_bridge_with_a_pair_into_another_namespace() {
+        isolated(|| {
+            let mut socket = Socket::open(Family::Route).unwrap();
+            let bridge = socket.ensure_bridge("br0", 1400).unwrap();
+            assert_eq!(socket.ensure_bridge("br0", 1400).unwrap(), bridge, "twice is once");
+            let pod = Held::new();
+            let namespace = File::open(&pod.path).unwrap();
+            let (name, peer, namespace) = ("v0", "eth0", namespace.as_fd());
+            let veth = Veth { name, peer, namespace, master: bridge, mtu: 1400 };
+            socket.create_veth(&veth).unwrap();
+            assert!(socket.create_veth(&veth).unwrap_err().is_existing());
+            let link = socket.link("v0").unwrap().unwrap();
+            assert_eq!((link.master, link.mtu, link.up), (Some(bridge), 1400, true));
+            socket.set_hairpin(link.index).unwrap();
+
+            let mut inside = Socket::open_in(Family::Route, &pod.path).unwrap();
+            let eth0 = inside.link("eth0").unwrap().unwrap();
+            assert!(!eth0.up);
+            inside.set_link_up(eth0.index).unwrap();
+            for (address, gateway, prefix) in
+                [("10.1.0.2", "10.1.0.1", 32), ("fd00::2", "fd00::1", 128)]
+            {
+                let (address, gateway): (IpAddr, IpAddr) =
+                    (address.parse().unwrap(), gateway.parse().unwrap());
+                inside.add_address(eth0.index, address, prefix).unwrap();
+                inside.add_address(eth0.index, address, prefix).unwrap();
+                let any = if address.is_ipv4() { "0.0.0.0" } else { "::" };
+                let onto =
+                    Route { destination: (gateway, prefix), gateway: None, link: eth0.index };
+                let rest = Route {
+                    destination: (any.parse().unwrap(), 0),
+                    gateway: Some(gateway),
+                    link: eth0.index,
+                };
+                for route in [&onto, &rest, &onto, &rest] {
+                    inside.set_route(route).unwrap();
+                }
+            }
+            let names = || namespace::within(&pod.path, || Socket::open(Family::Route));
+            assert_eq!(
+                names().unwrap().unwrap().links().unwrap().len(),
+                inside.links().unwrap().len()
+            );
+            socket.remove_link("v0").unwrap();
+            socket.remove_link("v0").unwrap();
+            assert_eq!(inside.link("eth0").unwrap(), None, "the pair goes together");
+        });
+    }
+}

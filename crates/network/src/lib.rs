@@ -1,0 +1,77 @@
+//! The pod network of one node: a bridge, a pair of links for every sandbox, addresses from the
+//! node's pod CIDRs, masquerade of what leaves the cluster, and host ports.
+//!
+//! **It may not know** what runs in a sandbox, nor the API: it is told CIDRs and sandboxes, and
+//! says addresses.
+//!
+//! ```text
+//!  sandbox ── eth0 ══ skiffxxxxxxxxxx ─┐
+//!  10.244.0.2/32                       ├─ skiff0 10.244.0.1/24 ── the host's routes
+//!  sandbox ── eth0 ══ skiffxxxxxxxxxx ─┘
+//! ```
+//!
+//! A pod has its address alone (`/32`, `/128`) and reaches everything, its neighbours too, by way
+//! of the host. So both directions of every connection pass the host's rules, whether the kernel
+//! shows bridged frames to them (`br_netfilter`) or not: what a service's rules have changed on
+//! the way there is changed back on the way home.
+//!
+//! Everything is named `skiff…` and can be found and removed by that name. What was given to whom
+//! is one small file for each sandbox, written before the kernel is asked; a restart reads them.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "runtime")]
+mod adapter;
+mod attach;
+mod cidr;
+mod error;
+mod records;
+mod rules;
+mod sysctl;
+#[cfg(test)]
+mod tests;
+
+pub use attach::PodNetwork;
+pub use cidr::{Cidr, CidrError};
+pub use error::PodNetworkError;
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The bridge.
+pub const BRIDGE: &str = "skiff0";
+/// The nftables table, in both address families.
+pub const TABLE: &str = "skiff-network";
+/// The interface a pod sees.
+pub const INTERFACE: &str = "eth0";
+
+/// What a node's network is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the pods of this node get their addresses from: one for each address family.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Where all pods of the cluster are: what goes there keeps its source address.
+    pub cluster_cidrs: Vec<Cidr>,
+    pub mtu: u32,
+    /// A folder below `/run`: what it says ends with the machine's run, as the links do.
+    pub state: PathBuf,
+}
+
+/// What the network is told of a sandbox.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    pub id: String,
+    pub namespace_path: PathBuf,
+    /// Whose it is, for people who list links.
+    pub owner: String,
+    pub ports: Vec<PortMapping>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortMapping {
+    pub host_port: i32,
+    pub container_port: i32,
+    pub protocol: String,
+    #[serde(rename = "hostIP")]
+    pub host_ip: String,
+}

@@ -1,0 +1,194 @@
+//! Real links and real traffic, in namespaces that the tests make.
+use super::*;
+use netlink::testing::{Held, isolated};
+use netlink::{Family, Socket, namespace};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn config(state: &Path) -> Config {
+    Config {
+        pod_cidrs: vec!["10.99.1.0/24".parse().unwrap(), "fd99:1::/64".parse().unwrap()],
+        cluster_cidrs: vec!["10.99.0.0/16".parse().unwrap(), "fd99::/16".parse().unwrap()],
+        mtu: 1400,
+        state: state.to_owned(),
+    }
+}
+
+fn sandbox(id: &str, namespace: &Held, ports: &[(&str, i32, i32)]) -> Sandbox {
+    let port = |(ip, host, container): &(&str, i32, i32)| PortMapping {
+        host_ip: (*ip).to_owned(),
+        host_port: *host,
+        container_port: *container,
+        protocol: "TCP".to_owned(),
+    };
+    Sandbox {
+        id: id.to_owned(),
+        namespace_path: namespace.path.clone(),
+        owner: format!("default/{id}"),
+        ports: ports.iter().map(port).collect(),
+    }
+}
+
+/// Answers one connection after the other with the address it came from.
+fn serve(namespace: &Path, port: u16) {
+    let any = format!("[::]:{port}");
+    let listener = namespace::within(namespace, || TcpListener::bind(any)).unwrap().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { break };
+            let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical().to_string());
+            let _ = stream.write_all(peer.unwrap_or_default().as_bytes());
+        }
+    });
+}
+
+/// What a server says to a client in a namespace.
+fn ask(namespace: &Path, to: SocketAddr) -> String {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said)?;
+        Ok(said)
+    };
+    namespace::within(namespace, ask).unwrap().unwrap_or_else(|error| format!("{to}: {error}"))
+}
+
+fn at(address: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(address, port)
+}
+
+/// Another machine: `outside` on a link of the host, which knows nothing of pods.
+fn outside_world(host: &mut Socket) -> Held {
+    use netlink::route::Veth;
+    use std::os::fd::AsFd;
+    let outside = Held::new();
+    let file = std::fs::File::open(&outside.path).unwrap();
+    let master = host.ensure_bridge("uplink", 1500).unwrap();
+    let (name, peer, namespace) = ("up0", "eth0", file.as_fd());
+    host.create_veth(&Veth { name, peer, namespace, master, mtu: 1500 }).unwrap();
+    host.add_address(master, "192.0.2.1".parse().unwrap(), 24).unwrap();
+    let mut inside = Socket::open_in(Family::Route, &outside.path).unwrap();
+    let link = inside.link("eth0").unwrap().unwrap().index;
+    inside.set_link_up(link).unwrap();
+    inside.add_address(link, "192.0.2.2".parse().unwrap(), 24).unwrap();
+    outside
+}
+
+fn loopback_up(socket: &mut Socket) {
+    let link = socket.link("lo").unwrap().unwrap().index;
+    socket.set_link_up(link).unwrap();
+}
+
+#[test]
+fn pods_reach_each_other_the_host_and_the_world() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let here = netlink::testing::path();
+        let outside = outside_world(&mut host);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let (a, b) = (Held::new(), Held::new());
+        let to_a = network.attach(&sandbox("a", &a, &[])).unwrap();
+        let to_b = network.attach(&sandbox("b", &b, &[])).unwrap();
+        assert_eq!(format!("{to_a:?} {to_b:?}"), "[10.99.1.2, fd99:1::2] [10.99.1.3, fd99:1::3]");
+        assert_eq!(network.attach(&sandbox("a", &a, &[])).unwrap(), to_a, "twice is once");
+        for namespace in [&a.path, &b.path, &outside.path, &here] {
+            serve(namespace, 80);
+        }
+        for family in [0, 1] {
+            let (a_is, b_is) = (to_a[family].to_string(), to_b[family].to_string());
+            assert_eq!(ask(&a.path, at(to_b[family], 80)), a_is, "from pod to pod");
+            assert_eq!(ask(&b.path, at(to_b[family], 80)), b_is, "to itself");
+            let gateway = config(state.path()).pod_cidrs[family].gateway();
+            assert_eq!(ask(&here, at(to_b[family], 80)), gateway.to_string(), "from the host");
+            assert_eq!(ask(&b.path, at(gateway, 80)), b_is, "to the host");
+        }
+        let world = at("192.0.2.2".parse().unwrap(), 80);
+        assert_eq!(ask(&a.path, world), "192.0.2.1", "what leaves the cluster is masqueraded");
+
+        drop(network);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        assert_eq!(network.attach(&sandbox("a", &a, &[])).unwrap(), to_a, "after a restart");
+        assert_eq!(ask(&a.path, at(to_b[0], 80)), to_a[0].to_string(), "after a restart");
+        network.detach("a").unwrap();
+        network.detach("a").unwrap();
+        network.detach("never").unwrap();
+        let names = |host: &mut Socket| {
+            let links = host.links().unwrap().into_iter();
+            links.filter(|link| link.name.starts_with("skiff")).count()
+        };
+        assert_eq!(names(&mut host), 2, "the bridge and b's");
+        network.retain(&[]).unwrap();
+        assert_eq!(names(&mut host), 1);
+        drop(network);
+        PodNetwork::teardown(state.path()).unwrap();
+        assert_eq!(names(&mut host), 0);
+        assert!(!state.path().exists());
+    });
+}
+
+#[test]
+fn host_ports_lead_to_pods() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let here = netlink::testing::path();
+        let outside = outside_world(&mut host);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let (a, b, c) = (Held::new(), Held::new(), Held::new());
+        let to_a = network.attach(&sandbox("a", &a, &[("", 8080, 80)])).unwrap();
+        let to_b = network
+            .attach(&sandbox("b", &b, &[("127.0.0.1", 9090, 80), ("192.0.2.1", 9091, 80)]))
+            .unwrap();
+        serve(&a.path, 80);
+        serve(&b.path, 80);
+        let host_at = |port| at("192.0.2.1".parse().unwrap(), port);
+        let local_at = |port| at("127.0.0.1".parse().unwrap(), port);
+        assert_eq!(ask(&outside.path, host_at(8080)), "192.0.2.2", "the source is kept");
+        assert_eq!(ask(&outside.path, host_at(9091)), "192.0.2.2");
+        assert_eq!(ask(&b.path, host_at(8080)), to_b[0].to_string(), "from a neighbour");
+        assert_eq!(ask(&a.path, host_at(8080)), "10.99.1.1", "to itself");
+        assert_eq!(ask(&here, local_at(8080)), "10.99.1.1", "from the host, by loopback");
+        assert_eq!(ask(&here, local_at(9090)), "10.99.1.1");
+        assert!(ask(&here, local_at(9091)).contains("refused"), "on another address only");
+        let taken = network.attach(&sandbox("c", &c, &[("", 8080, 80)])).unwrap_err();
+        assert_eq!(taken.to_string(), "the host port 8080/TCP of c is taken by a");
+        drop(network);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        assert_eq!(ask(&outside.path, host_at(8080)), "192.0.2.2", "after a restart");
+        assert_eq!(to_a[0].to_string(), "10.99.1.2");
+        network.detach("a").unwrap();
+        assert!(ask(&outside.path, host_at(8080)).contains("refused"));
+    });
+}
+
+#[test]
+fn many_callers_at_once_get_an_address_each() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let pods: Vec<Held> = (0..8).map(|_| Held::new()).collect();
+        let mut given: Vec<IpAddr> = std::thread::scope(|scope| {
+            let attach = |at: usize, pod| network.attach(&sandbox(&at.to_string(), pod, &[]));
+            let threads: Vec<_> = pods
+                .iter()
+                .enumerate()
+                .map(|(at, pod)| scope.spawn(move || attach(at, pod).unwrap()))
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        given.sort();
+        given.dedup();
+        assert_eq!(given.len(), 16);
+        let gone = Sandbox { namespace_path: "/nowhere".into(), ..sandbox("x", &pods[0], &[]) };
+        assert!(network.attach(&gone).is_err());
+        assert!(std::fs::read_dir(state.path()).unwrap().count() == 8 + 2, "nothing is left of it");
+    });
+}

@@ -1,0 +1,253 @@
+//! The rules around the maps. Registers are the same in all of them: source address, destination,
+//! protocol, port, and then the endpoint's number, or its address and port. So each key lies where
+//! it is needed, and even IPv6 fits into the sixteen there are.
+use crate::Config;
+use crate::tables::{Chain, LOCAL, Policy};
+use netlink::nftables::{
+    AddressFamily, Base, Compare, Data, Direction, Expression, Field, Hook, Meta, Set, Transaction,
+    Value, Verdict,
+};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+pub const SERVICES: &str = "services";
+pub const ENDPOINTS: &str = "endpoints";
+pub const STICKY: &str = "sticky";
+pub const CLIENTS: &str = "clients";
+pub const REFUSED: &str = "refused";
+pub const HAIRPIN: &str = "hairpin";
+pub const REJECT: &str = "reject";
+
+/// Upstream's mark of what is to be masqueraded (`pkg/proxy/nftables/proxier.go`).
+const MASQUERADE: u32 = 0x4000;
+
+type Rule = Vec<Expression<'static>>;
+
+/// Where one of a list of endpoints is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Choice {
+    local: bool,
+    endpoints: u32,
+    affinity: Option<u32>,
+    node_port: bool,
+}
+
+impl Chain {
+    pub fn name(&self) -> String {
+        let count = match self.policy {
+            Policy::Internal => format!("internal-{}", self.endpoints),
+            Policy::External => format!("external-{}", self.endpoints),
+            Policy::ExternalLocal { local } => format!("local-{local}-of-{}", self.endpoints),
+        };
+        format!("{count}{}", suffix(self.node_port, self.affinity))
+    }
+
+    fn any(&self) -> Choice {
+        let Chain { endpoints, affinity, node_port, .. } = *self;
+        Choice { local: false, endpoints, affinity, node_port }
+    }
+
+    fn near(&self) -> Option<Choice> {
+        match self.policy {
+            Policy::ExternalLocal { local } if local > 0 => {
+                Some(Choice { local: true, endpoints: local, ..self.any() })
+            }
+            _ => None,
+        }
+    }
+
+    fn rules(&self, config: &Config, family: AddressFamily) -> Vec<Rule> {
+        let mark = Expression::mark(MASQUERADE, 0, 0).to_vec();
+        let any = goto(&self.any().name());
+        let of_family =
+            config.cluster_cidrs.iter().filter(|(a, _)| AddressFamily::of(*a) == family);
+        let pods = |how| {
+            let network = move |(address, prefix): &(_, u8)| {
+                Expression::network(Direction::Source, how, *address, *prefix, 0)
+            };
+            of_family.clone().map(network).collect::<Vec<_>>()
+        };
+        match self.policy {
+            Policy::Internal => {
+                // Who is in none of the networks; without any, nobody can be told from a pod.
+                let elsewhere = pods(Compare::Other).concat();
+                match elsewhere.is_empty() {
+                    true => vec![any],
+                    false => vec![[elsewhere, mark].concat(), any],
+                }
+            }
+            Policy::External => vec![mark, any],
+            Policy::ExternalLocal { .. } => {
+                let mut rules: Vec<Rule> = Vec::new();
+                rules.extend(
+                    pods(Compare::Equal).into_iter().map(|pod| [pod, any.clone()].concat()),
+                );
+                let here = Expression::local(Direction::Source, Compare::Equal, 0).to_vec();
+                rules.push([here, mark, any].concat());
+                rules.push(match self.near() {
+                    Some(near) => goto(&near.name()),
+                    None => vec![Expression::Verdict(Verdict::Drop)],
+                });
+                rules
+            }
+        }
+    }
+}
+
+impl Choice {
+    pub fn name(&self) -> String {
+        let list = if self.local { "near" } else { "any" };
+        format!("{list}-{}{}", self.endpoints, suffix(self.node_port, self.affinity))
+    }
+
+    fn rules(&self, family: AddressFamily) -> Vec<Rule> {
+        let address = family.registers();
+        let (key, endpoint, port) = (address, 2 * address + 2, 3 * address + 2);
+        let load = frontend(family, self.node_port);
+        let go = Expression::DestinationNat { address: endpoint, port };
+        let offset = if self.local { LOCAL } else { 0 };
+        let choose = vec![
+            Expression::Random { into: endpoint, modulus: self.endpoints, offset },
+            Expression::Map { map: ENDPOINTS, key, into: endpoint },
+        ];
+        let Some(seconds) = self.affinity else {
+            return vec![[load, choose, vec![go]].concat()];
+        };
+        let client = vec![Expression::Address { which: Direction::Source, into: 0 }];
+        // Each visit prolongs the memory of it.
+        let stay =
+            vec![Expression::Remember { map: CLIENTS, key: 0, value: endpoint, seconds }, go];
+        let again = vec![
+            Expression::Map { map: CLIENTS, key: 0, into: endpoint },
+            // The endpoint may be gone since.
+            Expression::Contains { set: STICKY, key },
+        ];
+        vec![
+            [client.clone(), load.clone(), again, stay.clone()].concat(),
+            [client, load, choose, stay].concat(),
+        ]
+    }
+}
+
+fn suffix(node_port: bool, affinity: Option<u32>) -> String {
+    let node = if node_port { "-node" } else { "" };
+    affinity.map_or_else(|| node.to_owned(), |seconds| format!("{node}-sticky-{seconds}"))
+}
+
+fn goto(chain: &str) -> Rule {
+    vec![Expression::Verdict(Verdict::goto(chain))]
+}
+
+/// Puts the frontend that a packet is for into registers.
+fn frontend(family: AddressFamily, node_port: bool) -> Rule {
+    let address = family.registers();
+    let (into, unspecified) = (address, Data(vec![0; usize::from(address) * 4]));
+    vec![
+        match node_port {
+            true => Expression::Immediate { into, value: unspecified },
+            false => Expression::Address { which: Direction::Destination, into },
+        },
+        Expression::Meta { key: Meta::Protocol, into: 2 * address },
+        Expression::Payload { base: Base::Transport, offset: 2, length: 2, into: 2 * address + 1 },
+    ]
+}
+
+/// The table with everything but what services bring.
+pub fn add_frame(table: &mut Transaction, family: AddressFamily) {
+    let frontend_key = [Field::Address, Field::Protocol, Field::Port];
+    let numbered = [Field::Address, Field::Protocol, Field::Port, Field::Number];
+    let target = [Field::Address, Field::Port];
+    let sticky = [Field::Address, Field::Protocol, Field::Port, Field::Address, Field::Port];
+    let client = [Field::Address, Field::Address, Field::Protocol, Field::Port];
+    let pair = [Field::Address, Field::Address];
+    for (name, key, value) in [
+        (SERVICES, &frontend_key[..], Value::Verdict),
+        (REFUSED, &frontend_key[..], Value::Verdict),
+        (ENDPOINTS, &numbered[..], Value::Fields(&target)),
+        (STICKY, &sticky[..], Value::Nothing),
+        (CLIENTS, &client[..], Value::Fields(&target)),
+        (HAIRPIN, &pair[..], Value::Nothing),
+    ] {
+        table.add_set(&Set { name, key, value, dynamic: name == CLIENTS });
+    }
+    let jump = |chain: &str| vec![Expression::Verdict(Verdict::Jump(chain.to_owned()))];
+    let new = Expression::new_connection(0).to_vec();
+    table.add_chain(REJECT);
+    table.add_rule(REJECT, &[Expression::Reject]);
+    for (map, hooks) in [
+        (SERVICES, vec![Hook::nat(Hook::PREROUTING, -100), Hook::nat(Hook::OUTPUT, -100)]),
+        (
+            REFUSED,
+            // Before destinations are changed, as upstream does it.
+            [Hook::INPUT, Hook::FORWARD, Hook::OUTPUT].map(|at| Hook::filter(at, -110)).to_vec(),
+        ),
+    ] {
+        table.add_chain(map);
+        let look = vec![Expression::VerdictMap { map, key: family.registers() }];
+        table.add_rule(map, &[frontend(family, false), look.clone()].concat());
+        let mut here = Expression::local(Direction::Destination, Compare::Equal, 0).to_vec();
+        if family == AddressFamily::Ipv4 {
+            let loopback = Ipv4Addr::new(127, 0, 0, 0).into();
+            here.extend(Expression::network(
+                Direction::Destination,
+                Compare::Other,
+                loopback,
+                8,
+                0,
+            ));
+        }
+        table.add_rule(map, &[here, frontend(family, true), look].concat());
+        for hook in hooks {
+            let name = format!("{map}-{}", hook.number);
+            table.add_base_chain(&name, hook);
+            table.add_rule(&name, &[new.clone(), jump(map)].concat());
+        }
+    }
+    let chain = "postrouting";
+    table.add_base_chain(chain, Hook::nat(Hook::POSTROUTING, 100));
+    let marked = Expression::marked(MASQUERADE, 0).to_vec();
+    let clear = Expression::mark(0, MASQUERADE, 0).to_vec();
+    let masquerade = vec![Expression::Masquerade];
+    table.add_rule(chain, &[marked, clear, masquerade.clone()].concat());
+    let itself = vec![
+        Expression::Address { which: Direction::Source, into: 0 },
+        Expression::Address { which: Direction::Destination, into: family.registers() },
+        Expression::Contains { set: HAIRPIN, key: 0 },
+    ];
+    let changed = Expression::destination_changed(0).to_vec();
+    table.add_rule(chain, &[changed, itself, masquerade].concat());
+}
+
+fn choices(chains: &BTreeSet<Chain>) -> BTreeSet<Choice> {
+    chains.iter().flat_map(|chain| [Some(chain.any()), chain.near()]).flatten().collect()
+}
+
+pub fn add_chains(
+    table: &mut Transaction,
+    config: &Config,
+    family: AddressFamily,
+    old: &BTreeSet<Chain>,
+    new: &BTreeSet<Chain>,
+) {
+    for choice in choices(new).difference(&choices(old)) {
+        table.add_chain(&choice.name());
+        for rule in choice.rules(family) {
+            table.add_rule(&choice.name(), &rule);
+        }
+    }
+    for chain in new.difference(old) {
+        table.add_chain(&chain.name());
+        for rule in chain.rules(config, family) {
+            table.add_rule(&chain.name(), &rule);
+        }
+    }
+}
+
+pub fn remove_chains(table: &mut Transaction, old: &BTreeSet<Chain>, new: &BTreeSet<Chain>) {
+    for chain in old.difference(new) {
+        table.remove_chain(&chain.name());
+    }
+    for choice in choices(old).difference(&choices(new)) {
+        table.remove_chain(&choice.name());
+    }
+}
