@@ -384,7 +384,7 @@ fn patched(of: &ApiResource, old: &Object, patch: Patch) -> Result<Value, Status
     let failed = |error: &dyn std::fmt::Display| Status::bad_request(error.to_string());
     match (patch, of.row) {
         (Patch::Json(operations), _) => {
-            let limits = json_patch::Limits { operations: 10_000, copied_bytes: 3 << 20 };
+            let limits = json_patch::Limits::default();
             let patch = json_patch::Patch::decode(operations, &limits).map_err(|e| failed(&e))?;
             patch.apply(tree, &limits).map_err(|error| failed(&error))
         }

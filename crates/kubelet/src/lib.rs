@@ -1,0 +1,13 @@
+//! The kubelet: pods that are bound to this node → ordered steps on a container runtime.
+#![forbid(unsafe_code)]
+
+mod backoff;
+pub mod config;
+mod found;
+mod node;
+mod plan;
+mod pod;
+pub mod runtime;
+mod status;
+#[cfg(test)]
+mod testing;
