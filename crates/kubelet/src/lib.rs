@@ -3,11 +3,13 @@
 
 mod backoff;
 pub mod config;
+mod container;
 mod found;
 mod node;
 mod plan;
 mod pod;
 pub mod runtime;
 mod status;
+mod volumes;
 #[cfg(test)]
 mod testing;
