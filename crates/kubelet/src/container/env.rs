@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// What a pod refers to; who asks for what is not there is told so.
-pub trait References {
+pub trait References: Send + Sync {
     fn config_map(&self, namespace: &str, name: &str) -> Option<std::sync::Arc<ConfigMap>>;
     fn secret(&self, namespace: &str, name: &str) -> Option<std::sync::Arc<Secret>>;
     fn services(&self, namespace: &str) -> Vec<std::sync::Arc<Service>>;

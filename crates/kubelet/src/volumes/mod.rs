@@ -7,7 +7,7 @@ pub mod atomic;
 mod payload;
 pub mod subpath;
 
-pub use payload::{Contents, Payload};
+pub use payload::{Contents, Payload, tokens_wanted};
 
 use crate::pod;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
