@@ -1,0 +1,67 @@
+//! What a kubelet is told at its start.
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub node_name: String,
+    /// `/var/lib/kubelet`: pods' folders are below it.
+    pub root: PathBuf,
+    /// `/var/log/pods`: where containers' logs are written.
+    pub log_root: PathBuf,
+    /// Manifests of static pods; none without a folder.
+    pub manifests: Option<PathBuf>,
+    pub node_ip: IpAddr,
+    pub cluster_dns: Vec<IpAddr>,
+    pub cluster_domain: String,
+    /// The machine's own resolver, for pods that use it.
+    pub resolv_conf: PathBuf,
+    pub max_pods: u32,
+    /// Control groups of pods are below this one: `/kubepods`.
+    pub cgroup_root: String,
+    pub server: Option<Server>,
+    /// How often the status of an unchanged node is written, and its lease renewed.
+    pub status_period: Duration,
+    pub lease_period: Duration,
+    /// Labels to register with besides the usual ones.
+    pub labels: Vec<(String, String)>,
+}
+
+/// The kubelet's own HTTPS.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub address: IpAddr,
+    /// 10250; 0 takes a free one.
+    pub port: u16,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Who may speak to it: authorities of clients' certificates.
+    pub client_ca: PathBuf,
+}
+
+impl Config {
+    /// Upstream's places and periods.
+    pub fn new(node_name: &str, node_ip: IpAddr) -> Config {
+        Config {
+            node_name: node_name.to_owned(),
+            root: PathBuf::from("/var/lib/kubelet"),
+            log_root: PathBuf::from("/var/log/pods"),
+            manifests: None,
+            node_ip,
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".to_owned(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            max_pods: 110,
+            cgroup_root: "/kubepods".to_owned(),
+            server: None,
+            status_period: Duration::from_secs(300),
+            lease_period: Duration::from_secs(10),
+            labels: Vec::new(),
+        }
+    }
+
+    pub fn pod_folder(&self, uid: &str) -> PathBuf {
+        self.root.join("pods").join(uid)
+    }
+}

@@ -1,0 +1,124 @@
+//! The kubelet: pods that are bound to this node → ordered steps on a container runtime.
+//!
+//! **It may not know** the insides of the API server, nor which runtime it has: it reaches the one
+//! through `client`, the other through [`runtime::Runtime`], the verbs of CRI as an object.
+//!
+//! ```text
+//!  node/       this machine as a Node: facts, status, lease
+//!  plan        pod + what the runtime has of it + clock → steps            (pure)
+//!  status      pod + what the runtime has of it → its status               (pure)
+//!  container/  pod → CRI's configuration of sandbox and containers         (pure)
+//!  worker/     for each pod: look, decide, do, look again, tell the API
+//!  volumes/    folders that containers share; files that show objects
+//!  probes, handler   what is asked of containers, and how
+//!  manifests   static pods; the worker makes their mirrors
+//! ```
+//! The level counts, never the event: whatever wakes the worker up (a change in the API, an event
+//! of the runtime, a probe, time), it looks at everything again. So a kubelet that was restarted
+//! takes up what runs, from the labels and annotations that are on it ([`found`]).
+#![forbid(unsafe_code)]
+
+mod backoff;
+pub mod config;
+mod container;
+mod found;
+mod handler;
+mod manifests;
+mod node;
+mod plan;
+mod pod;
+mod probes;
+pub mod runtime;
+mod status;
+#[cfg(test)]
+mod testing;
+mod volumes;
+mod worker;
+
+pub use config::Config;
+
+use crate::runtime::{Runtime, RuntimeError, cri};
+use client::events::{Recorder, Reporter};
+use client::source::{Collection, Source};
+use client::{ApiResource, Client, Context, Informers};
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use std::sync::Arc;
+use std::time::Duration;
+use worker::Kubelet;
+
+const HOUSEKEEPING: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs until the context stops. Containers go on: the next kubelet takes them up.
+pub async fn run(
+    config: Config,
+    source: Arc<dyn Source>,
+    context: Context,
+    runtime: Arc<dyn Runtime>,
+) -> Result<(), RuntimeError> {
+    let config = Arc::new(config);
+    let client = Client::new(source.clone()).managed_by("kubelet");
+    let reporter = Reporter::new("kubelet", &config.node_name);
+    let recorder = Recorder::core(&context, client.clone(), reporter);
+    let name = runtime.version(cri::VersionRequest::default()).await?.runtime_name;
+    let informers = Informers::new(&context, source);
+    let fields = api::selector::field::Selector::equals("spec.nodeName", &config.node_name);
+    let pods = informers.keep::<Pod>(Collection::all(ApiResource::of::<Pod>()).with_fields(fields));
+    let services = informers.of::<Service>();
+    let kubelet = Kubelet::new(config.clone(), context.clone(), client.clone(), runtime.clone(), recorder.clone(), pods, services, name);
+    let port = config.server.as_ref().map_or(10250, |server| server.port);
+    let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder, port };
+    tokio::select! {
+        () = context.stopped() => {}
+        // Variables of services and the pods themselves have to be known before anything starts.
+        ((), ()) = async { tokio::join!(node.run(), async {
+            informers.synced().await;
+            manifests::load(&kubelet);
+            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), kubelet.work(), manifests::keep(&kubelet));
+        }) } => {}
+    }
+    Ok(())
+}
+
+/// Changes of pods in the API.
+async fn hear(kubelet: &Arc<Kubelet>) {
+    let weak = Arc::downgrade(kubelet);
+    kubelet.pods.on_change(move |change| {
+        let (Some(kubelet), Some(pod)) = (weak.upgrade(), change.latest()) else { return };
+        let uid = match pod::annotation(pod, pod::MIRROR) {
+            // A mirror that changed is its static pod's business.
+            Some(hash) => kubelet.static_with(hash).unwrap_or_default(),
+            None => pod::uid(pod).to_owned(),
+        };
+        kubelet.memory(&uid).changed.notify_waiters();
+        kubelet.queue.add(uid);
+    });
+    // What runs and nobody wants any more ends; what is wanted is taken up.
+    kubelet.add_all().await;
+}
+
+/// What happens in the runtime.
+async fn listen(kubelet: &Arc<Kubelet>) {
+    loop {
+        if let Ok(mut events) = kubelet.runtime.events().await {
+            while let Some(uid) = events.next().await {
+                kubelet.queue.add(uid);
+            }
+        }
+        if !kubelet.context.sleep(PAUSE).await {
+            return;
+        }
+        // Something may have been missed.
+        kubelet.add_all().await;
+    }
+}
+
+async fn house_keep(kubelet: &Arc<Kubelet>) {
+    loop {
+        kubelet.house_keep().await;
+        if !kubelet.context.sleep(HOUSEKEEPING).await {
+            return;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What this machine is, read from `/proc` and the file system.
+use std::fs;
+use std::path::Path;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    pub cpus: usize,
+    pub memory: u64,
+    pub memory_available: u64,
+    /// Bytes of the file system below the kubelet's folder.
+    pub disk: u64,
+    pub disk_available: u64,
+    pub pids: u64,
+    pub pids_used: u64,
+    pub machine_id: String,
+    pub system_uuid: String,
+    pub boot_id: String,
+    pub kernel: String,
+    pub os_image: String,
+    pub hostname: String,
+    /// `skiff://0.1.0`
+    pub runtime: String,
+    /// Why the node is not ready.
+    pub trouble: Vec<String>,
+}
+
+impl Facts {
+    /// What cannot be read is empty: a container has no machine id.
+    pub fn read(root: &Path) -> Facts {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let memory = text("/proc/meminfo");
+        let disk = rustix::fs::statvfs(root).or_else(|_| rustix::fs::statvfs("/"));
+        let (disk, disk_available) =
+            disk.map_or((0, 0), |disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize));
+        let name = rustix::system::uname();
+        let own = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        Facts {
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: memory_field(&memory, "MemTotal"),
+            memory_available: memory_field(&memory, "MemAvailable"),
+            disk,
+            disk_available,
+            pids: text("/proc/sys/kernel/pid_max").parse().unwrap_or(0),
+            pids_used: pids_used(&text("/proc/loadavg")),
+            machine_id: text("/etc/machine-id"),
+            system_uuid: text("/sys/class/dmi/id/product_uuid"),
+            boot_id: text("/proc/sys/kernel/random/boot_id"),
+            kernel: own(name.release()),
+            os_image: os_image(&text("/etc/os-release")),
+            hostname: own(name.nodename()),
+            runtime: String::new(),
+            trouble: Vec::new(),
+        }
+    }
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+fn memory_field(text: &str, field: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or(0) * 1024
+}
+
+/// The fourth word of `/proc/loadavg` is `runnable/all`.
+fn pids_used(text: &str) -> u64 {
+    let word = text.split_whitespace().nth(3).and_then(|word| word.split_once('/'));
+    word.and_then(|(_, all)| all.parse().ok()).unwrap_or(0)
+}
+
+fn os_image(text: &str) -> String {
+    let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.unwrap_or("Linux").trim_matches('"').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_kernel_are_read() {
+        let text = "MemTotal:       24604416 kB\nMemFree: 1 kB\n";
+        assert_eq!(memory_field(text, "MemTotal"), 24_604_416 * 1024);
+        assert_eq!(memory_field(text, "MemAvailable"), 0);
+        assert_eq!(pids_used("0.10 0.20 0.30 2/345 6789"), 345);
+        assert_eq!(os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"), "Debian GNU/Linux 12 (bookworm)");
+    }
+
+    #[test]
+    fn this_machine_has_something() {
+        let facts = Facts::read(Path::new("/"));
+        assert!(facts.cpus > 0 && facts.memory > 0 && facts.disk > 0 && facts.pids > 0, "{facts:?}");
+        assert!(!facts.kernel.is_empty() && !facts.boot_id.is_empty(), "{facts:?}");
+    }
+}

@@ -1,0 +1,200 @@
+//! This machine as a Node: what it has ([`facts`]), the object that says so ([`object`]), and the
+//! loop that registers it, renews its lease and keeps its status true.
+mod facts;
+mod object;
+
+pub use facts::Facts;
+
+use crate::config::Config;
+use crate::runtime::{Runtime, cri};
+use api::status::Status;
+use client::events::{Happening, Recorder, reference};
+use client::source::Patch;
+use client::{Client, Context};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the machine and its runtime are looked at: upstream's `nodeStatusUpdateFrequency`.
+const LOOK: Duration = Duration::from_secs(10);
+/// A pause after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+const LEASES: &str = "kube-node-lease";
+
+pub struct NodeLoop {
+    pub config: Arc<Config>,
+    pub context: Context,
+    pub client: Client,
+    pub runtime: Arc<dyn Runtime>,
+    pub recorder: Recorder,
+    /// The port that the kubelet's server really has.
+    pub port: u16,
+}
+
+impl NodeLoop {
+    /// Registers, then keeps the status and the lease, until the context stops.
+    pub async fn run(self) {
+        let node = loop {
+            match self.register().await {
+                Ok(node) => break node,
+                Err(status) => tracing::warn!(error = %status.message, "failed to register the node"),
+            }
+            if !self.context.sleep(PAUSE).await {
+                return;
+            }
+        };
+        let starting = Happening::normal(self.reference(&node), "Starting", "Starting kubelet.");
+        self.recorder.record(starting);
+        tokio::join!(self.keep_status(node.clone()), self.keep_lease(&node));
+    }
+
+    fn reference(&self, node: &Node) -> k8s_openapi::api::core::v1::ObjectReference {
+        // Upstream's kubelet refers to its node by name in place of the uid.
+        let uid = Some(self.config.node_name.clone());
+        k8s_openapi::api::core::v1::ObjectReference { uid, resource_version: None, ..reference(node) }
+    }
+
+    async fn facts(&self) -> Facts {
+        let mut facts = Facts::read(&self.config.root);
+        match self.runtime.version(cri::VersionRequest::default()).await {
+            Ok(version) => {
+                facts.runtime = format!("{}://{}", version.runtime_name, version.runtime_version);
+            }
+            Err(error) => facts.trouble.push(format!("container runtime is down: {error}")),
+        }
+        match self.runtime.status(cri::StatusRequest::default()).await {
+            Ok(answer) => {
+                for condition in answer.status.unwrap_or_default().conditions {
+                    if !condition.status {
+                        let cri::RuntimeCondition { r#type, reason, message, .. } = condition;
+                        facts.trouble.push(format!(
+                            "container runtime network not ready: {type}=false reason:{reason} message:{message}",
+                            type = r#type
+                        ));
+                    }
+                }
+            }
+            Err(error) => facts.trouble.push(format!("container runtime status check failed: {error}")),
+        }
+        facts
+    }
+
+    async fn register(&self) -> Result<Node, Status> {
+        let facts = self.facts().await;
+        let node = object::node(&self.config, &facts, self.port, self.context.now());
+        let made = match self.client.create(&node).await {
+            Err(status) if status.is_already_exists() => {
+                let labels = json!({ "metadata": { "labels": node.metadata.labels } });
+                let name = &self.config.node_name;
+                self.client.patch::<Node>("", name, Patch::Strategic(labels)).await?
+            }
+            made => made?,
+        };
+        made.decode().map_err(Status::internal_error)
+    }
+
+    async fn keep_status(&self, node: Node) {
+        let mut last = node;
+        let mut written: Option<(Value, jiff::Timestamp)> = None;
+        loop {
+            let now = self.context.now();
+            let facts = self.facts().await;
+            let status = object::status(&self.config, &facts, self.port, last.status.as_ref(), now);
+            let gist = object::gist(&status);
+            let due = written.as_ref().is_none_or(|(before, at)| {
+                let age = now.duration_since(*at).unsigned_abs();
+                *before != gist || age >= self.config.status_period
+            });
+            if due {
+                let patch = Patch::Strategic(json!({ "status": object::patch(&status) }));
+                match self.client.patch_status::<Node>("", &self.config.node_name, patch).await {
+                    Ok(made) => {
+                        self.tell_readiness(&last, &status);
+                        if let Ok(node) = made.decode() {
+                            last = node;
+                        }
+                        written = Some((gist, now));
+                    }
+                    Err(status) => {
+                        tracing::warn!(error = %status.message, "failed to write the node's status");
+                        if status.is_not_found() {
+                            let _ = self.register().await;
+                        }
+                    }
+                }
+            }
+            if !self.context.sleep(LOOK).await {
+                return;
+            }
+        }
+    }
+
+    fn tell_readiness(&self, last: &Node, status: &k8s_openapi::api::core::v1::NodeStatus) {
+        let ready = |status: &k8s_openapi::api::core::v1::NodeStatus| {
+            let mut all = status.conditions.iter().flatten();
+            all.find(|one| one.type_ == "Ready").map(|one| one.status == "True")
+        };
+        let before = last.status.as_ref().and_then(ready);
+        let now = ready(status).unwrap_or_default();
+        if before != Some(now) {
+            let reason = if now { "NodeReady" } else { "NodeNotReady" };
+            let note = format!("Node {} status is now: {reason}", self.config.node_name);
+            self.recorder.record(Happening::normal(self.reference(last), reason, note));
+        }
+    }
+
+    async fn keep_lease(&self, node: &Node) {
+        loop {
+            let pause = match self.renew(node).await {
+                Ok(()) => self.config.lease_period,
+                Err(status) => {
+                    tracing::warn!(error = %status.message, "failed to renew the node's lease");
+                    PAUSE
+                }
+            };
+            if !self.context.sleep(pause).await {
+                return;
+            }
+        }
+    }
+
+    async fn renew(&self, node: &Node) -> Result<(), Status> {
+        let name = &self.config.node_name;
+        let renew_time = Some(MicroTime(self.context.now()));
+        match self.client.get::<Lease>(LEASES, name).await {
+            Ok(object) => {
+                let mut lease: Lease = object.decode().map_err(Status::internal_error)?;
+                lease.spec.get_or_insert_default().renew_time = renew_time;
+                self.client.update(&lease).await.map(drop)
+            }
+            Err(status) if status.is_not_found() => {
+                let owner = OwnerReference {
+                    api_version: "v1".to_owned(),
+                    kind: "Node".to_owned(),
+                    name: name.clone(),
+                    uid: node.metadata.uid.clone().unwrap_or_default(),
+                    ..OwnerReference::default()
+                };
+                let lease = Lease {
+                    metadata: ObjectMeta {
+                        name: Some(name.clone()),
+                        namespace: Some(LEASES.to_owned()),
+                        owner_references: Some(vec![owner]),
+                        ..ObjectMeta::default()
+                    },
+                    spec: Some(LeaseSpec {
+                        holder_identity: Some(name.clone()),
+                        lease_duration_seconds: Some(40),
+                        renew_time,
+                        ..LeaseSpec::default()
+                    }),
+                };
+                self.client.create(&lease).await.map(drop)
+            }
+            Err(status) => Err(status),
+        }
+    }
+}

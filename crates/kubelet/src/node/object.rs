@@ -1,0 +1,239 @@
+//! The Node that stands for this machine.
+use super::Facts;
+use crate::config::Config;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Upstream's defaults of hard eviction: below them a node is under pressure.
+const MEMORY_FLOOR: u64 = 100 << 20;
+const DISK_FLOOR_PERCENT: u64 = 10;
+
+pub fn node(config: &Config, facts: &Facts, port: u16, now: Timestamp) -> Node {
+    let architecture = architecture();
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    for prefix in ["kubernetes.io", "beta.kubernetes.io"] {
+        labels.insert(format!("{prefix}/os"), "linux".to_owned());
+        labels.insert(format!("{prefix}/arch"), architecture.to_owned());
+    }
+    labels.insert("kubernetes.io/hostname".to_owned(), config.node_name.clone());
+    labels.extend(config.labels.iter().cloned());
+    let annotations =
+        [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    Node {
+        metadata: ObjectMeta {
+            name: Some(config.node_name.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations.into()),
+            ..ObjectMeta::default()
+        },
+        status: Some(status(config, facts, port, None, now)),
+        ..Node::default()
+    }
+}
+
+/// The status, with the transitions of the last one kept.
+pub fn status(
+    config: &Config,
+    facts: &Facts,
+    port: u16,
+    last: Option<&NodeStatus>,
+    now: Timestamp,
+) -> NodeStatus {
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    NodeStatus {
+        addresses: Some(vec![
+            address("InternalIP", config.node_ip.to_string()),
+            address("Hostname", config.node_name.clone()),
+        ]),
+        capacity: Some(resources(config, facts, 0, 0)),
+        // What eviction keeps free is not to be had.
+        allocatable: Some(resources(config, facts, MEMORY_FLOOR, facts.disk / 100 * DISK_FLOOR_PERCENT)),
+        conditions: Some(conditions(facts, last, now)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
+        }),
+        node_info: Some(NodeSystemInfo {
+            architecture: architecture().to_owned(),
+            boot_id: facts.boot_id.clone(),
+            container_runtime_version: facts.runtime.clone(),
+            kernel_version: facts.kernel.clone(),
+            kubelet_version: api::VERSION.to_owned(),
+            machine_id: facts.machine_id.clone(),
+            operating_system: "linux".to_owned(),
+            os_image: facts.os_image.clone(),
+            system_uuid: facts.system_uuid.clone(),
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    }
+}
+
+fn resources(config: &Config, facts: &Facts, memory: u64, disk: u64) -> BTreeMap<String, Quantity> {
+    let rows = [
+        ("cpu", facts.cpus.to_string()),
+        ("memory", format!("{}Ki", facts.memory.saturating_sub(memory) / 1024)),
+        ("ephemeral-storage", format!("{}Ki", facts.disk.saturating_sub(disk) / 1024)),
+        ("pods", config.max_pods.to_string()),
+        ("hugepages-1Gi", "0".to_owned()),
+        ("hugepages-2Mi", "0".to_owned()),
+    ];
+    rows.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into()
+}
+
+fn conditions(facts: &Facts, last: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
+    let low_memory = facts.memory_available < MEMORY_FLOOR;
+    let low_disk = facts.disk_available < facts.disk / 100 * DISK_FLOOR_PERCENT;
+    // A tenth of what there may be is left alone, as upstream's `pid.available` is often set.
+    let low_pids = facts.pids > 0 && facts.pids_used > facts.pids / 10 * 9;
+    let pressure = |type_: &str, low: bool, bad: (&str, &str), good: (&str, &str)| {
+        let (reason, message) = if low { bad } else { good };
+        (type_.to_owned(), low, reason.to_owned(), message.to_owned())
+    };
+    let ready = match facts.trouble.is_empty() {
+        true => ("KubeletReady", "kubelet is posting ready status".to_owned()),
+        false => ("KubeletNotReady", format!("[{}]", facts.trouble.join(", "))),
+    };
+    let rows = [
+        pressure(
+            "MemoryPressure",
+            low_memory,
+            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ),
+        pressure(
+            "DiskPressure",
+            low_disk,
+            ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+            ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ),
+        pressure(
+            "PIDPressure",
+            low_pids,
+            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ),
+        ("Ready".to_owned(), facts.trouble.is_empty(), ready.0.to_owned(), ready.1),
+    ];
+    let old = |type_: &str| {
+        let mut all = last?.conditions.iter().flatten();
+        all.find(|condition| condition.type_ == type_)
+    };
+    let made = rows.into_iter().map(|(type_, is, reason, message)| {
+        let status = if is { "True" } else { "False" };
+        let same = old(&type_).filter(|old| old.status == status);
+        let since = same.and_then(|old| old.last_transition_time.clone()).unwrap_or(Time(now));
+        NodeCondition {
+            last_heartbeat_time: Some(Time(now)),
+            last_transition_time: Some(since),
+            message: Some(message),
+            reason: Some(reason),
+            status: status.to_owned(),
+            type_,
+        }
+    });
+    made.collect()
+}
+
+/// What of a status is worth writing at once: all but heartbeats.
+pub fn gist(status: &NodeStatus) -> Value {
+    let mut status = status.clone();
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_heartbeat_time = None;
+    }
+    json!(status)
+}
+
+/// As a strategic patch: addresses are replaced, not merged by type.
+pub fn patch(status: &NodeStatus) -> Value {
+    let mut tree = json!(status);
+    if let Some(addresses) = tree["addresses"].as_array_mut() {
+        addresses.push(json!({ "$patch": "replace" }));
+    }
+    tree
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use std::net::Ipv4Addr;
+
+    fn check(facts: Facts, expected: Expect) {
+        let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
+        let node = node(&config, &facts, 10250, Timestamp::UNIX_EPOCH);
+        let status = node.status.unwrap();
+        let mut text = String::new();
+        for (name, amount) in status.allocatable.unwrap() {
+            text += &format!("{name}={} ", amount.0);
+        }
+        for condition in status.conditions.unwrap() {
+            text += &format!("\n{}={} {}", condition.type_, condition.status, condition.message.unwrap());
+        }
+        expected.assert_eq(&text);
+    }
+
+    fn good() -> Facts {
+        let (gi, disk) = (1 << 30, 1000 << 30);
+        Facts { cpus: 2, memory: 4 * gi, memory_available: gi, disk, disk_available: disk / 2, pids: 1000, ..Facts::default() }
+    }
+
+    #[test]
+    fn a_good_machine_is_ready() {
+        check(
+            good(),
+            expect![[r#"
+                cpu=2 ephemeral-storage=943718400Ki hugepages-1Gi=0 hugepages-2Mi=0 memory=4091904Ki pods=110 
+                MemoryPressure=False kubelet has sufficient memory available
+                DiskPressure=False kubelet has no disk pressure
+                PIDPressure=False kubelet has sufficient PID available
+                Ready=True kubelet is posting ready status"#]],
+        );
+    }
+
+    #[test]
+    fn trouble_and_pressure_are_told() {
+        let facts = Facts {
+            memory_available: 1,
+            disk_available: 1,
+            pids_used: 999,
+            trouble: vec!["container runtime is down".to_owned()],
+            ..good()
+        };
+        check(
+            facts,
+            expect![[r#"
+                cpu=2 ephemeral-storage=943718400Ki hugepages-1Gi=0 hugepages-2Mi=0 memory=4091904Ki pods=110 
+                MemoryPressure=True kubelet has insufficient memory available
+                DiskPressure=True kubelet has disk pressure
+                PIDPressure=True kubelet has insufficient PID available
+                Ready=False [container runtime is down]"#]],
+        );
+    }
+
+    #[test]
+    fn a_condition_that_stays_keeps_its_time() {
+        let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
+        let first = status(&config, &good(), 1, None, Timestamp::UNIX_EPOCH);
+        let later = Timestamp::from_second(60).unwrap();
+        let second = status(&config, &good(), 1, Some(&first), later);
+        let ready = &second.conditions.as_ref().unwrap()[3];
+        assert_eq!(ready.last_transition_time, Some(Time(Timestamp::UNIX_EPOCH)));
+        assert_eq!(ready.last_heartbeat_time, Some(Time(later)));
+        assert_eq!(gist(&first), gist(&second));
+    }
+}

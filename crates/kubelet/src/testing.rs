@@ -1,0 +1,112 @@
+//! A pod and what the runtime has of it, as text.
+use crate::backoff::Backoff;
+use crate::found::{Container as FoundContainer, Found, Sandbox, State};
+use crate::plan::{Probed, backoff_key};
+use crate::pod;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+pub struct World {
+    pub pod: Pod,
+    pub found: Found,
+    pub probed: Probed,
+    pub backoff: Backoff,
+    pub now: i64,
+}
+
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// One line each: `pod restart=Never deleting`, `init NAME`, `sidecar NAME startup`, `container
+/// NAME readiness`, `sandbox s0 ready|not`, `found NAME SANDBOX running|created|exited=CODE
+/// [at=SECOND] [changed|started|dead|ready]`, `crashed NAME at=SECOND`, `now SECOND`.
+pub fn world(text: &str) -> World {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some("web".into());
+    pod.metadata.namespace = Some("default".into());
+    pod.metadata.uid = Some("u1".into());
+    pod.metadata.generation = Some(1);
+    pod.spec = Some(PodSpec { restart_policy: Some("Always".into()), ..PodSpec::default() });
+    let (mut found, mut probed, mut backoff) = (Found::default(), Probed::default(), Backoff::default());
+    let mut now = 1000;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let has = |name: &str| words.contains(&name);
+        let second = |name: &str| value(name).map(|text| text.parse::<i64>().unwrap());
+        let spec = pod.spec.as_mut().unwrap();
+        let container = || Container {
+            name: words[1].to_owned(),
+            image: Some("image".into()),
+            startup_probe: has("startup").then(Probe::default),
+            readiness_probe: has("readiness").then(Probe::default),
+            ..Container::default()
+        };
+        match words[0] {
+            "pod" => {
+                if let Some(policy) = value("restart") {
+                    spec.restart_policy = Some(policy.to_owned());
+                }
+                pod.metadata.deletion_timestamp = has("deleting").then(|| Time(at(900)));
+            }
+            "init" => spec.init_containers.get_or_insert_default().push(container()),
+            "sidecar" => {
+                let sidecar = Container { restart_policy: Some("Always".into()), ..container() };
+                spec.init_containers.get_or_insert_default().push(sidecar);
+            }
+            "container" => spec.containers.push(container()),
+            "sandbox" => found.sandboxes.push(Sandbox {
+                id: words[1].to_owned(),
+                attempt: words[1][1..].parse().unwrap(),
+                created_at: 1,
+                is_ready: has("ready"),
+                ips: vec!["10.0.0.5".to_owned()],
+            }),
+            "found" => {
+                let before = found.containers.iter().filter(|one| one.name == words[1]).count();
+                let code = value("exited").map(|text| text.parse().unwrap());
+                let id = format!("{}-{before}", words[1]);
+                if has("started") {
+                    probed.started.insert(id.clone(), true);
+                }
+                if has("dead") {
+                    probed.live.insert(id.clone(), false);
+                }
+                if has("ready") {
+                    probed.ready.insert(id.clone(), true);
+                }
+                let (_, wanted) = pod::container(&pod, words[1]).expect("declared above");
+                found.containers.push(FoundContainer {
+                    id,
+                    name: words[1].to_owned(),
+                    sandbox: words[2].to_owned(),
+                    restarts: before as u32,
+                    hash: if has("changed") { "old".into() } else { pod::hash(&wanted) },
+                    state: match words[3] {
+                        "running" => State::Running,
+                        "created" => State::Created,
+                        _ => State::Exited,
+                    },
+                    created_at: 1 + before as i64,
+                    started_at: 50_000_000_000,
+                    finished_at: second("at").unwrap_or(100) * 1_000_000_000,
+                    exit_code: code.unwrap_or_default(),
+                    image: "image".into(),
+                    image_id: "sha256:1".into(),
+                    ..FoundContainer::default()
+                });
+            }
+            "crashed" => {
+                let (_, wanted) = pod::container(&pod, words[1]).expect("declared above");
+                let ended = at(second("at").unwrap());
+                backoff.next(&backoff_key(words[1], &wanted), ended, ended);
+            }
+            "now" => now = words[1].parse().unwrap(),
+            other => panic!("what is {other}?"),
+        }
+    }
+    found.sort();
+    World { pod, found, probed, backoff, now }
+}

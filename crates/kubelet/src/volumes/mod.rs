@@ -1,0 +1,224 @@
+//! Volumes: what a pod's containers share with each other, with the host and with the cluster.
+//!
+//! A volume is a folder below the pod's own (`pods/UID/volumes/kubernetes.io~KIND/NAME`), or a path
+//! of the host. Those that show objects are written by [`atomic`] and written again when the
+//! objects change. Whatever is not here is refused by name, and the pod waits with an event.
+pub mod atomic;
+mod payload;
+pub mod subpath;
+
+pub use payload::{Contents, Payload, tokens_wanted};
+
+use crate::pod;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {why}")]
+    SetUp { volume: String, why: String },
+    #[error("volume \"{volume}\" is of kind {kind}, which this kubelet does not support")]
+    Unsupported { volume: String, kind: String },
+    #[error("failed to {operation} {path}")]
+    Io { operation: &'static str, path: String, source: io::Error },
+}
+
+impl VolumeError {
+    /// With its cause, in one line.
+    pub fn line(&self) -> String {
+        match self {
+            VolumeError::Io { source, .. } => format!("{self}: {source}"),
+            other => other.to_string(),
+        }
+    }
+}
+
+pub(crate) fn io_error<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> VolumeError + 'a {
+    move |source| VolumeError::Io { operation, path: path.display().to_string(), source }
+}
+
+/// Where the pod's volumes are on the host.
+pub type Places = BTreeMap<String, PathBuf>;
+
+/// Makes or brings up to date every volume of a pod; `contents` says what those show that show
+/// objects.
+pub fn set_up(folder: &Path, pod: &Pod, contents: &Contents<'_>) -> Result<Places, VolumeError> {
+    let mut places = Places::new();
+    for volume in pod::spec(pod).volumes.iter().flatten() {
+        places.insert(volume.name.clone(), set_up_one(folder, pod, volume, contents)?);
+    }
+    Ok(places)
+}
+
+fn set_up_one(folder: &Path, pod: &Pod, volume: &Volume, contents: &Contents<'_>) -> Result<PathBuf, VolumeError> {
+    if let Some(source) = &volume.host_path {
+        return host_path(volume, source);
+    }
+    let fs_group = pod::spec(pod).security_context.as_ref().and_then(|all| all.fs_group);
+    let place = |kind: &str| folder.join("volumes").join(format!("kubernetes.io~{kind}")).join(&volume.name);
+    if let Some(source) = &volume.empty_dir {
+        let path = place("empty-dir");
+        empty_dir(volume, source, &path)?;
+        if let Some(group) = fs_group {
+            own(&path, group)?;
+        }
+        return Ok(path);
+    }
+    let Some((kind, payload)) = contents.of(pod, volume)? else {
+        return Err(VolumeError::Unsupported { volume: volume.name.clone(), kind: kind_of(volume) });
+    };
+    let path = place(kind);
+    fs::create_dir_all(&path).map_err(io_error("create", &path))?;
+    atomic::write(&path, &payload, fs_group)?;
+    Ok(path)
+}
+
+fn kind_of(volume: &Volume) -> String {
+    let tree = serde_json::json!(volume);
+    let fields = tree.as_object().into_iter().flatten().map(|(field, _)| field.clone());
+    fields.into_iter().find(|field| field != "name").unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn empty_dir(volume: &Volume, source: &EmptyDirVolumeSource, path: &Path) -> Result<(), VolumeError> {
+    let existed = path.exists();
+    fs::create_dir_all(path).map_err(io_error("create", path))?;
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => {}
+        "Memory" if is_mounted(path) => return Ok(()),
+        "Memory" => {
+            let limit = source.size_limit.as_ref();
+            let limit = limit.and_then(|size| api::quantity::Quantity::parse(&size.0).ok());
+            let options = limit.map_or(String::new(), |size| format!("size={}", size.value()));
+            let options = std::ffi::CString::new(options).unwrap_or_default();
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
+                .map_err(|error| io_error("mount memory at", path)(error.into()))?;
+        }
+        other => {
+            let why = format!("medium {other:?} is not supported");
+            return Err(VolumeError::SetUp { volume: volume.name.clone(), why });
+        }
+    }
+    if !existed || source.medium.as_deref() == Some("Memory") {
+        let everybody = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(path, everybody).map_err(io_error("open up", path))?;
+    }
+    Ok(())
+}
+
+/// Gives a folder to the pod's group: what is made in it belongs to the group too.
+fn own(path: &Path, group: i64) -> Result<(), VolumeError> {
+    let group = u32::try_from(group).ok();
+    std::os::unix::fs::chown(path, None, group).map_err(io_error("give away", path))?;
+    let mode = fs::metadata(path).map_err(io_error("read", path))?.permissions().mode();
+    let permissions = fs::Permissions::from_mode(mode | 0o2770);
+    fs::set_permissions(path, permissions).map_err(io_error("open up", path))
+}
+
+fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
+    let path = PathBuf::from(&source.path);
+    let failed = |why: String| VolumeError::SetUp { volume: volume.name.clone(), why };
+    let wrong = |what: &str| failed(format!("hostPath type check failed: {} is not a {what}", source.path));
+    let wanted = source.type_.as_deref().unwrap_or_default();
+    match wanted {
+        "DirectoryOrCreate" if !path.exists() => {
+            fs::create_dir_all(&path).map_err(io_error("create", &path))?;
+        }
+        "FileOrCreate" if !path.exists() => {
+            fs::write(&path, "").map_err(io_error("create", &path))?;
+        }
+        _ => {}
+    }
+    let kind = fs::metadata(&path).map(|metadata| metadata.file_type()).ok();
+    let is = |check: fn(&fs::FileType) -> bool| kind.as_ref().is_some_and(check);
+    match wanted {
+        "" => Ok(path),
+        "Directory" | "DirectoryOrCreate" if is(fs::FileType::is_dir) => Ok(path),
+        "File" | "FileOrCreate" if is(fs::FileType::is_file) => Ok(path),
+        "Socket" if is(FileTypeExt::is_socket) => Ok(path),
+        "CharDevice" if is(FileTypeExt::is_char_device) => Ok(path),
+        "BlockDevice" if is(FileTypeExt::is_block_device) => Ok(path),
+        "Directory" | "DirectoryOrCreate" => Err(wrong("directory")),
+        "File" | "FileOrCreate" => Err(wrong("file")),
+        "Socket" => Err(wrong("socket")),
+        "CharDevice" => Err(wrong("character device")),
+        "BlockDevice" => Err(wrong("block device")),
+        other => Err(failed(format!("unknown hostPath type {other:?}"))),
+    }
+}
+
+fn mounts_below(path: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    points.filter(|point| point.starts_with(path)).collect()
+}
+
+fn is_mounted(path: &Path) -> bool {
+    mounts_below(path).iter().any(|point| point == path)
+}
+
+/// Takes away a pod's folder and what was mounted in it. What is still mounted is never entered.
+pub fn tear_down(folder: &Path) -> Result<(), VolumeError> {
+    for point in mounts_below(folder).iter().rev() {
+        rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH)
+            .map_err(|error| io_error("unmount", point)(error.into()))?;
+    }
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn check(volume: Value) -> Result<Vec<String>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let pod = json!({ "metadata": { "name": "p", "namespace": "n", "uid": "u", "labels": { "a": "b" } },
+            "spec": { "containers": [], "volumes": [volume] } });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let contents = payload::tests::contents();
+        let places = set_up(folder.path(), &pod, &contents).map_err(|error| error.line())?;
+        let path = places.values().next().unwrap();
+        let mut names: Vec<String> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| !name.starts_with(".."));
+        names.sort();
+        for name in &mut names {
+            if let Ok(text) = fs::read_to_string(path.join(&*name)) {
+                *name += &format!("={text}");
+            }
+        }
+        Ok(names)
+    }
+
+    #[test]
+    fn volumes_show_objects() {
+        assert_eq!(check(json!({ "name": "v", "emptyDir": {} })).unwrap(), [""; 0]);
+        assert_eq!(check(json!({ "name": "v", "configMap": { "name": "cm" } })).unwrap(), ["color=red"]);
+        assert_eq!(check(json!({ "name": "v", "secret": { "secretName": "s", "items": [{ "key": "key", "path": "k" }] } })).unwrap(), ["k=secret"]);
+        assert_eq!(check(json!({ "name": "v", "downwardAPI": { "items": [{ "path": "l", "fieldRef": { "fieldPath": "metadata.labels" } }] } })).unwrap(), ["l=a=\"b\""]);
+        assert_eq!(
+            check(json!({ "name": "v", "projected": { "sources": [
+                { "configMap": { "name": "cm" } }, { "secret": { "name": "s" } },
+                { "serviceAccountToken": { "path": "token" } } ] } })).unwrap(),
+            ["color=red", "key=secret", "token=the-token"]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_told() {
+        assert_eq!(check(json!({ "name": "v", "configMap": { "name": "x" } })).unwrap_err(), "MountVolume.SetUp failed for volume \"v\" : configmap \"x\" not found");
+        assert_eq!(check(json!({ "name": "v", "configMap": { "name": "x", "optional": true } })).unwrap(), [""; 0]);
+        assert_eq!(check(json!({ "name": "v", "nfs": { "server": "s", "path": "/" } })).unwrap_err(), "volume \"v\" is of kind nfs, which this kubelet does not support");
+        assert_eq!(
+            check(json!({ "name": "v", "hostPath": { "path": "/dev/null", "type": "Directory" } })).unwrap_err(),
+            "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: /dev/null is not a directory"
+        );
+    }
+}

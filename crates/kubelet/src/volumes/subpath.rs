@@ -1,0 +1,72 @@
+//! A part of a volume. A container may have put a link there that leads outside: the kernel is told
+//! not to leave the volume, and what it found is pinned by a mount of the kubelet's own, so that
+//! nothing can be put in its place before the container has it.
+use super::{VolumeError, io_error, is_mounted};
+use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
+use rustix::io::Errno;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Mounts `volume/part` at `target`; missing folders are made.
+pub fn pin(volume: &Path, part: &str, target: &Path) -> Result<(), VolumeError> {
+    if is_mounted(target) {
+        return Ok(());
+    }
+    let found = find(volume, part)?;
+    let is_folder = fs::metadata(format!("/proc/self/fd/{}", found.as_raw_fd())).is_ok_and(|found| found.is_dir());
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent).map_err(io_error("create", parent))?;
+    }
+    let made = if is_folder { fs::create_dir_all(target) } else { fs::write(target, "") };
+    made.map_err(io_error("create", target))?;
+    rustix::mount::mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), target)
+        .map_err(|error| io_error("mount a volume's part at", target)(error.into()))
+}
+
+/// Opens what is there without leaving the volume, or makes it as folders.
+pub fn find(volume: &Path, part: &str) -> Result<OwnedFd, VolumeError> {
+    let shown = volume.join(part);
+    let failed = |error: Errno| io_error("open", &shown)(error.into());
+    let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let inside = |flags| openat2(root.as_fd(), part, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), flags);
+    match inside(ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
+        Err(Errno::NOENT) => {}
+        found => return found.map_err(failed),
+    }
+    let mut at = root;
+    for name in part.split('/').filter(|name| !name.is_empty() && *name != ".") {
+        match mkdirat(at.as_fd(), name, Mode::from_raw_mode(0o750)) {
+            Err(error) if error != Errno::EXIST => return Err(failed(error)),
+            _ => {}
+        }
+        let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let next = openat2(at.as_fd(), name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), flags);
+        at = next.map_err(failed)?;
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_part_never_leaves_its_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("v");
+        fs::create_dir_all(volume.join("a")).unwrap();
+        fs::create_dir(folder.path().join("outside")).unwrap();
+        symlink(folder.path().join("outside"), volume.join("absolute")).unwrap();
+        symlink("../outside", volume.join("relative")).unwrap();
+        symlink("a", volume.join("inside")).unwrap();
+        let is_ok = |part: &str| find(&volume, part).is_ok();
+        assert!(is_ok("a") && is_ok("inside") && is_ok("b/c"));
+        assert!(volume.join("b/c").is_dir());
+        for part in ["absolute", "relative", "absolute/x", "relative/x", "..", "a/../../outside"] {
+            assert!(!is_ok(part), "{part}");
+        }
+        assert!(!folder.path().join("outside/x").exists());
+    }
+}

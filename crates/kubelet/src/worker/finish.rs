@@ -1,0 +1,128 @@
+//! The end of a pod: nothing of it runs, so its volumes go and the API may forget it; then what the
+//! runtime has of it goes too. And what a static pod is to the API: its mirror.
+use super::{Kubelet, Memory, SyncError};
+use crate::found::{self, Found, State, TERMINATION_GRACE};
+use crate::pod;
+use crate::runtime::cri;
+use crate::volumes;
+use client::source::Delete;
+use k8s_openapi::api::core::v1::Pod;
+use std::fs;
+
+/// Longest that a container may take whose pod nobody knows any more.
+const ORPHAN_GRACE: i64 = 30;
+
+impl Kubelet {
+    pub(super) async fn finish(&self, pod: &Pod) -> Result<(), SyncError> {
+        self.remove_folder(pod::uid(pod))?;
+        let options = Delete::uid(pod::uid(pod)).after(0);
+        match self.client.delete::<Pod>(pod::namespace(pod), pod::name(pod), options).await {
+            Err(status) if !status.is_not_found() && !status.is_conflict() => Err(status.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_folder(&self, uid: &str) -> Result<(), SyncError> {
+        volumes::tear_down(&self.config.pod_folder(uid)).map_err(|error| SyncError::Other(error.line()))
+    }
+
+    /// Takes away everything of a pod that is not wanted any more.
+    pub(super) async fn clean_up(&self, uid: &str) -> Result<(), SyncError> {
+        let found = found::find(&*self.runtime, uid).await?;
+        let stops = found.containers.iter().filter(|one| one.state != State::Exited).map(|one| {
+            let grace = one.annotations.get(TERMINATION_GRACE).and_then(|text| text.parse().ok());
+            let timeout = grace.unwrap_or(ORPHAN_GRACE).min(ORPHAN_GRACE);
+            self.runtime.stop_container(cri::StopContainerRequest { container_id: one.id.clone(), timeout })
+        });
+        // What cannot be stopped so is stopped with its sandbox.
+        futures_util::future::join_all(stops).await;
+        for sandbox in &found.sandboxes {
+            self.stop_sandbox(&sandbox.id).await?;
+        }
+        for one in &found.containers {
+            let request = cri::RemoveContainerRequest { container_id: one.id.clone() };
+            gone(self.runtime.remove_container(request).await)?;
+        }
+        for sandbox in &found.sandboxes {
+            let request = cri::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
+            gone(self.runtime.remove_pod_sandbox(request).await)?;
+        }
+        self.remove_folder(uid)?;
+        self.remove_logs(uid);
+        self.forget(uid);
+        Ok(())
+    }
+
+    fn remove_logs(&self, uid: &str) {
+        let suffix = format!("_{uid}");
+        for entry in fs::read_dir(&self.config.log_root).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().ends_with(&suffix)
+                && let Err(error) = fs::remove_dir_all(entry.path())
+            {
+                tracing::warn!("failed to remove {}: {error}", entry.path().display());
+            }
+        }
+    }
+
+    /// Folders of pods that nobody knows any more, neither the API nor the runtime.
+    pub async fn house_keep(&self) {
+        let folders = fs::read_dir(self.config.root.join("pods")).into_iter().flatten().flatten();
+        for folder in folders {
+            let uid = folder.file_name().to_string_lossy().into_owned();
+            if self.pod(&uid).is_none() {
+                self.queue.add(uid);
+            }
+        }
+    }
+
+    /// A static pod's status is written to its mirror, which is made if it is not there.
+    pub(super) async fn tell_mirror(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
+        let there = self.pods.read().get(&pod::key(pod)).cloned();
+        match there {
+            Some(mirror) if pod::is_mirror(&mirror) && pod::annotation(&mirror, pod::MIRROR) == pod::annotation(pod, pod::HASH) => {
+                if pod::is_deleting(&mirror) {
+                    return self.delete_mirror(&mirror).await;
+                }
+                // Statuses are the static pod's; the object they are written to is the mirror.
+                let mut shown = pod.clone();
+                shown.metadata.uid.clone_from(&mirror.metadata.uid);
+                shown.metadata.generation = mirror.metadata.generation;
+                shown.status.clone_from(&mirror.status);
+                self.write_status(&shown, found, memory).await
+            }
+            Some(mirror) if pod::is_mirror(&mirror) => self.delete_mirror(&mirror).await,
+            Some(_) => Ok(()),
+            None => {
+                let mut mirror = pod.clone();
+                mirror.metadata.uid = None;
+                mirror.status = None;
+                let hash = pod::annotation(pod, pod::HASH).unwrap_or_default().to_owned();
+                mirror.metadata.annotations.get_or_insert_default().insert(pod::MIRROR.to_owned(), hash);
+                memory.notes.lock().written = None;
+                match self.client.create(&mirror).await {
+                    Err(status) if !status.is_already_exists() => {
+                        // The pod runs whether or not the API shows it.
+                        tracing::warn!(pod = pod::name(pod), "failed to create a mirror pod: {}", status.message);
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn delete_mirror(&self, mirror: &Pod) -> Result<(), SyncError> {
+        let options = Delete::uid(pod::uid(mirror)).after(0);
+        match self.client.delete::<Pod>(pod::namespace(mirror), pod::name(mirror), options).await {
+            Err(status) if !status.is_not_found() && !status.is_conflict() => Err(status.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn gone<T>(answer: Result<T, crate::runtime::RuntimeError>) -> Result<(), SyncError> {
+    match answer {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}

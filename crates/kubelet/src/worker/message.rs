@@ -1,0 +1,58 @@
+//! What a container left to be said of its end: its termination message, or the end of its log.
+use crate::found::{Found, MESSAGE_POLICY, State};
+use std::io::{Read, Seek, SeekFrom};
+
+const LONGEST: u64 = 4096;
+const LONGEST_LOG: u64 = 2048;
+const LINES: usize = 80;
+
+pub fn read(found: &mut Found) {
+    for one in &mut found.containers {
+        if one.state != State::Exited {
+            continue;
+        }
+        let file = one.message_file.as_deref().and_then(|path| tail(path, LONGEST, false));
+        let text = file.filter(|text| !text.is_empty()).or_else(|| {
+            let policy = one.annotations.get(MESSAGE_POLICY).map(String::as_str);
+            let wanted = policy == Some("FallbackToLogsOnError") && one.exit_code != 0;
+            wanted.then(|| tail(&one.log_path, 16 * LONGEST_LOG, true).map(|log| last_lines(&log)))?
+        });
+        if let Some(text) = text {
+            if !one.message.is_empty() && !text.is_empty() {
+                one.message.push_str(": ");
+            }
+            one.message.push_str(&text);
+        }
+    }
+}
+
+fn tail(path: &str, bytes: u64, from_end: bool) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    if from_end && length > bytes {
+        file.seek(SeekFrom::Start(length - bytes)).ok()?;
+    }
+    let mut read = Vec::new();
+    file.take(bytes).read_to_end(&mut read).ok()?;
+    Some(String::from_utf8_lossy(&read).into_owned())
+}
+
+/// The text of a log in CRI's format: `TIME STREAM TAG TEXT`.
+fn last_lines(log: &str) -> String {
+    let lines = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
+    let lines: Vec<&str> = lines.collect();
+    let text = lines[lines.len().saturating_sub(LINES)..].join("\n") + "\n";
+    let from = text.len().saturating_sub(LONGEST_LOG as usize);
+    let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[from..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_is_its_text() {
+        assert_eq!(last_lines("2026 stdout F one\n2026 stderr F two words\n"), "one\ntwo words\n");
+    }
+}

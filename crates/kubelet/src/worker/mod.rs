@@ -1,0 +1,349 @@
+//! The worker: for each pod, look, decide, do, look again, and tell the API.
+//!
+//! Work on one pod is serial, pods are worked on side by side. What is remembered of a pod between
+//! two looks ([`Memory`]) is what nobody else knows: back-offs, probes' answers, why containers
+//! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
+//! where the last one ended.
+mod finish;
+mod images;
+mod kill;
+mod message;
+mod references;
+mod start;
+
+use crate::backoff::Backoff;
+use crate::config::Config;
+use crate::found::{self, Found};
+use crate::handler::Target;
+use crate::node::Facts;
+use crate::plan::{self, Plan, Probed, Step};
+use crate::pod::{self, Role};
+use crate::probes::Probes;
+use crate::runtime::{Runtime, RuntimeError};
+use crate::status;
+use api::status::Status;
+use client::events::{Happening, Recorder};
+use client::source::Patch;
+use client::{Client, Context, Informer, WorkQueue};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How often an unchanged pod is looked at: its ConfigMaps may have changed, an event been missed.
+const RESYNC: Duration = Duration::from_secs(60);
+/// When to try again what failed.
+const RETRY: Duration = Duration::from_secs(10);
+/// Rounds of look, decide, do before others get their turn.
+const ROUNDS: usize = 50;
+
+pub struct Kubelet {
+    pub config: Arc<Config>,
+    pub context: Context,
+    pub client: Client,
+    pub runtime: Arc<dyn Runtime>,
+    pub recorder: Recorder,
+    pub pods: Informer<Pod>,
+    pub by_uid: client::informer::Index,
+    pub services: Informer<Service>,
+    pub queue: WorkQueue<String>,
+    pub facts: Facts,
+    pub runtime_name: String,
+    /// Pods from manifests, by uid.
+    pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
+    memories: Mutex<HashMap<String, Arc<Memory>>>,
+}
+
+/// What is remembered of one pod.
+#[derive(Default)]
+pub struct Memory {
+    pub notes: Mutex<Notes>,
+    /// The pod was changed or deleted: what waits for it to end looks again.
+    pub changed: Notify,
+    pub probes: Probes,
+}
+
+#[derive(Default)]
+pub struct Notes {
+    pub backoff: Backoff,
+    pub probed: Probed,
+    pub waiting: BTreeMap<String, (String, String)>,
+    pub failed: Option<(String, String)>,
+    pulls: images::Pulls,
+    tokens: references::Tokens,
+    ending_since: Option<Timestamp>,
+    /// The last status that was written, which the informer may not have seen yet.
+    written: Option<PodStatus>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("{}", .0.message)]
+    Api(Box<Status>),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<Status> for SyncError {
+    fn from(status: Status) -> SyncError {
+        SyncError::Api(Box::new(status))
+    }
+}
+
+impl Kubelet {
+    #[allow(clippy::too_many_arguments, reason = "it is made in one place")]
+    pub fn new(
+        config: Arc<Config>,
+        context: Context,
+        client: Client,
+        runtime: Arc<dyn Runtime>,
+        recorder: Recorder,
+        pods: Informer<Pod>,
+        services: Informer<Service>,
+        runtime_name: String,
+    ) -> Arc<Kubelet> {
+        let by_uid = pods.index("uid", |_, pod: &Pod| vec![pod::uid(pod).to_owned()]);
+        let queue = WorkQueue::new(&context, "kubelet");
+        let facts = Facts::read(&config.root);
+        let (static_pods, memories) = (Mutex::default(), Mutex::default());
+        Arc::new(Kubelet { config, context, client, runtime, recorder, pods, by_uid, services, queue, facts, runtime_name, static_pods, memories })
+    }
+
+    /// Works until the context stops.
+    pub async fn work(self: &Arc<Self>) {
+        while let Some(uid) = self.queue.take().await {
+            let kubelet = self.clone();
+            tokio::spawn(async move {
+                let next = match Box::pin(kubelet.sync(&uid)).await {
+                    Ok(next) => next,
+                    Err(error) => {
+                        tracing::warn!(pod = %*uid, "failed to sync a pod: {error}");
+                        Some(RETRY)
+                    }
+                };
+                if let Some(next) = next {
+                    kubelet.queue.add_after(uid.clone(), next);
+                }
+            });
+        }
+    }
+
+    pub fn memory(&self, uid: &str) -> Arc<Memory> {
+        self.memories.lock().entry(uid.to_owned()).or_default().clone()
+    }
+
+    pub fn forget(&self, uid: &str) {
+        if let Some(memory) = self.memories.lock().remove(uid) {
+            memory.probes.stop();
+        }
+    }
+
+    /// The pod as it is wanted: from a manifest, or from the API. A mirror is no pod to run.
+    pub fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
+        if let Some(pod) = self.static_pods.lock().get(uid) {
+            return Some(pod.clone());
+        }
+        let reading = self.pods.read();
+        let mut found = reading.by(self.by_uid, uid).map(|(_, pod)| pod);
+        found.next().filter(|pod| !pod::is_mirror(pod)).cloned()
+    }
+
+    /// When to look again; `None`: when something happens.
+    async fn sync(self: &Arc<Self>, uid: &str) -> Result<Option<Duration>, SyncError> {
+        let memory = self.memory(uid);
+        for _ in 0..ROUNDS {
+            let Some(pod) = self.pod(uid) else {
+                self.clean_up(uid).await?;
+                return Ok(None);
+            };
+            let mut found = found::find(&*self.runtime, uid).await?;
+            message::read(&mut found);
+            self.refuse_unsupported(&pod, &memory);
+            let plan = self.decide(&pod, &found, &memory);
+            self.note_waits(&pod, &plan, &memory);
+            self.watch_over(&pod, &found, &memory);
+            if plan.steps.is_empty() {
+                return self.settle(&pod, &found, &memory, &plan).await;
+            }
+            if pod::status(&pod).start_time.is_none() && !pod::is_deleting(&pod) {
+                self.tell(&pod, &found, &memory).await?;
+            }
+            if !self.carry_out(&pod, &found, &memory, plan.steps).await? {
+                let found = found::find(&*self.runtime, uid).await?;
+                self.tell(&pod, &found, &memory).await?;
+                return Ok(Some(RETRY));
+            }
+        }
+        Ok(Some(RETRY))
+    }
+
+    fn decide(&self, pod: &Pod, found: &Found, memory: &Memory) -> Plan {
+        let notes = memory.notes.lock();
+        let ending = pod::is_deleting(pod) || notes.failed.is_some();
+        let (probed, backoff) = (&notes.probed, &notes.backoff);
+        plan::plan(&plan::Look { pod, found, probed, backoff, ending, now: self.context.now() })
+    }
+
+    /// A pod that asks for what is not here fails and says why, rather than run without it.
+    fn refuse_unsupported(&self, pod: &Pod, memory: &Memory) {
+        let spec = pod::spec(pod);
+        let os = spec.os.as_ref().map(|os| os.name.as_str()).unwrap_or("linux");
+        let faults = [
+            (os != "linux", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
+            (spec.host_users == Some(false), "UnsupportedPodFeature", "user namespaces (hostUsers: false) are not supported by this kubelet"),
+            (spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()), "UnsupportedPodFeature", "resource claims are not supported by this kubelet"),
+        ];
+        let mut notes = memory.notes.lock();
+        if notes.failed.is_some() || pod::is_terminal(pod) {
+            return;
+        }
+        if let Some((_, reason, message)) = faults.into_iter().find(|(is, ..)| *is) {
+            notes.failed = Some((reason.to_owned(), message.to_owned()));
+            drop(notes);
+            self.warn(pod, None, reason, message);
+        }
+    }
+
+    fn note_waits(&self, pod: &Pod, plan: &Plan, memory: &Memory) {
+        for wait in &plan.waits {
+            let (name, shown) = (&wait.container, pod::shown(pod));
+            let delay = go_duration(wait.delay);
+            let message = format!("back-off {delay} restarting failed container={name} pod={shown}");
+            let note = format!("Back-off restarting failed container {name} in pod {shown}");
+            let reason = "CrashLoopBackOff".to_owned();
+            let before = memory.notes.lock().waiting.insert(name.clone(), (reason, message.clone()));
+            if before.is_none_or(|(_, before)| before != message) {
+                self.warn(pod, Some((wait.role, name)), "BackOff", &note);
+            }
+        }
+    }
+
+    /// Containers that run are probed; what ended is forgotten.
+    fn watch_over(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>) {
+        let ips = match pod::uses_host_network(pod) {
+            true => vec![self.config.node_ip.to_string()],
+            false => found.sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
+        };
+        let mut living = Vec::new();
+        for one in found.running() {
+            memory.notes.lock().waiting.remove(&one.name);
+            living.push(one.id.clone());
+            if pod::is_deleting(pod) {
+                continue;
+            }
+            if let Some((role, container)) = pod::container(pod, &one.name) {
+                let target = Target { id: one.id.clone(), ip: ips.first().cloned().unwrap_or_default(), container };
+                memory.probes.watch(self, pod, memory, role, target);
+            }
+        }
+        memory.probes.keep(&living);
+        let mut notes = memory.notes.lock();
+        let Probed { ready, started, live } = &mut notes.probed;
+        for answers in [ready, started, live] {
+            answers.retain(|id, _| living.contains(id));
+        }
+    }
+
+    /// False if something failed that has to be tried again later.
+    async fn carry_out(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>, steps: Vec<Step>) -> Result<bool, SyncError> {
+        let (kills, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| matches!(step, Step::Kill { .. }));
+        self.kill_all(pod, found, memory, kills).await?;
+        let mut all_well = true;
+        for step in others {
+            match step {
+                Step::Kill { .. } => {}
+                Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
+                Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
+                Step::Start { container, role, restarts } => {
+                    let started = Box::pin(self.start(pod, found, memory, &container, role, restarts)).await;
+                    if let Err(fault) = started {
+                        all_well = false;
+                        tracing::debug!(pod = pod::name(pod), "failed to start {}: {}", container.name, fault.message);
+                        let why = (fault.reason, fault.message);
+                        memory.notes.lock().waiting.insert(container.name.clone(), why);
+                    }
+                }
+            }
+        }
+        Ok(all_well)
+    }
+
+    /// Nothing is left to do for now.
+    async fn settle(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>, plan: &Plan) -> Result<Option<Duration>, SyncError> {
+        self.tell(pod, found, memory).await?;
+        if plan.is_over && pod::is_deleting(pod) {
+            self.finish(pod).await?;
+            return Ok(Some(RETRY));
+        }
+        if !plan.is_over {
+            self.refresh_volumes(pod, found, memory).await;
+        }
+        let now = self.context.now();
+        let next = plan.waits.iter().map(|wait| wait.until.duration_since(now).unsigned_abs()).min();
+        Ok(Some(next.unwrap_or(RESYNC).min(RESYNC)))
+    }
+
+    /// Writes the pod's status if it is not what the API has.
+    async fn tell(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
+        if pod::is_static(pod) {
+            return self.tell_mirror(pod, found, memory).await;
+        }
+        self.write_status(pod, found, memory).await
+    }
+
+    async fn write_status(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
+        let (new, old) = {
+            let notes = memory.notes.lock();
+            // Times of conditions count from what was written last, seen or not.
+            let mut base = pod.clone();
+            if let Some(written) = &notes.written {
+                base.status = Some(written.clone());
+            }
+            let look = status::Look {
+                pod: &base,
+                found,
+                probed: &notes.probed,
+                waiting: &notes.waiting,
+                failed: notes.failed.as_ref(),
+                host_ip: self.config.node_ip,
+                runtime_name: &self.runtime_name,
+                now: self.context.now(),
+            };
+            let old = notes.written.clone().unwrap_or_else(|| pod::status(pod).clone());
+            (status::generate(&look), old)
+        };
+        let Some(patch) = status::patch(pod::uid(pod), &old, &new) else { return Ok(()) };
+        let patch = Patch::Strategic(patch);
+        match self.client.patch_status::<Pod>(pod::namespace(pod), pod::name(pod), patch).await {
+            Ok(_) => {
+                memory.notes.lock().written = Some(new);
+                Ok(())
+            }
+            // It is gone, or another has its name: the informer will say so.
+            Err(status) if status.is_not_found() || status.is_conflict() => Ok(()),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    pub fn note(&self, pod: &Pod, container: Option<(Role, &str)>, reason: &str, note: impl Into<String>) {
+        self.recorder.record(Happening::normal(pod::reference(pod, container), reason, note));
+    }
+
+    pub fn warn(&self, pod: &Pod, container: Option<(Role, &str)>, reason: &str, note: &str) {
+        self.recorder.record(Happening::warning(pod::reference(pod, container), reason, note));
+    }
+}
+
+/// `1m20s`, as Go writes it.
+fn go_duration(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}

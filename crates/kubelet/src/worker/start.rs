@@ -1,0 +1,244 @@
+//! Starting: a sandbox; a container with its image, volumes, environment and hook.
+use super::{Kubelet, Memory, SyncError};
+use crate::container::env::{self, Place};
+use crate::container::{config, sandbox};
+use crate::found::Found;
+use crate::handler::Target;
+use crate::plan::backoff_key;
+use crate::pod::{self, Role};
+use crate::runtime::cri;
+use crate::volumes::{self, Contents, Places};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why a container does not run: what its status says.
+#[derive(Debug)]
+pub struct Fault {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Fault {
+    pub fn new(reason: &str, message: impl Into<String>) -> Fault {
+        Fault { reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+impl Kubelet {
+    pub(super) async fn create_sandbox(&self, pod: &Pod, attempt: u32) -> Result<(), SyncError> {
+        if attempt > 0 {
+            self.note(pod, None, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
+        }
+        let made = Box::pin(self.run_sandbox(pod, attempt)).await;
+        if let Err(error) = &made {
+            self.warn(pod, None, "FailedCreatePodSandBox", &format!("Failed to create pod sandbox: {error}"));
+        }
+        made
+    }
+
+    async fn run_sandbox(&self, pod: &Pod, attempt: u32) -> Result<(), SyncError> {
+        let runtime_handler = match pod::spec(pod).runtime_class_name.as_deref() {
+            Some(name) if !name.is_empty() => {
+                let class = self.client.get::<RuntimeClass>("", name).await?;
+                let class: RuntimeClass = class.decode().map_err(|error| SyncError::Other(error.to_string()))?;
+                class.handler
+            }
+            _ => String::new(),
+        };
+        let logs = sandbox::log_folder(&self.config, pod);
+        let folder = self.config.pod_folder(pod::uid(pod));
+        for path in [&logs, &folder] {
+            fs::create_dir_all(path).map_err(|error| SyncError::Other(format!("failed to create {}: {error}", path.display())))?;
+        }
+        let config = sandbox::config(&self.config, pod, attempt);
+        let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler };
+        self.runtime.run_pod_sandbox(request).await?;
+        Ok(())
+    }
+
+    pub(super) async fn start(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>, container: &Container, role: Role, restarts: u32) -> Result<(), Fault> {
+        let about = Some((role, container.name.as_str()));
+        let Some(sandbox) = found.sandbox() else {
+            return Err(Fault::new("ContainerCreating", "its sandbox is gone"));
+        };
+        let failed = |reason: &'static str| move |error: SyncError| Fault::new(reason, error.to_string());
+        let references = self.fetch(pod).await.map_err(failed("CreateContainerConfigError"))?;
+        let (image_ref, image_user) = self.ensure_image(pod, memory, container, role, &references).await?;
+        let config_error = |message: String| {
+            self.warn(pod, about, "Failed", &format!("Error: {message}"));
+            Fault::new("CreateContainerConfigError", message)
+        };
+        let ips = self.ips(pod, found);
+        let places = match self.set_up(pod, memory, &references, &ips).await {
+            Ok(places) => places,
+            Err(message) => {
+                self.warn(pod, None, "FailedMount", &message);
+                return Err(Fault::new("ContainerCreating", ""));
+            }
+        };
+        let environment = env::environment(pod, container, &self.place(&ips), &references).map_err(config_error)?;
+        let mounts = self.mounts(pod, container, restarts, &places, &ips, &environment).map_err(config_error)?;
+        let target = pod::spec(pod).ephemeral_containers.iter().flatten().find(|one| one.name == container.name);
+        let target = target.and_then(|one| one.target_container_name.as_deref());
+        let target = target.and_then(|name| found.current(name)).map(|one| one.id.clone());
+        let parts = config::Parts { pod, container, role, restarts, image_ref, image_user, environment, mounts, target, node_memory: self.facts.memory };
+        let config = config::config(parts).map_err(config_error)?;
+        let logs = sandbox::log_folder(&self.config, pod).join(&container.name);
+        fs::create_dir_all(&logs).map_err(|error| config_error(format!("create container log directory for container {} failed: {error}", container.name)))?;
+        let request = cri::CreateContainerRequest {
+            pod_sandbox_id: sandbox.id.clone(),
+            config: Some(config),
+            sandbox_config: Some(sandbox::config(&self.config, pod, sandbox.attempt)),
+        };
+        let id = match self.runtime.create_container(request).await {
+            Ok(answer) => answer.container_id,
+            Err(error) => {
+                self.warn(pod, about, "Failed", &format!("Error: {error}"));
+                return Err(Fault::new("CreateContainerError", error.to_string()));
+            }
+        };
+        self.note(pod, about, "Created", "Container created");
+        self.count_restart(found, memory, container);
+        if let Err(error) = self.runtime.start_container(cri::StartContainerRequest { container_id: id.clone() }).await {
+            self.warn(pod, about, "Failed", &format!("Error: {error}"));
+            return Err(Fault::new("RunContainerError", error.to_string()));
+        }
+        self.note(pod, about, "Started", "Container started");
+        memory.notes.lock().waiting.remove(&container.name);
+        let target = Target { id: id.clone(), ip: ips.first().cloned().unwrap_or_default(), container: container.clone() };
+        self.post_start(pod, role, &target).await
+    }
+
+    /// A failed hook ends its container.
+    async fn post_start(&self, pod: &Pod, role: Role, target: &Target) -> Result<(), Fault> {
+        let hook = target.container.lifecycle.as_ref().and_then(|all| all.post_start.as_ref());
+        let Some(hook) = hook else { return Ok(()) };
+        let Err(message) = target.run_hook(self, hook).await else { return Ok(()) };
+        tracing::debug!(container = target.container.name, "the postStart hook failed: {message}");
+        self.warn(pod, Some((role, &target.container.name)), "FailedPostStartHook", "PostStartHook failed");
+        self.note(pod, Some((role, &target.container.name)), "Killing", "FailedPostStartHook");
+        let request = cri::StopContainerRequest { container_id: target.id.clone(), timeout: pod::grace(pod) };
+        let _ = self.runtime.stop_container(request).await;
+        Err(Fault::new("PostStartHookError", message))
+    }
+
+    fn count_restart(&self, found: &Found, memory: &Memory, container: &Container) {
+        if let Some(last) = found.latest(&container.name) {
+            let now = self.context.now();
+            let ended = if last.finished_at > 0 { last.finished_at } else { last.created_at };
+            let ended = Timestamp::from_nanosecond(ended.into()).unwrap_or(now);
+            memory.notes.lock().backoff.next(&backoff_key(&container.name, container), ended, now);
+        }
+    }
+
+    pub(super) fn ips(&self, pod: &Pod, found: &Found) -> Vec<String> {
+        match pod::uses_host_network(pod) {
+            true => vec![self.config.node_ip.to_string()],
+            false => found.sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn place<'a>(&'a self, ips: &'a [String]) -> Place<'a> {
+        Place {
+            node_name: &self.config.node_name,
+            host_ip: self.config.node_ip,
+            pod_ips: ips,
+            cpus: self.facts.cpus,
+            memory: self.facts.memory,
+        }
+    }
+
+    async fn set_up(&self, pod: &Pod, memory: &Memory, references: &dyn env::References, ips: &[String]) -> Result<Places, String> {
+        let tokens = self.tokens(pod, memory).await.map_err(|error| error.to_string())?;
+        let contents = Contents { references, place: self.place(ips), tokens: &tokens };
+        let folder = self.config.pod_folder(pod::uid(pod));
+        volumes::set_up(&folder, pod, &contents).map_err(|error| error.line())
+    }
+
+    /// Brings volumes up to date that show objects, for a pod that runs.
+    pub(super) async fn refresh_volumes(&self, pod: &Pod, found: &Found, memory: &Memory) {
+        let has = pod::spec(pod).volumes.as_ref().is_some_and(|all| !all.is_empty());
+        if !has || found.running().next().is_none() {
+            return;
+        }
+        let refreshed = match self.fetch(pod).await {
+            Ok(references) => self.set_up(pod, memory, &references, &self.ips(pod, found)).await.map(drop),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(message) = refreshed {
+            self.warn(pod, None, "FailedMount", &message);
+        }
+    }
+
+    fn mounts(&self, pod: &Pod, container: &Container, restarts: u32, places: &Places, ips: &[String], environment: &[(String, String)]) -> Result<Vec<cri::Mount>, String> {
+        let folder = self.config.pod_folder(pod::uid(pod));
+        let mut mounts = Vec::new();
+        for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            let volume = places.get(&mount.name);
+            let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount into container \"{}\"", mount.name, container.name))?;
+            let known = |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+            let part = match (&mount.sub_path, &mount.sub_path_expr) {
+                (Some(part), _) if !part.is_empty() => part.clone(),
+                (_, Some(text)) => crate::container::expand::expand(text, known),
+                _ => String::new(),
+            };
+            let host_path = match part.is_empty() {
+                true => volume.clone(),
+                false => {
+                    let pinned = folder.join("volume-subpaths").join(&mount.name).join(&container.name).join(i.to_string());
+                    volumes::subpath::pin(volume, &part, &pinned)
+                        .map_err(|error| format!("failed to prepare subPath for volumeMount \"{}\" of container \"{}\": {}", mount.name, container.name, error.line()))?;
+                    pinned
+                }
+            };
+            let propagation = match mount.mount_propagation.as_deref() {
+                Some("HostToContainer") => cri::MountPropagation::PropagationHostToContainer,
+                Some("Bidirectional") => cri::MountPropagation::PropagationBidirectional,
+                _ => cri::MountPropagation::PropagationPrivate,
+            };
+            mounts.push(cri::Mount {
+                container_path: mount.mount_path.clone(),
+                host_path: host_path.display().to_string(),
+                readonly: mount.read_only == Some(true),
+                recursive_read_only: matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")),
+                propagation: propagation.into(),
+                ..cri::Mount::default()
+            });
+        }
+        let taken = |path: &str| mounts.iter().any(|mount| mount.container_path == path);
+        let plain = |container_path: &str, host_path: &Path| cri::Mount {
+            container_path: container_path.to_owned(),
+            host_path: host_path.display().to_string(),
+            ..cri::Mount::default()
+        };
+        let mut own = Vec::new();
+        if !taken("/etc/hosts") {
+            let path = folder.join("etc-hosts");
+            let text = match pod::uses_host_network(pod) {
+                true => sandbox::host_hosts(pod, &fs::read_to_string("/etc/hosts").unwrap_or_default()),
+                false => sandbox::hosts(pod, ips, &self.config.cluster_domain),
+            };
+            write(&path, &text, 0o644)?;
+            own.push(plain("/etc/hosts", &path));
+        }
+        let message = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+        if let Some(message) = message.filter(|path| !taken(path)) {
+            let path = folder.join("containers").join(&container.name).join(format!("termination-{restarts}"));
+            write(&path, "", 0o666)?;
+            own.push(plain(message, &path));
+        }
+        mounts.extend(own);
+        Ok(mounts)
+    }
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+        .map_err(|error| format!("failed to write {}: {error}", path.display()))
+}
