@@ -11,6 +11,9 @@ pub const DOCUMENT: u64 = 4 << 20;
 const EXTENSIONS: u64 = 1 << 20;
 /// Longest path in an archive; the kernel takes no longer one.
 pub const PATH: usize = 4096;
+/// How many folders deep an entry may lie, by its name or by links: what is done for one takes longer
+/// the deeper it is, and nobody's files are.
+pub const DEPTH: usize = 256;
 /// Most entries of one layer.
 pub const ENTRIES: u64 = 2_000_000;
 

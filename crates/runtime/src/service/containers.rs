@@ -68,6 +68,8 @@ impl Service {
         }
         self.inner.containers.lock().insert(id.clone(), container);
         self.tell(&id, ContainerEventType::ContainerCreatedEvent);
+        let name = &metadata.name;
+        tracing::info!("container {id} ({name}) of {wanted} is created in sandbox {}", sandbox.id);
         Ok(id)
     }
 
@@ -114,6 +116,7 @@ impl Service {
         let sandbox = self.sandbox(&container.record.sandbox_id)?;
         match self.start_in(&sandbox, &container).await {
             Ok(()) => {
+                tracing::info!("container {} runs", container.id);
                 self.tell(&container.id, ContainerEventType::ContainerStartedEvent);
                 if container.start_told() {
                     self.tell(&container.id, ContainerEventType::ContainerStoppedEvent);
@@ -122,6 +125,7 @@ impl Service {
             }
             Err(error) => {
                 // It is over before it began, and says why.
+                tracing::info!("container {} does not start: {}", container.id, error.message());
                 let exit = Exit {
                     code: 128,
                     at: now(),
@@ -249,6 +253,7 @@ impl Service {
         container.group.remove().map_err(internal)?;
         self.inner.trash.put(&container.folder).map_err(internal)?;
         self.inner.containers.lock().remove(&container.id);
+        tracing::info!("container {} is removed", container.id);
         self.tell_removed(container);
         if self.inner.images.find(&container.record.image.id.to_string()).is_none() {
             self.collect();

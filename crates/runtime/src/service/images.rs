@@ -41,7 +41,16 @@ impl Service {
         }
         let credentials = request.auth.and_then(credentials);
         let pulled = self.inner.images.pull(&name, credentials, None).await;
-        pulled.map(|image| image.id.to_string()).map_err(|error| image_status(&error))
+        match pulled {
+            Ok(image) => {
+                tracing::info!("image {name} is pulled: {}", image.id);
+                Ok(image.id.to_string())
+            }
+            Err(error) => {
+                tracing::info!("image {name} could not be pulled: {}", chain(&error));
+                Err(image_status(&error))
+            }
+        }
     }
 
     pub(super) async fn list_images_named(&self, name: &str) -> Vec<CriImage> {
@@ -61,6 +70,7 @@ impl Service {
 
     pub(super) fn remove_named(&self, name: &str) -> Result<(), Status> {
         self.inner.images.remove(name).map_err(|error| image_status(&error))?;
+        tracing::info!("image {name} is removed");
         self.collect();
         Ok(())
     }

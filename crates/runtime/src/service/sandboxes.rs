@@ -62,11 +62,14 @@ impl Service {
         }
         match self.make(&sandbox).await {
             Ok(()) => {
+                let PodSandboxMetadata { namespace, name, .. } = &metadata;
+                tracing::info!("sandbox {id} of {namespace}/{name} runs");
                 self.tell(&id, ContainerEventType::ContainerCreatedEvent);
                 self.tell(&id, ContainerEventType::ContainerStartedEvent);
                 Ok(id)
             }
             Err(error) => {
+                tracing::info!("sandbox {id} could not be made: {}", error.message());
                 self.tear_down(&sandbox).await;
                 self.forget(&sandbox);
                 Err(error)
@@ -168,6 +171,7 @@ impl Service {
         let before = std::mem::replace(&mut sandbox.record.lock().stopped, true);
         // A record has as many lines as there were changes, however often one asks.
         if !before {
+            tracing::info!("sandbox {} is stopped", sandbox.id);
             sandbox.save().map_err(|error| Status::internal(error.to_string()))?;
         }
         self.tell(&sandbox.id, ContainerEventType::ContainerStoppedEvent);
@@ -213,6 +217,7 @@ impl Service {
         let _changing = sandbox.changing.lock().await;
         self.tell(&sandbox.id, ContainerEventType::ContainerDeletedEvent);
         self.forget(&sandbox);
+        tracing::info!("sandbox {} is removed", sandbox.id);
         Ok(())
     }
 

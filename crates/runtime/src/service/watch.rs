@@ -49,10 +49,14 @@ impl Service {
 
     fn exited(&self, id: &str, exit: Exit) {
         let container = self.inner.containers.lock().get(id).cloned();
+        let (code, reason) = (exit.code, exit.reason.clone());
         if let Some(container) = container
             && container.set_exit(exit)
-            && container.may_tell_end()
         {
+            tracing::info!("container {id} has ended with {code} ({reason})");
+            if !container.may_tell_end() {
+                return;
+            }
             self.tell(&container.id, ContainerEventType::ContainerStoppedEvent);
         }
     }
