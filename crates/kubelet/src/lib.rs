@@ -66,7 +66,16 @@ pub async fn run(
     let fields = api::selector::field::Selector::equals("spec.nodeName", &config.node_name);
     let pods = informers.keep::<Pod>(Collection::all(ApiResource::of::<Pod>()).with_fields(fields));
     let services = informers.of::<Service>();
-    let kubelet = Kubelet::new(config.clone(), context.clone(), client.clone(), runtime.clone(), recorder.clone(), pods, services, name);
+    let kubelet = Kubelet::new(
+        config.clone(),
+        context.clone(),
+        client.clone(),
+        runtime.clone(),
+        recorder.clone(),
+        pods,
+        services,
+        name,
+    );
     let port = config.server.as_ref().map_or(10250, |server| server.port);
     let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder, port };
     tokio::select! {

@@ -102,9 +102,9 @@ pub fn ephemeral(pod: &Pod) -> impl Iterator<Item = Container> + '_ {
 
 pub fn container(pod: &Pod, name: &str) -> Option<(Role, Container)> {
     let regular = containers(pod).find(|(_, one)| one.name == name);
-    regular.map(|(role, one)| (role, one.clone())).or_else(|| {
-        ephemeral(pod).find(|one| one.name == name).map(|one| (Role::Ephemeral, one))
-    })
+    regular
+        .map(|(role, one)| (role, one.clone()))
+        .or_else(|| ephemeral(pod).find(|one| one.name == name).map(|one| (Role::Ephemeral, one)))
 }
 
 fn as_container(from: &EphemeralContainer) -> Container {

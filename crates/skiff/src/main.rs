@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod apiserver;
+mod controller_manager;
 mod logging;
 mod node;
 mod up;
@@ -34,6 +35,9 @@ enum Command {
     /// Run the API server alone, with upstream's flags.
     #[command(name = "apiserver", alias = "kube-apiserver")]
     ApiServer(Box<apiserver::Options>),
+    /// Run the control loops alone, with upstream's flags.
+    #[command(name = "controller-manager", alias = "kube-controller-manager")]
+    ControllerManager(controller_manager::Options),
     #[command(flatten)]
     Node(node::Command),
 }
@@ -61,6 +65,7 @@ fn main() -> anyhow::Result<()> {
             raise_open_files();
             tasks.block_on(apiserver::run(*options, verbosity))
         }
+        Command::ControllerManager(options) => tasks.block_on(controller_manager::run(options)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }

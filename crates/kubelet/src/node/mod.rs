@@ -40,7 +40,9 @@ impl NodeLoop {
         let node = loop {
             match self.register().await {
                 Ok(node) => break node,
-                Err(status) => tracing::warn!(error = %status.message, "failed to register the node"),
+                Err(status) => {
+                    tracing::warn!(error = %status.message, "failed to register the node")
+                }
             }
             if !self.context.sleep(PAUSE).await {
                 return;
@@ -54,7 +56,11 @@ impl NodeLoop {
     fn reference(&self, node: &Node) -> k8s_openapi::api::core::v1::ObjectReference {
         // Upstream's kubelet refers to its node by name in place of the uid.
         let uid = Some(self.config.node_name.clone());
-        k8s_openapi::api::core::v1::ObjectReference { uid, resource_version: None, ..reference(node) }
+        k8s_openapi::api::core::v1::ObjectReference {
+            uid,
+            resource_version: None,
+            ..reference(node)
+        }
     }
 
     async fn facts(&self) -> Facts {
@@ -77,7 +83,9 @@ impl NodeLoop {
                     }
                 }
             }
-            Err(error) => facts.trouble.push(format!("container runtime status check failed: {error}")),
+            Err(error) => {
+                facts.trouble.push(format!("container runtime status check failed: {error}"))
+            }
         }
         facts
     }

@@ -54,7 +54,12 @@ pub fn status(
         ]),
         capacity: Some(resources(config, facts, 0, 0)),
         // What eviction keeps free is not to be had.
-        allocatable: Some(resources(config, facts, MEMORY_FLOOR, facts.disk / 100 * DISK_FLOOR_PERCENT)),
+        allocatable: Some(resources(
+            config,
+            facts,
+            MEMORY_FLOOR,
+            facts.disk / 100 * DISK_FLOOR_PERCENT,
+        )),
         conditions: Some(conditions(facts, last, now)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
@@ -182,14 +187,27 @@ mod tests {
             text += &format!("{name}={} ", amount.0);
         }
         for condition in status.conditions.unwrap() {
-            text += &format!("\n{}={} {}", condition.type_, condition.status, condition.message.unwrap());
+            text += &format!(
+                "\n{}={} {}",
+                condition.type_,
+                condition.status,
+                condition.message.unwrap()
+            );
         }
         expected.assert_eq(&text);
     }
 
     fn good() -> Facts {
         let (gi, disk) = (1 << 30, 1000 << 30);
-        Facts { cpus: 2, memory: 4 * gi, memory_available: gi, disk, disk_available: disk / 2, pids: 1000, ..Facts::default() }
+        Facts {
+            cpus: 2,
+            memory: 4 * gi,
+            memory_available: gi,
+            disk,
+            disk_available: disk / 2,
+            pids: 1000,
+            ..Facts::default()
+        }
     }
 
     #[test]

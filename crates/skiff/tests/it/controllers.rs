@@ -48,10 +48,8 @@ fn count(resource: &str, more: &str) -> String {
 async fn a_deployment_has_its_pods_and_takes_them_with_it() {
     let controlled = Controlled::start();
     controlled.until("get serviceaccount default -o jsonpath={.metadata.name}", "default");
-    controlled.until(
-        "get configmap kube-root-ca.crt -o jsonpath={.data.ca\\.crt}",
-        "the cluster's",
-    );
+    controlled
+        .until("get configmap kube-root-ca.crt -o jsonpath={.data.ca\\.crt}", "the cluster's");
     controlled.kubectl("create deployment web --image=nginx --replicas=3");
     controlled.until(&count("pods", "-l app=web"), "xxx");
     controlled.until("get rs -o jsonpath={.items[*].status.replicas}", "3");
@@ -92,10 +90,8 @@ async fn orphans_stay_and_the_foreground_waits() {
     assert_eq!(controlled.kubectl(&count("pods", "-l app=web")), "xx");
     // Its set is adopted by the next of the same template, which then takes it along.
     controlled.kubectl("create deployment web --image=nginx --replicas=2");
-    controlled.until(
-        "get rs -o jsonpath={.items[*].metadata.ownerReferences[*].kind}",
-        "Deployment",
-    );
+    controlled
+        .until("get rs -o jsonpath={.items[*].metadata.ownerReferences[*].kind}", "Deployment");
     controlled.kubectl("delete deployment web --cascade=foreground");
     controlled.until(&count("rs,pods,deployments", ""), "");
 }

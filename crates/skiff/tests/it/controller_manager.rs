@@ -1,0 +1,40 @@
+//! `skiff controller-manager` beside an API server, as upstream's would be.
+use crate::apiserver::Running;
+use crate::cluster::Cluster;
+use std::process::{Command, Stdio};
+
+fn manager(cluster: &Cluster, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
+    command.args(["controller-manager", "--kubeconfig"]).arg(cluster.kubeconfig()).args(arguments);
+    command
+}
+
+#[test]
+fn one_of_several_leads_and_a_deployment_gets_its_pods() {
+    let cluster = Cluster::start();
+    let start = || {
+        let ca = cluster.folder.path().join("pki/ca.crt");
+        let root_ca = format!("--root-ca-file={}", ca.display());
+        Running(manager(&cluster, &[&root_ca]).spawn().expect("it starts"))
+    };
+    let both = [start(), start()];
+    cluster.until("get serviceaccounts default -o name", "serviceaccount/default");
+    cluster.until("get configmaps kube-root-ca.crt -o name", "configmap/kube-root-ca.crt");
+    cluster.kubectl("create deployment web --image=web --replicas=2");
+    cluster.until("get deployment web -o jsonpath={.status.replicas}", "2");
+    let holder =
+        "get lease -n kube-system kube-controller-manager -o jsonpath={.spec.holderIdentity}";
+    assert!(!cluster.kubectl(holder).is_empty());
+    cluster.kubectl("delete deployment web");
+    cluster.until("get pods,replicasets -o name", "");
+    drop(both);
+}
+
+#[test]
+fn a_misspelt_control_loop_is_told_at_once() {
+    let cluster = Cluster::start();
+    let mut command = manager(&cluster, &["--controllers=*,-replica-set"]);
+    let output = command.stdin(Stdio::null()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("is no controller"), "{said}");
+}
