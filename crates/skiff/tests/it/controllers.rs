@@ -18,7 +18,10 @@ impl Controlled {
         let context = Context::new();
         let config = config.for_component("kube-controller-manager");
         let source = Https::new(&context, config).expect("a good config");
-        let settings = controllers::Settings { root_ca: "the cluster's\n".to_owned() };
+        let settings = controllers::Settings {
+            root_ca: "the cluster's\n".to_owned(),
+            cluster_cidr: "10.244.0.0/16".to_owned(),
+        };
         let running = controllers::start(&context, Arc::new(source), &[], settings);
         tokio::spawn(running.expect("names of controllers"));
         Controlled { cluster, context }
@@ -48,10 +51,8 @@ fn count(resource: &str, more: &str) -> String {
 async fn a_deployment_has_its_pods_and_takes_them_with_it() {
     let controlled = Controlled::start();
     controlled.until("get serviceaccount default -o jsonpath={.metadata.name}", "default");
-    controlled.until(
-        "get configmap kube-root-ca.crt -o jsonpath={.data.ca\\.crt}",
-        "the cluster's",
-    );
+    controlled
+        .until("get configmap kube-root-ca.crt -o jsonpath={.data.ca\\.crt}", "the cluster's");
     controlled.kubectl("create deployment web --image=nginx --replicas=3");
     controlled.until(&count("pods", "-l app=web"), "xxx");
     controlled.until("get rs -o jsonpath={.items[*].status.replicas}", "3");
@@ -92,10 +93,8 @@ async fn orphans_stay_and_the_foreground_waits() {
     assert_eq!(controlled.kubectl(&count("pods", "-l app=web")), "xx");
     // Its set is adopted by the next of the same template, which then takes it along.
     controlled.kubectl("create deployment web --image=nginx --replicas=2");
-    controlled.until(
-        "get rs -o jsonpath={.items[*].metadata.ownerReferences[*].kind}",
-        "Deployment",
-    );
+    controlled
+        .until("get rs -o jsonpath={.items[*].metadata.ownerReferences[*].kind}", "Deployment");
     controlled.kubectl("delete deployment web --cascade=foreground");
     controlled.until(&count("rs,pods,deployments", ""), "");
 }
