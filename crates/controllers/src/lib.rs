@@ -22,6 +22,7 @@ mod deployment;
 mod driver;
 mod endpointslice;
 mod garbage;
+mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
@@ -49,6 +50,7 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
     &endpointslice::CONTROLLER,
+    &job::CONTROLLER,
     &node_lifecycle::CONTROLLER,
     &node_ipam::CONTROLLER,
     &taint_eviction::CONTROLLER,

@@ -107,8 +107,13 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
     controlled.kubectl("create deployment web -n a --image=nginx --replicas=2");
     controlled.kubectl("create configmap c -n a --from-literal=k=v");
     controlled.until(&count("pods", "-n a"), "xx");
+    // Its pod has a finalizer, which goes with the job.
+    controlled.kubectl("create job j -n a --image=busybox");
+    controlled.until(&count("pods", "-n a"), "xxx");
+    controlled.kubectl("expose deployment web -n a --port=80");
+    controlled.until(&count("endpointslices", "-n a"), "x");
     controlled.kubectl("delete namespace a --wait=false");
     controlled.until("get namespace a --ignore-not-found -o name", "");
-    let left = controlled.kubectl(&count("pods,rs,deployments,configmaps", "-n a"));
+    let left = controlled.kubectl(&count("pods,rs,deployments,configmaps,jobs,services", "-n a"));
     assert_eq!(left, "");
 }
