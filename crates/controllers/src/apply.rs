@@ -18,13 +18,13 @@ pub struct Hands {
     pub world: World,
     pub recorder: Recorder,
     /// By the queue's key, as text.
-    pub own: OwnWrites<String>,
+    pub own: OwnWrites<Arc<str>>,
 }
 
 /// One key's turn.
 pub struct Turn<'a> {
     pub hands: &'a Hands,
-    pub key: String,
+    pub key: Arc<str>,
 }
 
 /// When the key is to come again, if that was asked for.
@@ -44,7 +44,7 @@ impl Turn<'_> {
     }
 
     async fn act(&self, action: Action) -> Outcome {
-        tracing::debug!(key = self.key, "{action}");
+        tracing::debug!(key = &*self.key, "{action}");
         let client = &self.hands.client;
         match action {
             Action::Create(create) => self.create(create).await?,

@@ -78,9 +78,9 @@ async fn work<K: Key>(
     reconcile: fn(&K, &World, Timestamp) -> Vec<Action>,
 ) {
     while let Some(key) = queue.take().await {
-        let turn = Turn { hands: &hands, key: key.to_string() };
+        let turn = Turn { hands: &hands, key: key.to_string().into() };
         if !hands.own.visible(&turn.key, PATIENCE).await {
-            tracing::warn!(key = turn.key, "what was written is not seen: going on without");
+            tracing::warn!(key = &*turn.key, "what was written is not seen: going on without");
         }
         let actions = reconcile(&key, &hands.world, context.now());
         match turn.run(actions).await {
@@ -91,7 +91,7 @@ async fn work<K: Key>(
                 }
             }
             Err(status) => {
-                tracing::debug!(key = turn.key, failure = status.message, "to be tried again");
+                tracing::debug!(key = &*turn.key, failure = status.message, "to be tried again");
                 queue.add_rate_limited(key.clone());
             }
         }

@@ -17,15 +17,20 @@
 pub mod action;
 mod apply;
 mod claim;
+mod clusterrole_aggregation;
 mod deployment;
 mod driver;
 mod endpointslice;
 mod garbage;
+mod job;
 mod namespace;
+mod node_ipam;
+mod node_lifecycle;
 mod pods;
 mod replicaset;
 mod root_ca;
 mod serviceaccount;
+mod taint_eviction;
 #[cfg(test)]
 mod testing;
 mod world;
@@ -45,6 +50,11 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
     &endpointslice::CONTROLLER,
+    &job::CONTROLLER,
+    &node_lifecycle::CONTROLLER,
+    &node_ipam::CONTROLLER,
+    &taint_eviction::CONTROLLER,
+    &clusterrole_aggregation::CONTROLLER,
     &garbage::CONTROLLER,
 ];
 
@@ -53,6 +63,8 @@ pub static CONTROLLERS: &[&dyn Row] = &[
 pub struct Settings {
     /// The certificates that pods trust the API server by, PEM; empty: nobody publishes them.
     pub root_ca: String,
+    /// Where pods' addresses are from, `10.244.0.0/16`; empty: nodes get no part of it.
+    pub cluster_cidr: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -86,10 +98,10 @@ pub fn start(
     source: Arc<dyn Source>,
     names: &[String],
     settings: Settings,
-) -> Result<impl Future<Output = ()> + Send + 'static, Unknown> {
+) -> Result<impl Future<Output = ()> + Send + use<>, Unknown> {
     let rows = select(names)?;
     let client = Client::new(source.clone()).managed_by("kube-controller-manager");
-    let world = World::new(Informers::new(context, source), settings);
+    let world = World::new(Informers::new(context, source), settings, context.now());
     let running: Vec<_> =
         rows.into_iter().map(|row| tokio::spawn(row.start(context, &client, &world))).collect();
     Ok(async move {

@@ -57,7 +57,7 @@ fn in_world<K: Key>(
         let server = client::testing::World::new(&context);
         put(&server, text);
         let informers = Informers::new(&context, server.source());
-        let world = World::new(informers, settings());
+        let world = World::new(informers, settings(), started());
         drop(row.start(&context, &server.client(), &world));
         world.synced().await;
         look(&world, &server);
@@ -65,7 +65,11 @@ fn in_world<K: Key>(
 }
 
 fn settings() -> Settings {
-    Settings { root_ca: "PEM".to_owned() }
+    Settings { root_ca: "PEM".to_owned(), cluster_cidr: "10.244.0.0/16".to_owned() }
+}
+
+fn started() -> Timestamp {
+    now() - SignedDuration::from_hours(1)
 }
 
 /// Runs a row on a world until it rests; what it wrote, as lines.
@@ -79,7 +83,7 @@ pub fn check_run<K: Key>(row: &'static Controller<K>, text: &str, expect: Expect
         let context = Context::simulated(now(), 1);
         let server = client::testing::World::new(&context);
         put(&server, text);
-        let world = World::new(Informers::new(&context, server.source()), settings());
+        let world = World::new(Informers::new(&context, server.source()), settings(), started());
         let client = Client::new(server.source());
         tokio::spawn(row.start(&context, &client, &world));
         // The clock is paused: this passes when everybody else waits.
@@ -132,7 +136,7 @@ fn base(kind: &str, object: &mut Value) {
         }
         "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
             object["metadata"]["labels"] = labels.clone();
-            object["spec"] = json!({ "selector": { "matchLabels": labels.clone() },
+            object["spec"] = json!({ "selector": { "matchLabels": labels },
                 "template": { "metadata": { "labels": labels }, "spec": pod } });
         }
         _ => {}

@@ -6,6 +6,7 @@ use api::owner;
 use api::rules::Form;
 use client::source::Collection;
 use client::{ApiResource, Informer, Informers, OwnWrites};
+use jiff::Timestamp;
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +16,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone)]
 pub struct World {
     pub settings: Arc<Settings>,
+    /// Since when anybody looks.
+    pub started: Timestamp,
     informers: Informers,
-    kept: Arc<Mutex<HashMap<ApiResource, Vec<Arc<dyn Kept>>>>>,
+    kept: Arc<Mutex<KeptByResource>>,
 }
 
+/// A resource may be kept in several forms.
+type KeptByResource = HashMap<ApiResource, Vec<Arc<dyn Kept>>>;
+
 impl World {
-    pub fn new(informers: Informers, settings: Settings) -> World {
-        World { settings: Arc::new(settings), informers, kept: Arc::default() }
+    pub fn new(informers: Informers, settings: Settings, started: Timestamp) -> World {
+        World { settings: Arc::new(settings), started, informers, kept: Arc::default() }
     }
 
     /// The informer of a kind's typed forms.
@@ -88,11 +94,17 @@ impl World {
     }
 
     /// What a key wrote is to be waited for, if anybody here keeps such objects.
-    pub fn wrote(&self, own: &OwnWrites<String>, key: &String, of: &ApiResource, object: &Object) {
+    pub fn wrote(
+        &self,
+        own: &OwnWrites<Arc<str>>,
+        key: &Arc<str>,
+        of: &ApiResource,
+        object: &Object,
+    ) {
         self.each_kept(of, |kept| kept.wrote(own, key, object));
     }
 
-    pub fn deleted(&self, own: &OwnWrites<String>, key: &String, gone: &Gone<'_>) {
+    pub fn deleted(&self, own: &OwnWrites<Arc<str>>, key: &Arc<str>, gone: &Gone<'_>) {
         self.each_kept(gone.resource, |kept| kept.deleted(own, key, gone));
     }
 
@@ -112,8 +124,8 @@ pub struct Gone<'a> {
 /// An informer, whatever it keeps.
 trait Kept: Send + Sync {
     fn keeps(&self) -> TypeId;
-    fn wrote(&self, own: &OwnWrites<String>, key: &String, object: &Object);
-    fn deleted(&self, own: &OwnWrites<String>, key: &String, gone: &Gone<'_>);
+    fn wrote(&self, own: &OwnWrites<Arc<str>>, key: &Arc<str>, object: &Object);
+    fn deleted(&self, own: &OwnWrites<Arc<str>>, key: &Arc<str>, gone: &Gone<'_>);
 }
 
 impl<K: Send + Sync + 'static> Kept for Informer<K> {
@@ -121,11 +133,11 @@ impl<K: Send + Sync + 'static> Kept for Informer<K> {
         TypeId::of::<K>()
     }
 
-    fn wrote(&self, own: &OwnWrites<String>, key: &String, object: &Object) {
+    fn wrote(&self, own: &OwnWrites<Arc<str>>, key: &Arc<str>, object: &Object) {
         own.wrote(key, self, object);
     }
 
-    fn deleted(&self, own: &OwnWrites<String>, key: &String, gone: &Gone<'_>) {
+    fn deleted(&self, own: &OwnWrites<Arc<str>>, key: &Arc<str>, gone: &Gone<'_>) {
         own.deleted(key, self, gone.name, gone.uid);
     }
 }

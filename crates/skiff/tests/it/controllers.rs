@@ -18,7 +18,10 @@ impl Controlled {
         let context = Context::new();
         let config = config.for_component("kube-controller-manager");
         let source = Https::new(&context, config).expect("a good config");
-        let settings = controllers::Settings { root_ca: "the cluster's\n".to_owned() };
+        let settings = controllers::Settings {
+            root_ca: "the cluster's\n".to_owned(),
+            cluster_cidr: "10.244.0.0/16".to_owned(),
+        };
         let running = controllers::start(&context, Arc::new(source), &[], settings);
         tokio::spawn(running.expect("names of controllers"));
         Controlled { cluster, context }
@@ -104,8 +107,13 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
     controlled.kubectl("create deployment web -n a --image=nginx --replicas=2");
     controlled.kubectl("create configmap c -n a --from-literal=k=v");
     controlled.until(&count("pods", "-n a"), "xx");
+    // Its pod has a finalizer, which goes with the job.
+    controlled.kubectl("create job j -n a --image=busybox");
+    controlled.until(&count("pods", "-n a"), "xxx");
+    controlled.kubectl("expose deployment web -n a --port=80");
+    controlled.until(&count("endpointslices", "-n a"), "x");
     controlled.kubectl("delete namespace a --wait=false");
     controlled.until("get namespace a --ignore-not-found -o name", "");
-    let left = controlled.kubectl(&count("pods,rs,deployments,configmaps", "-n a"));
+    let left = controlled.kubectl(&count("pods,rs,deployments,configmaps,jobs,services", "-n a"));
     assert_eq!(left, "");
 }
