@@ -70,6 +70,12 @@ fn below_domain(below: &str, query: &Query, world: &World) -> Option<Vec<Data>> 
                 None => has_any(addresses(service)),
             }
         }
+        // The address is in the name: no pod is looked for (CoreDNS's `pods insecure`).
+        [address, _, "pod"] => {
+            let parsed = [address.replace('-', "."), address.replace('-', ":")];
+            let address = parsed.iter().find_map(|text| text.parse::<IpAddr>().ok())?;
+            Some(vec![Data::Address(address)])
+        }
         [hostname, name, namespace, "svc"] => {
             let backends = find(world, namespace, name)?.backends.iter();
             let named = backends.filter(|backend| backend.label() == hostname);
@@ -234,6 +240,14 @@ mod tests {
         check(Kind::A, "10-1-0-3.db.default.svc.cluster.local", expect!["10.1.0.3"]);
         check(Kind::A, "db-1.db.default.svc.cluster.local", expect!["NameError"]);
         check(Kind::A, "none.default.svc.cluster.local", expect!["NameError"]);
+    }
+
+    #[test]
+    fn a_pods_name_is_its_address() {
+        check(Kind::A, "10-1-0-9.default.pod.cluster.local", expect!["10.1.0.9"]);
+        check(Kind::Aaaa, "fd00--9.default.pod.cluster.local", expect!["fd00::9"]);
+        check(Kind::Aaaa, "10-1-0-9.default.pod.cluster.local", expect!["NoError"]);
+        check(Kind::A, "10-1-0.default.pod.cluster.local", expect!["NameError"]);
     }
 
     #[test]
