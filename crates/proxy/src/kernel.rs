@@ -1,5 +1,5 @@
 //! Makes the kernel's tables what they should be, by what has changed.
-use crate::rules::{self, CLIENTS, ENDPOINTS, HAIRPIN, REFUSED, REJECT, SERVICES, STICKY};
+use crate::rules::{self, ENDPOINTS, HAIRPIN, REFUSED, REJECT, SERVICES, STICKY};
 use crate::tables::{Frontend, Refusal, ServicePort, Tables, Target, desired};
 use crate::{Config, TABLE};
 use netlink::nftables::{AddressFamily, Data, Element, Mapped, Transaction, Verdict};
@@ -96,62 +96,59 @@ fn change(
     let chains = |tables: &Tables| tables.services.values().copied().collect::<BTreeSet<_>>();
     let (before, after) = (chains(old), chains(new));
     rules::add_chains(&mut table, config, family, &before, &after);
-    for (set, old, new) in [
-        (SERVICES, services(old), services(new)),
-        (ENDPOINTS, endpoints(old), endpoints(new)),
-        (STICKY, sticky(old), sticky(new)),
-        (REFUSED, refused(old), refused(new)),
-        (HAIRPIN, hairpin(old), hairpin(new)),
-    ] {
-        // A value is changed by taking the old one away.
-        let gone = old.iter().filter(|(key, value)| new.get(key) != Some(value));
-        table.remove_elements(set, gone.map(|(key, _)| key.clone()));
-        let come = new.iter().filter(|(key, value)| old.get(key) != Some(value));
-        table.add_elements(
-            set,
-            come.map(|(key, value)| Element { key: key.clone(), value: value.clone() }),
-        );
-    }
+    change_map(&mut table, SERVICES, &old.services, &new.services, key, |chain| {
+        Mapped::Verdict(Verdict::goto(chain.name()))
+    });
+    let numbered = |(frontend, number): &(Frontend, u32)| key(frontend).number(*number);
+    change_map(&mut table, ENDPOINTS, &old.endpoints, &new.endpoints, numbered, |to| {
+        Mapped::Data(target(to))
+    });
+    change_map(&mut table, REFUSED, &old.refused, &new.refused, key, |refusal| match refusal {
+        Refusal::Reject => Mapped::Verdict(Verdict::goto(REJECT)),
+        Refusal::Drop => Mapped::Verdict(Verdict::Drop),
+    });
+    change_set(&mut table, STICKY, &old.sticky, &new.sticky, |(frontend, (address, port))| {
+        key(frontend).address(*address).port(*port)
+    });
+    change_set(&mut table, HAIRPIN, &old.hairpin, &new.hairpin, |address| {
+        Data::new().address(*address).address(*address)
+    });
     rules::remove_chains(&mut table, &before, &after);
-    debug_assert!(CLIENTS != STICKY, "clients are remembered by the kernel alone");
     table
 }
 
-type Elements = BTreeMap<Data, Mapped>;
+/// Only what differs is made into bytes: most of ten thousand services do not change.
+fn change_map<K: Ord, V: PartialEq>(
+    table: &mut Transaction,
+    map: &str,
+    old: &BTreeMap<K, V>,
+    new: &BTreeMap<K, V>,
+    key: impl Fn(&K) -> Data,
+    value: impl Fn(&V) -> Mapped,
+) {
+    // A value is changed by taking the old one away.
+    let gone = old.iter().filter(|(key, value)| new.get(key) != Some(value));
+    table.remove_elements(map, gone.map(|(gone, _)| key(gone)));
+    let come = new.iter().filter(|(key, value)| old.get(key) != Some(value));
+    table.add_elements(map, come.map(|(at, to)| Element { key: key(at), value: value(to) }));
+}
+
+fn change_set<K: Ord>(
+    table: &mut Transaction,
+    set: &str,
+    old: &BTreeSet<K>,
+    new: &BTreeSet<K>,
+    key: impl Fn(&K) -> Data,
+) {
+    table.remove_elements(set, old.difference(new).map(&key));
+    let come = new.difference(old);
+    table.add_elements(set, come.map(|at| Element { key: key(at), value: Mapped::Nothing }));
+}
 
 fn key(frontend: &Frontend) -> Data {
     Data::new().address(frontend.address).protocol(frontend.protocol).port(frontend.port)
 }
 
-fn services(tables: &Tables) -> Elements {
-    let verdict = |chain: &crate::Chain| Mapped::Verdict(Verdict::goto(chain.name()));
-    tables.services.iter().map(|(frontend, chain)| (key(frontend), verdict(chain))).collect()
-}
-
-fn endpoints(tables: &Tables) -> Elements {
-    let element = |((frontend, number), (address, port)): (&(Frontend, u32), &Target)| {
-        let target = Data::new().address(*address).port(*port);
-        (key(frontend).number(*number), Mapped::Data(target))
-    };
-    tables.endpoints.iter().map(element).collect()
-}
-
-fn sticky(tables: &Tables) -> Elements {
-    let element = |(frontend, (address, port)): &(Frontend, Target)| {
-        (key(frontend).address(*address).port(*port), Mapped::Nothing)
-    };
-    tables.sticky.iter().map(element).collect()
-}
-
-fn refused(tables: &Tables) -> Elements {
-    let verdict = |refusal: &Refusal| match refusal {
-        Refusal::Reject => Mapped::Verdict(Verdict::goto(REJECT)),
-        Refusal::Drop => Mapped::Verdict(Verdict::Drop),
-    };
-    tables.refused.iter().map(|(frontend, refusal)| (key(frontend), verdict(refusal))).collect()
-}
-
-fn hairpin(tables: &Tables) -> Elements {
-    let pair = |address: &std::net::IpAddr| Data::new().address(*address).address(*address);
-    tables.hairpin.iter().map(|address| (pair(address), Mapped::Nothing)).collect()
+fn target((address, port): &Target) -> Data {
+    Data::new().address(*address).port(*port)
 }

@@ -15,6 +15,8 @@
 mod kernel;
 mod rules;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use kernel::Proxy;
 pub use tables::{Chain, Endpoint, Frontend, Policy, Refusal, ServicePort, Tables, desired};

@@ -21,6 +21,8 @@ pub const REJECT: &str = "reject";
 /// Upstream's mark of what is to be masqueraded (`pkg/proxy/nftables/proxier.go`).
 const MASQUERADE: u32 = 0x4000;
 
+const TCP: u8 = 6;
+
 type Rule = Vec<Expression<'static>>;
 
 /// Where one of a list of endpoints is chosen.
@@ -173,6 +175,9 @@ pub fn add_frame(table: &mut Transaction, family: AddressFamily) {
     let jump = |chain: &str| vec![Expression::Verdict(Verdict::Jump(chain.to_owned()))];
     let new = Expression::new_connection(0).to_vec();
     table.add_chain(REJECT);
+    // A reset is not rationed as ICMP is, where every second client would wait for a second.
+    let reset = [Expression::protocol(TCP, 0).to_vec(), vec![Expression::RejectTcp]];
+    table.add_rule(REJECT, &reset.concat());
     table.add_rule(REJECT, &[Expression::Reject]);
     for (map, hooks) in [
         (SERVICES, vec![Hook::nat(Hook::PREROUTING, -100), Hook::nat(Hook::OUTPUT, -100)]),

@@ -28,14 +28,14 @@ fn tables(family: AddressFamily) -> Transaction {
     transaction.add_set(&Set { name: "sticky", key: &sticky, value, dynamic: true });
     let address = family.registers();
     let (daddr, rest) = (address, 2 * address);
-    let load = vec![
+    let load = [
         Expression::Address { which: Direction::Source, into: 0 },
         Expression::Address { which: Direction::Destination, into: daddr },
         Expression::Meta { key: Meta::Protocol, into: rest },
         Expression::Payload { base: Base::Transport, offset: 2, length: 2, into: rest + 1 },
     ];
     let (endpoint, port) = (rest + 2, rest + 2 + address);
-    let choose = vec![
+    let choose = [
         Expression::Random { into: endpoint, modulus: 2, offset: 1 << 16 },
         Expression::Map { map: "endpoints", key: daddr, into: endpoint },
         Expression::Remember { map: "sticky", key: 0, value: endpoint, seconds: 9 },
