@@ -20,7 +20,12 @@ struct Entry {
 impl Backoff {
     /// Until when to wait, and how long that is in all, if what ended at `ended` must not be tried
     /// yet.
-    pub fn waits(&self, key: &str, ended: Timestamp, now: Timestamp) -> Option<(Timestamp, SignedDuration)> {
+    pub fn waits(
+        &self,
+        key: &str,
+        ended: Timestamp,
+        now: Timestamp,
+    ) -> Option<(Timestamp, SignedDuration)> {
         let entry = self.entries.get(key).filter(|entry| !entry.is_over(ended))?;
         let until = ended.saturating_add(entry.delay).ok()?;
         (now < until).then_some((until, entry.delay))
@@ -33,10 +38,6 @@ impl Backoff {
             None => FIRST,
         };
         self.entries.insert(key.to_owned(), Entry { delay, updated: now });
-    }
-
-    pub fn forget(&mut self, key: &str) {
-        self.entries.remove(key);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the runtime has of a pod, read from the labels and annotations that kubelets set on
 //! sandboxes and containers: all that is needed to take up a pod after a restart.
-use crate::runtime::{RuntimeError, Runtime, cri};
+use crate::runtime::{Runtime, RuntimeError, cri};
 use std::collections::HashMap;
 
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -91,12 +91,9 @@ impl Found {
         self.containers.iter().filter(|container| container.state == State::Running)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.sandboxes.is_empty() && self.containers.is_empty()
-    }
-
     pub fn sort(&mut self) {
-        self.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created_at)));
+        self.sandboxes
+            .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created_at)));
         self.containers.sort_by_key(|one| std::cmp::Reverse((one.created_at, one.restarts)));
     }
 }
@@ -104,8 +101,10 @@ impl Found {
 /// Asks the runtime what it has of a pod.
 pub async fn find(runtime: &dyn Runtime, uid: &str) -> Result<Found, RuntimeError> {
     let label_selector = HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
-    let filter = cri::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
-    let listed = runtime.list_pod_sandbox(cri::ListPodSandboxRequest { filter: Some(filter) }).await?;
+    let filter =
+        cri::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
+    let listed =
+        runtime.list_pod_sandbox(cri::ListPodSandboxRequest { filter: Some(filter) }).await?;
     let mut found = Found::default();
     for sandbox in listed.items {
         let request =
@@ -118,13 +117,15 @@ pub async fn find(runtime: &dyn Runtime, uid: &str) -> Result<Found, RuntimeErro
         }
     }
     let filter = cri::ContainerFilter { label_selector, ..Default::default() };
-    let listed = runtime.list_containers(cri::ListContainersRequest { filter: Some(filter) }).await?;
+    let listed =
+        runtime.list_containers(cri::ListContainersRequest { filter: Some(filter) }).await?;
     for container in listed.containers {
         let request =
             cri::ContainerStatusRequest { container_id: container.id, ..Default::default() };
         match runtime.container_status(request).await {
             Ok(answer) => {
-                let status = answer.status.map(|status| container_of(status, &container.pod_sandbox_id));
+                let status =
+                    answer.status.map(|status| container_of(status, &container.pod_sandbox_id));
                 found.containers.extend(status);
             }
             Err(error) if error.is_not_found() => {}
@@ -161,7 +162,9 @@ fn container_of(status: cri::ContainerStatus, sandbox: &str) -> Container {
         sandbox: sandbox.to_owned(),
         restarts: annotation(RESTART_COUNT).parse().unwrap_or(metadata.attempt),
         hash: annotation(HASH),
-        message_file: mount.filter(|_| !message_path.is_empty()).map(|mount| mount.host_path.clone()),
+        message_file: mount
+            .filter(|_| !message_path.is_empty())
+            .map(|mount| mount.host_path.clone()),
         id: status.id,
         state,
         created_at: status.created_at,

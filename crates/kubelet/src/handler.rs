@@ -25,7 +25,12 @@ const ANSWER: usize = 10 << 10;
 
 impl Target {
     /// Output of a command, or why it failed.
-    pub async fn exec(&self, kubelet: &Kubelet, action: &ExecAction, timeout: Duration) -> Result<String, String> {
+    pub async fn exec(
+        &self,
+        kubelet: &Kubelet,
+        action: &ExecAction,
+        timeout: Duration,
+    ) -> Result<String, String> {
         let request = cri::ExecSyncRequest {
             container_id: self.id.clone(),
             cmd: action.command.clone().unwrap_or_default(),
@@ -53,10 +58,16 @@ impl Target {
         }
     }
 
-    pub async fn http(&self, action: &HTTPGetAction, timeout: Duration, agent: &str) -> Result<String, String> {
+    pub async fn http(
+        &self,
+        action: &HTTPGetAction,
+        timeout: Duration,
+        agent: &str,
+    ) -> Result<String, String> {
         let asking = tokio::time::timeout(timeout, Box::pin(self.ask(action, agent))).await;
         asking.unwrap_or_else(|_| {
-            Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".to_owned())
+            Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+                .to_owned())
         })
     }
 
@@ -73,7 +84,8 @@ impl Target {
         for header in headers.clone() {
             request = request.header(&header.name, &header.value);
         }
-        let given = |name: &str| headers.clone().any(|header| header.name.eq_ignore_ascii_case(name));
+        let given =
+            |name: &str| headers.clone().any(|header| header.name.eq_ignore_ascii_case(name));
         if !given("host") {
             request = request.header(http::header::HOST, format!("{shown}:{port}"));
         }
@@ -87,9 +99,11 @@ impl Target {
         let url = format!("Get \"{scheme}://{shown}:{port}{path}\"");
         let failed = |error: &dyn std::fmt::Display| format!("{url}: {error}");
         let stream = TcpStream::connect((host, port)).await;
-        let stream = stream.map_err(|error| failed(&format!("dial tcp {shown}:{port}: {error}")))?;
+        let stream =
+            stream.map_err(|error| failed(&format!("dial tcp {shown}:{port}: {error}")))?;
         let answer = if is_https {
-            let config = client::http::tls::client_config(&client::http::tls::Believed::Anyone, None)?;
+            let config =
+                client::http::tls::client_config(&client::http::tls::Believed::Anyone, None)?;
             let name = host.parse::<std::net::IpAddr>().map(rustls::pki_types::ServerName::from);
             let name = name.or_else(|_| rustls::pki_types::ServerName::try_from(host.to_owned()));
             let name = name.map_err(|error| failed(&error))?;
@@ -110,11 +124,17 @@ impl Target {
         let number = match port {
             IntOrString::Int(number) => Some(*number),
             IntOrString::String(name) => {
-                let mut named = self.container.ports.iter().flatten().filter(|port| port.name.as_ref() == Some(name));
+                let mut named = self
+                    .container
+                    .ports
+                    .iter()
+                    .flatten()
+                    .filter(|port| port.name.as_ref() == Some(name));
                 named.next().map(|port| port.container_port).or_else(|| name.parse().ok())
             }
         };
-        let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
+        let number =
+            number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
         number.ok_or_else(|| format!("invalid port number: {port:?}"))
     }
 
@@ -135,12 +155,16 @@ impl Target {
     }
 }
 
-async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<(u16, String), String>
+async fn exchange<S>(
+    stream: S,
+    request: http::Request<Empty<Bytes>>,
+) -> Result<(u16, String), String>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
 {
     let text = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
     let talking = tokio::spawn(connection);
     let answer = sender.send_request(request).await.map_err(text)?;
     let code = answer.status().as_u16();

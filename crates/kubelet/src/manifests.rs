@@ -38,7 +38,12 @@ pub fn load(kubelet: &Arc<Kubelet>) {
     let Some(folder) = &kubelet.config.manifests else { return };
     let pods = read(folder, &kubelet.config.node_name);
     let mut known = kubelet.static_pods.lock();
-    let changed: Vec<String> = known.keys().chain(pods.keys()).filter(|uid| known.contains_key(*uid) != pods.contains_key(*uid)).cloned().collect();
+    let changed: Vec<String> = known
+        .keys()
+        .chain(pods.keys())
+        .filter(|uid| known.contains_key(*uid) != pods.contains_key(*uid))
+        .cloned()
+        .collect();
     *known = pods;
     drop(known);
     changed.into_iter().for_each(|uid| kubelet.queue.add(uid));
@@ -61,7 +66,9 @@ fn read(folder: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
         let read = std::fs::read_to_string(&path).map_err(|error| error.to_string());
         match read.and_then(|text| parse(&text, node)) {
             Ok(pod) => drop(pods.insert(pod::uid(&pod).to_owned(), Arc::new(pod))),
-            Err(error) => tracing::warn!("failed to read the static pod in {}: {error}", path.display()),
+            Err(error) => {
+                tracing::warn!("failed to read the static pod in {}: {error}", path.display())
+            }
         }
     }
     pods
@@ -87,7 +94,11 @@ fn parse(text: &str, node: &str) -> Result<Pod, String> {
     annotations.insert(pod::HASH.to_owned(), hash);
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node.to_owned());
-    let tolerate = Toleration { operator: Some("Exists".to_owned()), effect: Some("NoExecute".to_owned()), ..Toleration::default() };
+    let tolerate = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    };
     spec.tolerations.get_or_insert_default().push(tolerate);
     pod.status = None;
     Ok(pod)
@@ -104,7 +115,10 @@ mod tests {
         assert_eq!((pod::name(&pod), pod::namespace(&pod)), ("web-n1", "default"));
         assert_eq!(pod::uid(&pod).len(), 32);
         assert!(pod::is_static(&pod));
-        assert_ne!(pod::uid(&parse(&text.replace("image: i", "image: j"), "N1").unwrap()), pod::uid(&pod));
+        assert_ne!(
+            pod::uid(&parse(&text.replace("image: i", "image: j"), "N1").unwrap()),
+            pod::uid(&pod)
+        );
         assert_eq!(parse("metadata: {name: x}", "n").unwrap_err(), "it has no containers");
     }
 }

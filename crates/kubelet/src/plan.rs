@@ -33,10 +33,22 @@ pub struct Probed {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// With its grace period; `why` is what the event says.
-    Kill { id: String, name: String, why: Why },
-    StopSandbox { id: String },
-    CreateSandbox { attempt: u32 },
-    Start { container: Box<Container>, role: Role, restarts: u32 },
+    Kill {
+        id: String,
+        name: String,
+        why: Why,
+    },
+    StopSandbox {
+        id: String,
+    },
+    CreateSandbox {
+        attempt: u32,
+    },
+    Start {
+        container: Box<Container>,
+        role: Role,
+        restarts: u32,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,11 +249,8 @@ fn end(look: &Look<'_>) -> Plan {
     let roles: BTreeMap<&str, Role> =
         pod::containers(look.pod).map(|(role, one)| (one.name.as_str(), role)).collect();
     let is_sidecar = |name: &str| roles.get(name) == Some(&Role::Sidecar);
-    let kill = |one: &Found1| Step::Kill {
-        id: one.id.clone(),
-        name: one.name.clone(),
-        why: Why::Ending,
-    };
+    let kill =
+        |one: &Found1| Step::Kill { id: one.id.clone(), name: one.name.clone(), why: Why::Ending };
     let lives = |one: &&Found1| matches!(one.state, State::Running | State::Unknown);
     let living = || look.found.containers.iter().filter(lives);
     let first: Vec<Step> = living().filter(|one| !is_sidecar(&one.name)).map(kill).collect();

@@ -25,7 +25,14 @@ pub struct Probes {
 
 impl Probes {
     /// Begins what has not begun.
-    pub fn watch(&self, kubelet: &Arc<Kubelet>, pod: &Arc<Pod>, memory: &Arc<Memory>, role: Role, target: Target) {
+    pub fn watch(
+        &self,
+        kubelet: &Arc<Kubelet>,
+        pod: &Arc<Pod>,
+        memory: &Arc<Memory>,
+        role: Role,
+        target: Target,
+    ) {
         let container = &target.container;
         let rows = [
             (Kind::Startup, &container.startup_probe),
@@ -128,7 +135,12 @@ impl Asking {
 
     fn tell_failure(&self, output: &str) {
         let note = format!("{:?} probe failed: {output}", self.kind);
-        self.kubelet.warn(&self.pod, Some((self.role, &self.target.container.name)), "Unhealthy", &note);
+        self.kubelet.warn(
+            &self.pod,
+            Some((self.role, &self.target.container.name)),
+            "Unhealthy",
+            &note,
+        );
     }
 
     fn record(&self, verdict: bool) {
@@ -160,7 +172,8 @@ struct Count {
 
 impl Count {
     fn new(probe: &Probe) -> Count {
-        let at_least_one = |value: Option<i32>, default: u32| value.map_or(default, i32::unsigned_abs).max(1);
+        let at_least_one =
+            |value: Option<i32>, default: u32| value.map_or(default, i32::unsigned_abs).max(1);
         Count {
             success_threshold: at_least_one(probe.success_threshold, 1),
             failure_threshold: at_least_one(probe.failure_threshold, 3),
@@ -189,16 +202,18 @@ mod tests {
 
     #[test]
     fn thresholds_count_answers_in_a_row() {
-        let probe = Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
+        let probe =
+            Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
         let mut count = Count::new(&probe);
-        let said: Vec<_> = [true, false, true, true, true, false, false, true, false, false, false, false]
-            .into_iter()
-            .map(|answer| match count.add(answer) {
-                Some(true) => '+',
-                Some(false) => '-',
-                None => '.',
-            })
-            .collect();
+        let said: Vec<_> =
+            [true, false, true, true, true, false, false, true, false, false, false, false]
+                .into_iter()
+                .map(|answer| match count.add(answer) {
+                    Some(true) => '+',
+                    Some(false) => '-',
+                    None => '.',
+                })
+                .collect();
         assert_eq!(said.iter().collect::<String>(), "...+......-.");
     }
 }

@@ -33,9 +33,8 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
     let old = pod::status(look.pod);
     let init: Vec<_> = statuses(look, |role| matches!(role, Role::Init | Role::Sidecar));
     let regular: Vec<_> = statuses(look, |role| role == Role::Regular);
-    let ephemeral: Vec<_> = pod::ephemeral(look.pod)
-        .map(|one| container_status(look, &one, Role::Ephemeral))
-        .collect();
+    let ephemeral: Vec<_> =
+        pod::ephemeral(look.pod).map(|one| container_status(look, &one, Role::Ephemeral)).collect();
     let phase = phase_of(look, &init, &regular);
     let start_time = old.start_time.clone().unwrap_or(Time(look.now));
     let ips: Vec<String> = match pod::uses_host_network(look.pod) {
@@ -171,7 +170,11 @@ fn container_id(look: &Look<'_>, one: &Found1) -> String {
     format!("{}://{}", look.runtime_name, one.id)
 }
 
-fn phase_of(look: &Look<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) -> &'static str {
+fn phase_of(
+    look: &Look<'_>,
+    init: &[ContainerStatus],
+    regular: &[ContainerStatus],
+) -> &'static str {
     if let Some(phase) = pod::status(look.pod).phase.as_deref() {
         // What has ended stays ended.
         match phase {
@@ -214,7 +217,8 @@ fn phase_of(look: &Look<'_>, init: &[ContainerStatus], regular: &[ContainerStatu
         let wanted = spec.containers.iter().find(|one| one.name == status.name);
         wanted.is_some_and(|one| pod::restarts(look.pod, one, code(status).unwrap_or(1)))
     };
-    let crashed = regular.iter().filter(|one| code(one).is_none() && !is_running(one) && stopped_before(one));
+    let crashed =
+        regular.iter().filter(|one| code(one).is_none() && !is_running(one) && stopped_before(one));
     let stopped = ended.len() + crashed.clone().count();
     if running + stopped < regular.len() {
         return "Pending";
@@ -276,14 +280,18 @@ fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
     let missing: Vec<_> = gates.filter(|gate| !is_true(&gate.condition_type)).collect();
     let ready = match (containers.0, missing.first()) {
         (true, Some(gate)) => {
-            let text = format!("corresponding condition of pod readiness gate \"{}\" does not exist.", gate.condition_type);
+            let text = format!(
+                "corresponding condition of pod readiness gate \"{}\" does not exist.",
+                gate.condition_type
+            );
             (false, Some("ReadinessGatesNotReady"), Some(text))
         }
         _ => containers.clone(),
     };
-    let sandbox = look.found.sandbox().is_some_and(|one| {
-        pod::uses_host_network(look.pod) || !one.ips.is_empty() || started
-    });
+    let sandbox = look
+        .found
+        .sandbox()
+        .is_some_and(|one| pod::uses_host_network(look.pod) || !one.ips.is_empty() || started);
     let rows = [
         ("PodReadyToStartContainers", (sandbox, None, None)),
         ("Initialized", initialized),
@@ -303,7 +311,8 @@ fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
         }
         made.push(PodCondition {
             last_probe_time: None,
-            last_transition_time: same.map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
             message,
             observed_generation: look.pod.metadata.generation,
             reason: reason.map(str::to_owned),
@@ -330,7 +339,9 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
         if old.get(field) != Some(value) {
             let mut value = value.clone();
             // These lists are merged by their addresses otherwise, and would keep old ones.
-            if let (true, Some(list)) = (["podIPs", "hostIPs"].contains(&field.as_str()), value.as_array_mut()) {
+            if let (true, Some(list)) =
+                (["podIPs", "hostIPs"].contains(&field.as_str()), value.as_array_mut())
+            {
                 list.push(json!({ "$patch": "replace" }));
             }
             change.insert(field.clone(), value);
@@ -351,9 +362,9 @@ mod tests {
 
     fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
         let world = testing::world(world);
-        let waiting = waiting.iter().map(|(name, reason)| {
-            (String::from(*name), (String::from(*reason), "why".to_owned()))
-        });
+        let waiting = waiting
+            .iter()
+            .map(|(name, reason)| (String::from(*name), (String::from(*reason), "why".to_owned())));
         let look = Look {
             pod: &world.pod,
             found: &world.found,
@@ -376,10 +387,18 @@ mod tests {
             let show = |state: Option<ContainerState>| match state.unwrap_or_default() {
                 ContainerState { running: Some(_), .. } => "running".to_owned(),
                 ContainerState { waiting: Some(waiting), .. } => waiting.reason.unwrap(),
-                ContainerState { terminated: Some(end), .. } => format!("{}={}", end.reason.unwrap(), end.exit_code),
+                ContainerState { terminated: Some(end), .. } => {
+                    format!("{}={}", end.reason.unwrap(), end.exit_code)
+                }
                 _ => "-".to_owned(),
             };
-            text += &format!("\n{} {} last {} restarts {}", one.name, show(one.state), show(one.last_state), one.restart_count);
+            text += &format!(
+                "\n{} {} last {} restarts {}",
+                one.name,
+                show(one.state),
+                show(one.last_state),
+                one.restart_count
+            );
             text += if one.ready { " ready" } else { "" };
         }
         expected.assert_eq(&text);
@@ -481,8 +500,16 @@ mod tests {
 
     #[test]
     fn a_patch_holds_what_changed_and_takes_away_what_is_gone() {
-        let old = PodStatus { pod_ip: Some("1".into()), reason: Some("r".into()), ..PodStatus::default() };
-        let new = PodStatus { pod_ip: Some("2".into()), pod_ips: Some(vec![PodIP { ip: "2".into() }]), ..PodStatus::default() };
+        let old = PodStatus {
+            pod_ip: Some("1".into()),
+            reason: Some("r".into()),
+            ..PodStatus::default()
+        };
+        let new = PodStatus {
+            pod_ip: Some("2".into()),
+            pod_ips: Some(vec![PodIP { ip: "2".into() }]),
+            ..PodStatus::default()
+        };
         let patch = patch("u", &old, &new).unwrap();
         assert_eq!(
             patch,

@@ -29,11 +29,13 @@ pub fn world(text: &str) -> World {
     pod.metadata.uid = Some("u1".into());
     pod.metadata.generation = Some(1);
     pod.spec = Some(PodSpec { restart_policy: Some("Always".into()), ..PodSpec::default() });
-    let (mut found, mut probed, mut backoff) = (Found::default(), Probed::default(), Backoff::default());
+    let (mut found, mut probed, mut backoff) =
+        (Found::default(), Probed::default(), Backoff::default());
     let mut now = 1000;
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let value =
+            |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         let has = |name: &str| words.contains(&name);
         let second = |name: &str| value(name).map(|text| text.parse::<i64>().unwrap());
         let spec = pod.spec.as_mut().unwrap();

@@ -31,7 +31,13 @@ pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
     };
     let linux = cri::LinuxContainerConfig {
         resources: Some(resources::linux(pod, container, parts.node_memory)),
-        security_context: Some(security::linux(pod, container, role, parts.target.as_deref(), &parts.image_user)?),
+        security_context: Some(security::linux(
+            pod,
+            container,
+            role,
+            parts.target.as_deref(),
+            &parts.image_user,
+        )?),
     };
     Ok(cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata { name: container.name.clone(), attempt: restarts }),

@@ -75,7 +75,8 @@ pub fn environment(
         let value = match (&variable.value, &variable.value_from) {
             (Some(text), _) if !text.is_empty() => {
                 let known = |name: &str| {
-                    let linked = || services.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+                    let linked =
+                        || services.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
                     all.get(name).cloned().or_else(linked)
                 };
                 Some(expand(text, known))
@@ -121,7 +122,11 @@ fn from(
     if let Some(key) = &source.config_map_key_ref {
         let optional = key.optional == Some(true);
         let Some(map) = references.config_map(namespace, &key.name) else {
-            return if optional { Ok(None) } else { Err(format!("configmap \"{}\" not found", key.name)) };
+            return if optional {
+                Ok(None)
+            } else {
+                Err(format!("configmap \"{}\" not found", key.name))
+            };
         };
         let value = map.data.as_ref().and_then(|data| data.get(&key.key)).cloned();
         return match value {
@@ -134,7 +139,11 @@ fn from(
     if let Some(key) = &source.secret_key_ref {
         let optional = key.optional == Some(true);
         let Some(secret) = references.secret(namespace, &key.name) else {
-            return if optional { Ok(None) } else { Err(format!("secret \"{}\" not found", key.name)) };
+            return if optional {
+                Ok(None)
+            } else {
+                Err(format!("secret \"{}\" not found", key.name))
+            };
         };
         let value = secret.data.as_ref().and_then(|data| data.get(&key.key));
         return match value {
@@ -151,10 +160,15 @@ fn from(
 }
 
 /// A field of the pod, as variables and downward volumes show it.
-pub fn field_value(pod: &Pod, field: &ObjectFieldSelector, place: &Place<'_>) -> Result<String, String> {
+pub fn field_value(
+    pod: &Pod,
+    field: &ObjectFieldSelector,
+    place: &Place<'_>,
+) -> Result<String, String> {
     let path = field.field_path.as_str();
     let pairs = |map: &Option<BTreeMap<String, String>>| {
-        let lines = map.iter().flatten().map(|(key, value)| format!("{key}={}", serde_json::json!(value)));
+        let lines =
+            map.iter().flatten().map(|(key, value)| format!("{key}={}", serde_json::json!(value)));
         lines.collect::<Vec<_>>().join("\n")
     };
     let metadata = &pod.metadata;
@@ -261,9 +275,19 @@ mod tests {
             "spec": { "containers": [], "enableServiceLinks": links } });
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let ips = ["10.0.0.9".to_owned()];
-        let place = Place { node_name: "n", host_ip: "10.1.1.1".parse().unwrap(), pod_ips: &ips, cpus: 2, memory: 1 << 30 };
+        let place = Place {
+            node_name: "n",
+            host_ip: "10.1.1.1".parse().unwrap(),
+            pod_ips: &ips,
+            cpus: 2,
+            memory: 1 << 30,
+        };
         let text = match environment(&pod, &container, &place, &Some1) {
-            Ok(all) => all.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("\n"),
+            Ok(all) => all
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+                .join("\n"),
             Err(error) => error,
         };
         expected.assert_eq(&text);
@@ -309,8 +333,20 @@ mod tests {
     #[test]
     fn what_is_missing_is_told() {
         let missing = |source: Value| json!({ "env": [{ "name": "A", "valueFrom": source }] });
-        check(missing(json!({ "configMapKeyRef": { "name": "x", "key": "k" } })), false, expect![[r#"configmap "x" not found"#]]);
-        check(missing(json!({ "configMapKeyRef": { "name": "cm", "key": "k" } })), false, expect!["couldn't find key k in ConfigMap ns/cm"]);
-        check(json!({ "envFrom": [{ "secretRef": { "name": "x" } }] }), false, expect![[r#"secret "x" not found"#]]);
+        check(
+            missing(json!({ "configMapKeyRef": { "name": "x", "key": "k" } })),
+            false,
+            expect![[r#"configmap "x" not found"#]],
+        );
+        check(
+            missing(json!({ "configMapKeyRef": { "name": "cm", "key": "k" } })),
+            false,
+            expect!["couldn't find key k in ConfigMap ns/cm"],
+        );
+        check(
+            json!({ "envFrom": [{ "secretRef": { "name": "x" } }] }),
+            false,
+            expect![[r#"secret "x" not found"#]],
+        );
     }
 }

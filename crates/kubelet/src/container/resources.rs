@@ -72,13 +72,18 @@ pub fn cgroup_parent(root: &str, pod: &Pod) -> String {
 }
 
 /// `limits.memory` in units of a divisor, rounded up. What is not limited is what the node has.
-pub fn field(container: &Container, selector: &ResourceFieldSelector, place: &Place<'_>) -> Result<String, String> {
+pub fn field(
+    container: &Container,
+    selector: &ResourceFieldSelector,
+    place: &Place<'_>,
+) -> Result<String, String> {
     let (list, name) = selector.resource.split_once('.').unwrap_or_default();
     if !["limits", "requests"].contains(&list) {
         return Err(format!("unsupported container resource : {}", selector.resource));
     }
     let resources = container.resources.as_ref();
-    let value = amount(resources, list, name).or_else(|| (list == "requests").then(|| amount(resources, "limits", name))?);
+    let value = amount(resources, list, name)
+        .or_else(|| (list == "requests").then(|| amount(resources, "limits", name))?);
     let node = || match name {
         _ if list == "requests" => 0,
         "cpu" => i64::try_from(place.cpus).unwrap_or(i64::MAX) * 1000,
@@ -86,7 +91,9 @@ pub fn field(container: &Container, selector: &ResourceFieldSelector, place: &Pl
         _ => 0,
     };
     let divisor = selector.divisor.as_ref().and_then(|text| Quantity::parse(&text.0).ok());
-    let divisor = divisor.filter(|divisor| !divisor.is_zero()).unwrap_or(Quantity::new(1, Default::default()));
+    let divisor = divisor
+        .filter(|divisor| !divisor.is_zero())
+        .unwrap_or(Quantity::new(1, Default::default()));
     let (value, divisor) = match name {
         "cpu" => (value.map_or_else(node, |value| value.milli_value()), divisor.milli_value()),
         _ => (value.map_or_else(node, |value| value.value()), divisor.value()),
@@ -108,7 +115,13 @@ mod tests {
         let pod = pod(resources);
         let made = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], 1000 << 20);
         let parent = cgroup_parent("/kubepods", &pod);
-        let got = (made.cpu_shares, made.cpu_quota, made.memory_limit_in_bytes, made.oom_score_adj, parent.as_str());
+        let got = (
+            made.cpu_shares,
+            made.cpu_quota,
+            made.memory_limit_in_bytes,
+            made.oom_score_adj,
+            parent.as_str(),
+        );
         assert_eq!(got, expected);
     }
 

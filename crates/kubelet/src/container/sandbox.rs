@@ -124,7 +124,8 @@ fn dns(config: &Config, pod: &Pod, host: &cri::DnsConfig) -> cri::DnsConfig {
         _ if cluster && !config.cluster_dns.is_empty() => {
             let domain = &config.cluster_domain;
             let namespace = pod::namespace(pod);
-            let own = [format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+            let own =
+                [format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
             cri::DnsConfig {
                 servers: config.cluster_dns.iter().map(ToString::to_string).collect(),
                 searches: own.into_iter().chain(host.searches.iter().cloned()).collect(),
@@ -135,13 +136,18 @@ fn dns(config: &Config, pod: &Pod, host: &cri::DnsConfig) -> cri::DnsConfig {
     };
     if let Some(own) = &spec.dns_config {
         let add = |list: &mut Vec<String>, more: Vec<String>| {
-            more.into_iter().for_each(|one| if !list.contains(&one) { list.push(one) });
+            more.into_iter().for_each(|one| {
+                if !list.contains(&one) {
+                    list.push(one)
+                }
+            });
         };
         add(&mut dns.servers, own.nameservers.clone().unwrap_or_default());
         add(&mut dns.searches, own.searches.clone().unwrap_or_default());
         for option in own.options.iter().flatten() {
             let Some(name) = &option.name else { continue };
-            let text = option.value.as_ref().map_or(name.clone(), |value| format!("{name}:{value}"));
+            let text =
+                option.value.as_ref().map_or(name.clone(), |value| format!("{name}:{value}"));
             dns.options.retain(|one| one.split(':').next() != Some(name));
             dns.options.push(text);
         }
@@ -195,7 +201,11 @@ fn aliases(pod: &Pod, mut text: String) -> String {
     if !aliases.is_empty() {
         text += "\n# Entries added by HostAliases.\n";
         for alias in aliases {
-            text += &format!("{}\t{}\n", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t"));
+            text += &format!(
+                "{}\t{}\n",
+                alias.ip,
+                alias.hostnames.clone().unwrap_or_default().join("\t")
+            );
         }
     }
     text
@@ -216,9 +226,15 @@ mod tests {
     fn check_dns(spec: Value, expected: &str) {
         let mut config = Config::new("n", std::net::Ipv4Addr::LOCALHOST.into());
         config.cluster_dns = vec!["10.96.0.10".parse().unwrap()];
-        let host = parse_resolver("# mine\nnameserver 1.1.1.1\nsearch example.com\noptions edns0\n");
+        let host =
+            parse_resolver("# mine\nnameserver 1.1.1.1\nsearch example.com\noptions edns0\n");
         let dns = dns(&config, &pod(spec), &host);
-        let text = format!("{} | {} | {}", dns.servers.join(" "), dns.searches.join(" "), dns.options.join(" "));
+        let text = format!(
+            "{} | {} | {}",
+            dns.servers.join(" "),
+            dns.searches.join(" "),
+            dns.options.join(" ")
+        );
         assert_eq!(text, expected);
     }
 
@@ -238,7 +254,9 @@ mod tests {
 
     #[test]
     fn a_subdomain_makes_a_full_name() {
-        let pod = pod(json!({ "hostname": "a", "subdomain": "b", "hostAliases": [{ "ip": "1.2.3.4", "hostnames": ["x", "y"] }] }));
+        let pod = pod(
+            json!({ "hostname": "a", "subdomain": "b", "hostAliases": [{ "ip": "1.2.3.4", "hostnames": ["x", "y"] }] }),
+        );
         let text = hosts(&pod, &["10.0.0.5".to_owned()], "cluster.local");
         assert!(text.contains("10.0.0.5\ta.b.ns.svc.cluster.local\ta\n"), "{text}");
         assert!(text.ends_with("# Entries added by HostAliases.\n1.2.3.4\tx\ty\n"), "{text}");

@@ -8,9 +8,18 @@ use k8s_openapi::api::core::v1::{
 /// Paths of `/proc` that containers must not see, and those that they must not write: upstream's
 /// (`pkg/securitycontext`).
 const MASKED: &[&str] = &[
-    "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys",
-    "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
-    "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
 ];
 const READ_ONLY: &[&str] =
     &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
@@ -50,7 +59,13 @@ pub fn policy(context: &PodSecurityContext) -> i32 {
 }
 
 /// `Err`: the pod asks for what must not be (`runAsNonRoot`) or cannot be here.
-pub fn linux(pod: &Pod, container: &Container, role: Role, target: Option<&str>, image: &ImageUser) -> Result<cri::LinuxContainerSecurityContext, String> {
+pub fn linux(
+    pod: &Pod,
+    container: &Container,
+    role: Role,
+    target: Option<&str>,
+    image: &ImageUser,
+) -> Result<cri::LinuxContainerSecurityContext, String> {
     let whole = pod_context(pod);
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(whole.run_as_user);
@@ -88,7 +103,10 @@ pub fn linux(pod: &Pod, container: &Container, role: Role, target: Option<&str>,
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()), privileged)),
+        seccomp: Some(seccomp(
+            own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()),
+            privileged,
+        )),
         ..cri::LinuxContainerSecurityContext::default()
     })
 }
@@ -112,7 +130,14 @@ impl ImageUser {
     }
 }
 
-fn check_user(pod: &Pod, container: &Container, own: &SecurityContext, whole: &PodSecurityContext, user: Option<i64>, image: &ImageUser) -> Result<(), String> {
+fn check_user(
+    pod: &Pod,
+    container: &Container,
+    own: &SecurityContext,
+    whole: &PodSecurityContext,
+    user: Option<i64>,
+    image: &ImageUser,
+) -> Result<(), String> {
     if own.run_as_non_root.or(whole.run_as_non_root) != Some(true) {
         return Ok(());
     }
@@ -142,7 +167,10 @@ pub fn seccomp(profile: Option<&SeccompProfile>, privileged: bool) -> cri::Secur
         None => (ProfileType::Unconfined, None),
     };
     let localhost_ref = file.map(|file| format!("/var/lib/kubelet/seccomp/{file}"));
-    cri::SecurityProfile { profile_type: profile_type.into(), localhost_ref: localhost_ref.unwrap_or_default() }
+    cri::SecurityProfile {
+        profile_type: profile_type.into(),
+        localhost_ref: localhost_ref.unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]
@@ -150,10 +178,20 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(pod: serde_json::Value, own: serde_json::Value, image: ImageUser) -> Result<cri::LinuxContainerSecurityContext, String> {
+    fn check(
+        pod: serde_json::Value,
+        own: serde_json::Value,
+        image: ImageUser,
+    ) -> Result<cri::LinuxContainerSecurityContext, String> {
         let pod = json!({ "metadata": { "name": "p", "namespace": "n", "uid": "u" }, "spec": { "containers": [], "securityContext": pod } });
         let container = json!({ "name": "c", "securityContext": own });
-        linux(&serde_json::from_value(pod).unwrap(), &serde_json::from_value(container).unwrap(), Role::Regular, None, &image)
+        linux(
+            &serde_json::from_value(pod).unwrap(),
+            &serde_json::from_value(container).unwrap(),
+            Role::Regular,
+            None,
+            &image,
+        )
     }
 
     #[test]
@@ -181,6 +219,11 @@ mod tests {
         assert!(check(non_root(), json!({ "runAsUser": 0 }), ImageUser::Id(5)).is_err());
         assert!(check(non_root(), json!({}), ImageUser::Name("www".into())).is_err());
         assert!(check(non_root(), json!({}), ImageUser::Id(5)).is_ok());
-        assert!(check(json!({}), json!({ "privileged": true }), ImageUser::Unsaid).unwrap().masked_paths.is_empty());
+        assert!(
+            check(json!({}), json!({ "privileged": true }), ImageUser::Unsaid)
+                .unwrap()
+                .masked_paths
+                .is_empty()
+        );
     }
 }

@@ -30,8 +30,8 @@ impl Facts {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let memory = text("/proc/meminfo");
         let disk = rustix::fs::statvfs(root).or_else(|_| rustix::fs::statvfs("/"));
-        let (disk, disk_available) =
-            disk.map_or((0, 0), |disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize));
+        let (disk, disk_available) = disk
+            .map_or((0, 0), |disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize));
         let name = rustix::system::uname();
         let own = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         Facts {
@@ -82,13 +82,19 @@ mod tests {
         assert_eq!(memory_field(text, "MemTotal"), 24_604_416 * 1024);
         assert_eq!(memory_field(text, "MemAvailable"), 0);
         assert_eq!(pids_used("0.10 0.20 0.30 2/345 6789"), 345);
-        assert_eq!(os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"), "Debian GNU/Linux 12 (bookworm)");
+        assert_eq!(
+            os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
+            "Debian GNU/Linux 12 (bookworm)"
+        );
     }
 
     #[test]
     fn this_machine_has_something() {
         let facts = Facts::read(Path::new("/"));
-        assert!(facts.cpus > 0 && facts.memory > 0 && facts.disk > 0 && facts.pids > 0, "{facts:?}");
+        assert!(
+            facts.cpus > 0 && facts.memory > 0 && facts.disk > 0 && facts.pids > 0,
+            "{facts:?}"
+        );
         assert!(!facts.kernel.is_empty() && !facts.boot_id.is_empty(), "{facts:?}");
     }
 }

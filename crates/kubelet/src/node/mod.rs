@@ -30,8 +30,6 @@ pub struct NodeLoop {
     pub client: Client,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
-    /// The port that the kubelet's server really has.
-    pub port: u16,
 }
 
 impl NodeLoop {
@@ -40,7 +38,9 @@ impl NodeLoop {
         let node = loop {
             match self.register().await {
                 Ok(node) => break node,
-                Err(status) => tracing::warn!(error = %status.message, "failed to register the node"),
+                Err(status) => {
+                    tracing::warn!(error = %status.message, "failed to register the node")
+                }
             }
             if !self.context.sleep(PAUSE).await {
                 return;
@@ -54,7 +54,11 @@ impl NodeLoop {
     fn reference(&self, node: &Node) -> k8s_openapi::api::core::v1::ObjectReference {
         // Upstream's kubelet refers to its node by name in place of the uid.
         let uid = Some(self.config.node_name.clone());
-        k8s_openapi::api::core::v1::ObjectReference { uid, resource_version: None, ..reference(node) }
+        k8s_openapi::api::core::v1::ObjectReference {
+            uid,
+            resource_version: None,
+            ..reference(node)
+        }
     }
 
     async fn facts(&self) -> Facts {
@@ -77,14 +81,16 @@ impl NodeLoop {
                     }
                 }
             }
-            Err(error) => facts.trouble.push(format!("container runtime status check failed: {error}")),
+            Err(error) => {
+                facts.trouble.push(format!("container runtime status check failed: {error}"))
+            }
         }
         facts
     }
 
     async fn register(&self) -> Result<Node, Status> {
         let facts = self.facts().await;
-        let node = object::node(&self.config, &facts, self.port, self.context.now());
+        let node = object::node(&self.config, &facts, self.context.now());
         let made = match self.client.create(&node).await {
             Err(status) if status.is_already_exists() => {
                 let labels = json!({ "metadata": { "labels": node.metadata.labels } });
@@ -102,7 +108,7 @@ impl NodeLoop {
         loop {
             let now = self.context.now();
             let facts = self.facts().await;
-            let status = object::status(&self.config, &facts, self.port, last.status.as_ref(), now);
+            let status = object::status(&self.config, &facts, last.status.as_ref(), now);
             let gist = object::gist(&status);
             let due = written.as_ref().is_none_or(|(before, at)| {
                 let age = now.duration_since(*at).unsigned_abs();

@@ -58,7 +58,10 @@ fn what_runs_is_left_alone() {
 fn init_containers_come_one_after_another() {
     check("init a\ninit b\ncontainer web\nsandbox s0 ready", expect!["start a 0"]);
     check("init a\ninit b\ncontainer web\nsandbox s0 ready\nfound a s0 running", expect![""]);
-    check("init a\ninit b\ncontainer web\nsandbox s0 ready\nfound a s0 exited=0", expect!["start b 0"]);
+    check(
+        "init a\ninit b\ncontainer web\nsandbox s0 ready\nfound a s0 exited=0",
+        expect!["start b 0"],
+    );
     check(
         "init a\ninit b\ncontainer web\nsandbox s0 ready\nfound a s0 exited=0\nfound b s0 exited=0",
         expect!["start web 0"],
@@ -77,7 +80,10 @@ fn a_failed_init_container_is_tried_again_unless_it_must_not() {
 #[test]
 fn a_sidecar_is_started_before_the_next_and_kept_running() {
     check("sidecar p\ninit a\ncontainer web\nsandbox s0 ready", expect!["start p 0"]);
-    check("sidecar p\ninit a\ncontainer web\nsandbox s0 ready\nfound p s0 running", expect!["start a 0"]);
+    check(
+        "sidecar p\ninit a\ncontainer web\nsandbox s0 ready\nfound p s0 running",
+        expect!["start a 0"],
+    );
     check(
         "pod restart=Never\nsidecar p\ncontainer web\nsandbox s0 ready\nfound p s0 exited=0\nfound web s0 running",
         expect!["start p 1"],

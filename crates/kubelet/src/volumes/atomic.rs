@@ -22,7 +22,9 @@ pub fn write(folder: &Path, payload: &Payload, group: Option<i64>) -> Result<boo
     write_files(&folder.join(&fresh), payload, group)?;
     let link = folder.join(NEW);
     match fs::remove_file(&link) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &link)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(io_error("remove", &link)(error));
+        }
         _ => {}
     }
     symlink(&fresh, &link).map_err(io_error("make", &link))?;
@@ -94,7 +96,8 @@ fn write_files(folder: &Path, payload: &Payload, group: Option<u32>) -> Result<(
             chown(&path, None, group).map_err(io_error("give away", &path))?;
             mode |= 0o440;
         }
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(io_error("open up", &path))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            .map_err(io_error("open up", &path))?;
     }
     Ok(())
 }
@@ -104,7 +107,10 @@ mod tests {
     use super::*;
 
     fn payload(files: &[(&str, &str)]) -> Payload {
-        files.iter().map(|(path, text)| (String::from(*path), (text.as_bytes().to_vec(), 0o644))).collect()
+        files
+            .iter()
+            .map(|(path, text)| (String::from(*path), (text.as_bytes().to_vec(), 0o644)))
+            .collect()
     }
 
     #[test]

@@ -37,7 +37,10 @@ impl VolumeError {
     }
 }
 
-pub(crate) fn io_error<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> VolumeError + 'a {
+pub(crate) fn io_error<'a>(
+    operation: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> VolumeError + 'a {
     move |source| VolumeError::Io { operation, path: path.display().to_string(), source }
 }
 
@@ -54,12 +57,19 @@ pub fn set_up(folder: &Path, pod: &Pod, contents: &Contents<'_>) -> Result<Place
     Ok(places)
 }
 
-fn set_up_one(folder: &Path, pod: &Pod, volume: &Volume, contents: &Contents<'_>) -> Result<PathBuf, VolumeError> {
+fn set_up_one(
+    folder: &Path,
+    pod: &Pod,
+    volume: &Volume,
+    contents: &Contents<'_>,
+) -> Result<PathBuf, VolumeError> {
     if let Some(source) = &volume.host_path {
         return host_path(volume, source);
     }
     let fs_group = pod::spec(pod).security_context.as_ref().and_then(|all| all.fs_group);
-    let place = |kind: &str| folder.join("volumes").join(format!("kubernetes.io~{kind}")).join(&volume.name);
+    let place = |kind: &str| {
+        folder.join("volumes").join(format!("kubernetes.io~{kind}")).join(&volume.name)
+    };
     if let Some(source) = &volume.empty_dir {
         let path = place("empty-dir");
         empty_dir(volume, source, &path)?;
@@ -69,7 +79,10 @@ fn set_up_one(folder: &Path, pod: &Pod, volume: &Volume, contents: &Contents<'_>
         return Ok(path);
     }
     let Some((kind, payload)) = contents.of(pod, volume)? else {
-        return Err(VolumeError::Unsupported { volume: volume.name.clone(), kind: kind_of(volume) });
+        return Err(VolumeError::Unsupported {
+            volume: volume.name.clone(),
+            kind: kind_of(volume),
+        });
     };
     let path = place(kind);
     fs::create_dir_all(&path).map_err(io_error("create", &path))?;
@@ -83,7 +96,11 @@ fn kind_of(volume: &Volume) -> String {
     fields.into_iter().find(|field| field != "name").unwrap_or_else(|| "unknown".to_owned())
 }
 
-fn empty_dir(volume: &Volume, source: &EmptyDirVolumeSource, path: &Path) -> Result<(), VolumeError> {
+fn empty_dir(
+    volume: &Volume,
+    source: &EmptyDirVolumeSource,
+    path: &Path,
+) -> Result<(), VolumeError> {
     let existed = path.exists();
     fs::create_dir_all(path).map_err(io_error("create", path))?;
     match source.medium.as_deref().unwrap_or_default() {
@@ -122,7 +139,8 @@ fn own(path: &Path, group: i64) -> Result<(), VolumeError> {
 fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(&source.path);
     let failed = |why: String| VolumeError::SetUp { volume: volume.name.clone(), why };
-    let wrong = |what: &str| failed(format!("hostPath type check failed: {} is not a {what}", source.path));
+    let wrong =
+        |what: &str| failed(format!("hostPath type check failed: {} is not a {what}", source.path));
     let wanted = source.type_.as_deref().unwrap_or_default();
     match wanted {
         "DirectoryOrCreate" if !path.exists() => {
@@ -168,7 +186,9 @@ pub fn tear_down(folder: &Path) -> Result<(), VolumeError> {
             .map_err(|error| io_error("unmount", point)(error.into()))?;
     }
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", folder)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", folder)(error))
+        }
         _ => Ok(()),
     }
 }
@@ -186,7 +206,10 @@ mod tests {
         let contents = payload::tests::contents();
         let places = set_up(folder.path(), &pod, &contents).map_err(|error| error.line())?;
         let path = places.values().next().unwrap();
-        let mut names: Vec<String> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.retain(|name| !name.starts_with(".."));
         names.sort();
         for name in &mut names {
@@ -200,24 +223,38 @@ mod tests {
     #[test]
     fn volumes_show_objects() {
         assert_eq!(check(json!({ "name": "v", "emptyDir": {} })).unwrap(), [""; 0]);
-        assert_eq!(check(json!({ "name": "v", "configMap": { "name": "cm" } })).unwrap(), ["color=red"]);
+        assert_eq!(
+            check(json!({ "name": "v", "configMap": { "name": "cm" } })).unwrap(),
+            ["color=red"]
+        );
         assert_eq!(check(json!({ "name": "v", "secret": { "secretName": "s", "items": [{ "key": "key", "path": "k" }] } })).unwrap(), ["k=secret"]);
         assert_eq!(check(json!({ "name": "v", "downwardAPI": { "items": [{ "path": "l", "fieldRef": { "fieldPath": "metadata.labels" } }] } })).unwrap(), ["l=a=\"b\""]);
         assert_eq!(
             check(json!({ "name": "v", "projected": { "sources": [
                 { "configMap": { "name": "cm" } }, { "secret": { "name": "s" } },
-                { "serviceAccountToken": { "path": "token" } } ] } })).unwrap(),
+                { "serviceAccountToken": { "path": "token" } } ] } }))
+            .unwrap(),
             ["color=red", "key=secret", "token=the-token"]
         );
     }
 
     #[test]
     fn what_is_missing_or_unknown_is_told() {
-        assert_eq!(check(json!({ "name": "v", "configMap": { "name": "x" } })).unwrap_err(), "MountVolume.SetUp failed for volume \"v\" : configmap \"x\" not found");
-        assert_eq!(check(json!({ "name": "v", "configMap": { "name": "x", "optional": true } })).unwrap(), [""; 0]);
-        assert_eq!(check(json!({ "name": "v", "nfs": { "server": "s", "path": "/" } })).unwrap_err(), "volume \"v\" is of kind nfs, which this kubelet does not support");
         assert_eq!(
-            check(json!({ "name": "v", "hostPath": { "path": "/dev/null", "type": "Directory" } })).unwrap_err(),
+            check(json!({ "name": "v", "configMap": { "name": "x" } })).unwrap_err(),
+            "MountVolume.SetUp failed for volume \"v\" : configmap \"x\" not found"
+        );
+        assert_eq!(
+            check(json!({ "name": "v", "configMap": { "name": "x", "optional": true } })).unwrap(),
+            [""; 0]
+        );
+        assert_eq!(
+            check(json!({ "name": "v", "nfs": { "server": "s", "path": "/" } })).unwrap_err(),
+            "volume \"v\" is of kind nfs, which this kubelet does not support"
+        );
+        assert_eq!(
+            check(json!({ "name": "v", "hostPath": { "path": "/dev/null", "type": "Directory" } }))
+                .unwrap_err(),
             "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: /dev/null is not a directory"
         );
     }

@@ -29,13 +29,18 @@ pub fn token_key(projection: &ServiceAccountTokenProjection) -> TokenKey {
 /// The tokens that a pod's volumes ask for.
 pub fn tokens_wanted(pod: &Pod) -> Vec<TokenKey> {
     let volumes = pod::spec(pod).volumes.iter().flatten();
-    let sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    let sources =
+        volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
     sources.filter_map(|source| source.service_account_token.as_ref()).map(token_key).collect()
 }
 
 impl Contents<'_> {
     /// What kind of volume it is, and what it shows; `None` for kinds that show no objects.
-    pub fn of(&self, pod: &Pod, volume: &Volume) -> Result<Option<(&'static str, Payload)>, VolumeError> {
+    pub fn of(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+    ) -> Result<Option<(&'static str, Payload)>, VolumeError> {
         let failed = |why| VolumeError::SetUp { volume: volume.name.clone(), why };
         self.read(pod, volume).map_err(failed)
     }
@@ -45,10 +50,18 @@ impl Contents<'_> {
         let mode = |mode: Option<i32>| mode.map_or(0o644, i32::cast_unsigned);
         let kind = if let Some(source) = &volume.config_map {
             let mode = mode(source.default_mode);
-            self.config_map(pod, &source.name, source.items.as_deref(), source.optional, mode, &mut payload)?;
+            self.config_map(
+                pod,
+                &source.name,
+                source.items.as_deref(),
+                source.optional,
+                mode,
+                &mut payload,
+            )?;
             "configmap"
         } else if let Some(source) = &volume.secret {
-            let (mode, name) = (mode(source.default_mode), source.secret_name.as_deref().unwrap_or_default());
+            let (mode, name) =
+                (mode(source.default_mode), source.secret_name.as_deref().unwrap_or_default());
             self.secret(pod, name, source.items.as_deref(), source.optional, mode, &mut payload)?;
             "secret"
         } else if let Some(source) = &volume.downward_api {
@@ -59,17 +72,37 @@ impl Contents<'_> {
             let mode = mode(projected.default_mode);
             for source in projected.sources.iter().flatten() {
                 if let Some(from) = &source.config_map {
-                    self.config_map(pod, &from.name, from.items.as_deref(), from.optional, mode, &mut payload)?;
+                    self.config_map(
+                        pod,
+                        &from.name,
+                        from.items.as_deref(),
+                        from.optional,
+                        mode,
+                        &mut payload,
+                    )?;
                 } else if let Some(from) = &source.secret {
-                    self.secret(pod, &from.name, from.items.as_deref(), from.optional, mode, &mut payload)?;
+                    self.secret(
+                        pod,
+                        &from.name,
+                        from.items.as_deref(),
+                        from.optional,
+                        mode,
+                        &mut payload,
+                    )?;
                 } else if let Some(from) = &source.downward_api {
-                    self.downward(pod, from.items.as_deref().unwrap_or_default(), mode, &mut payload)?;
+                    self.downward(
+                        pod,
+                        from.items.as_deref().unwrap_or_default(),
+                        mode,
+                        &mut payload,
+                    )?;
                 } else if let Some(from) = &source.service_account_token {
                     let token = self.tokens.get(&token_key(from));
                     let token = token.ok_or("failed to fetch token")?;
                     payload.insert(from.path.clone(), (token.clone().into_bytes(), mode));
                 } else {
-                    return Err("clusterTrustBundle and podCertificate sources are not supported".to_owned());
+                    return Err("clusterTrustBundle and podCertificate sources are not supported"
+                        .to_owned());
                 }
             }
             "projected"
@@ -77,24 +110,42 @@ impl Contents<'_> {
             return Ok(None);
         };
         for path in payload.keys() {
-            if path.starts_with('/') || path.split('/').any(|part| part == ".." || part.is_empty()) {
+            if path.starts_with('/') || path.split('/').any(|part| part == ".." || part.is_empty())
+            {
                 return Err(format!("invalid path {path:?}"));
             }
         }
         Ok(Some((kind, payload)))
     }
 
-    fn config_map(&self, pod: &Pod, name: &str, items: Option<&[KeyToPath]>, optional: Option<bool>, mode: u32, payload: &mut Payload) -> Result<(), String> {
+    fn config_map(
+        &self,
+        pod: &Pod,
+        name: &str,
+        items: Option<&[KeyToPath]>,
+        optional: Option<bool>,
+        mode: u32,
+        payload: &mut Payload,
+    ) -> Result<(), String> {
         let optional = optional == Some(true);
         let Some(map) = self.references.config_map(pod::namespace(pod), name) else {
             return if optional { Ok(()) } else { Err(format!("configmap \"{name}\" not found")) };
         };
         let texts = map.data.iter().flatten().map(|(key, text)| (key.as_str(), text.as_bytes()));
-        let bytes = map.binary_data.iter().flatten().map(|(key, bytes)| (key.as_str(), &bytes.0[..]));
+        let bytes =
+            map.binary_data.iter().flatten().map(|(key, bytes)| (key.as_str(), &bytes.0[..]));
         pick(&texts.chain(bytes).collect(), items, optional, mode, payload)
     }
 
-    fn secret(&self, pod: &Pod, name: &str, items: Option<&[KeyToPath]>, optional: Option<bool>, mode: u32, payload: &mut Payload) -> Result<(), String> {
+    fn secret(
+        &self,
+        pod: &Pod,
+        name: &str,
+        items: Option<&[KeyToPath]>,
+        optional: Option<bool>,
+        mode: u32,
+        payload: &mut Payload,
+    ) -> Result<(), String> {
         let optional = optional == Some(true);
         let Some(secret) = self.references.secret(pod::namespace(pod), name) else {
             return if optional { Ok(()) } else { Err(format!("secret \"{name}\" not found")) };
@@ -103,13 +154,20 @@ impl Contents<'_> {
         pick(&all.collect(), items, optional, mode, payload)
     }
 
-    fn downward(&self, pod: &Pod, items: &[DownwardAPIVolumeFile], mode: u32, payload: &mut Payload) -> Result<(), String> {
+    fn downward(
+        &self,
+        pod: &Pod,
+        items: &[DownwardAPIVolumeFile],
+        mode: u32,
+        payload: &mut Payload,
+    ) -> Result<(), String> {
         for item in items {
             let text = if let Some(field) = &item.field_ref {
                 field_value(pod, field, &self.place)?
             } else if let Some(selector) = &item.resource_field_ref {
                 let name = selector.container_name.as_deref().unwrap_or_default();
-                let (_, container) = pod::container(pod, name).ok_or_else(|| format!("container {name} not found"))?;
+                let (_, container) = pod::container(pod, name)
+                    .ok_or_else(|| format!("container {name} not found"))?;
                 resources::field(&container, selector, &self.place)?
             } else {
                 continue;
@@ -122,7 +180,13 @@ impl Contents<'_> {
 }
 
 /// All keys, or those asked for under other names.
-fn pick(all: &BTreeMap<&str, &[u8]>, items: Option<&[KeyToPath]>, optional: bool, mode: u32, payload: &mut Payload) -> Result<(), String> {
+fn pick(
+    all: &BTreeMap<&str, &[u8]>,
+    items: Option<&[KeyToPath]>,
+    optional: bool,
+    mode: u32,
+    payload: &mut Payload,
+) -> Result<(), String> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         payload.extend(all.iter().map(|(key, bytes)| (String::from(*key), (bytes.to_vec(), mode))));
         return Ok(());

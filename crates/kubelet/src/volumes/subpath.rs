@@ -14,7 +14,8 @@ pub fn pin(volume: &Path, part: &str, target: &Path) -> Result<(), VolumeError> 
         return Ok(());
     }
     let found = find(volume, part)?;
-    let is_folder = fs::metadata(format!("/proc/self/fd/{}", found.as_raw_fd())).is_ok_and(|found| found.is_dir());
+    let is_folder = fs::metadata(format!("/proc/self/fd/{}", found.as_raw_fd()))
+        .is_ok_and(|found| found.is_dir());
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent).map_err(io_error("create", parent))?;
     }
@@ -28,8 +29,10 @@ pub fn pin(volume: &Path, part: &str, target: &Path) -> Result<(), VolumeError> 
 pub fn find(volume: &Path, part: &str) -> Result<OwnedFd, VolumeError> {
     let shown = volume.join(part);
     let failed = |error: Errno| io_error("open", &shown)(error.into());
-    let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    let inside = |flags| openat2(root.as_fd(), part, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), flags);
+    let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed)?;
+    let inside =
+        |flags| openat2(root.as_fd(), part, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), flags);
     match inside(ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
         Err(Errno::NOENT) => {}
         found => return found.map_err(failed),
@@ -41,7 +44,13 @@ pub fn find(volume: &Path, part: &str) -> Result<OwnedFd, VolumeError> {
             _ => {}
         }
         let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let next = openat2(at.as_fd(), name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), flags);
+        let next = openat2(
+            at.as_fd(),
+            name,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+            flags,
+        );
         at = next.map_err(failed)?;
     }
     Ok(at)

@@ -23,7 +23,8 @@ impl Kubelet {
     }
 
     fn remove_folder(&self, uid: &str) -> Result<(), SyncError> {
-        volumes::tear_down(&self.config.pod_folder(uid)).map_err(|error| SyncError::Other(error.line()))
+        volumes::tear_down(&self.config.pod_folder(uid))
+            .map_err(|error| SyncError::Other(error.line()))
     }
 
     /// Takes away everything of a pod that is not wanted any more.
@@ -32,7 +33,8 @@ impl Kubelet {
         let stops = found.containers.iter().filter(|one| one.state != State::Exited).map(|one| {
             let grace = one.annotations.get(TERMINATION_GRACE).and_then(|text| text.parse().ok());
             let timeout = grace.unwrap_or(ORPHAN_GRACE).min(ORPHAN_GRACE);
-            self.runtime.stop_container(cri::StopContainerRequest { container_id: one.id.clone(), timeout })
+            self.runtime
+                .stop_container(cri::StopContainerRequest { container_id: one.id.clone(), timeout })
         });
         // What cannot be stopped so is stopped with its sandbox.
         futures_util::future::join_all(stops).await;
@@ -76,10 +78,18 @@ impl Kubelet {
     }
 
     /// A static pod's status is written to its mirror, which is made if it is not there.
-    pub(super) async fn tell_mirror(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
+    pub(super) async fn tell_mirror(
+        &self,
+        pod: &Pod,
+        found: &Found,
+        memory: &Memory,
+    ) -> Result<(), SyncError> {
         let there = self.pods.read().get(&pod::key(pod)).cloned();
         match there {
-            Some(mirror) if pod::is_mirror(&mirror) && pod::annotation(&mirror, pod::MIRROR) == pod::annotation(pod, pod::HASH) => {
+            Some(mirror)
+                if pod::is_mirror(&mirror)
+                    && pod::annotation(&mirror, pod::MIRROR) == pod::annotation(pod, pod::HASH) =>
+            {
                 if pod::is_deleting(&mirror) {
                     return self.delete_mirror(&mirror).await;
                 }
@@ -97,12 +107,20 @@ impl Kubelet {
                 mirror.metadata.uid = None;
                 mirror.status = None;
                 let hash = pod::annotation(pod, pod::HASH).unwrap_or_default().to_owned();
-                mirror.metadata.annotations.get_or_insert_default().insert(pod::MIRROR.to_owned(), hash);
+                mirror
+                    .metadata
+                    .annotations
+                    .get_or_insert_default()
+                    .insert(pod::MIRROR.to_owned(), hash);
                 memory.notes.lock().written = None;
                 match self.client.create(&mirror).await {
                     Err(status) if !status.is_already_exists() => {
                         // The pod runs whether or not the API shows it.
-                        tracing::warn!(pod = pod::name(pod), "failed to create a mirror pod: {}", status.message);
+                        tracing::warn!(
+                            pod = pod::name(pod),
+                            "failed to create a mirror pod: {}",
+                            status.message
+                        );
                         Ok(())
                     }
                     _ => Ok(()),

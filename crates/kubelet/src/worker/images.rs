@@ -25,12 +25,23 @@ fn policy(container: &Container, image: &str) -> String {
     let tag = image.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
     let latest = !image.contains('@') && matches!(tag, None | Some("latest"));
     let default = if latest { "Always" } else { "IfNotPresent" };
-    container.image_pull_policy.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
+    container
+        .image_pull_policy
+        .clone()
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| default.to_owned())
 }
 
 impl Kubelet {
     /// The image's reference, once it is there.
-    pub(super) async fn ensure_image(&self, pod: &Pod, memory: &Memory, container: &Container, role: Role, references: &dyn References) -> Result<(String, ImageUser), Fault> {
+    pub(super) async fn ensure_image(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        container: &Container,
+        role: Role,
+        references: &dyn References,
+    ) -> Result<(String, ImageUser), Fault> {
         let image = container.image.clone().unwrap_or_default();
         let about = Some((role, container.name.as_str()));
         let policy = policy(container, &image);
@@ -47,7 +58,8 @@ impl Kubelet {
                 return Ok((found.id.clone(), ImageUser::of(&found)));
             }
             (None, "Never") => {
-                let note = format!("Container image {image:?} is not present with pull policy of Never");
+                let note =
+                    format!("Container image {image:?} is not present with pull policy of Never");
                 self.warn(pod, about, "ErrImageNeverPull", &note);
                 self.warn(pod, about, "Failed", "Error: ErrImageNeverPull");
                 return Err(Fault::new("ErrImageNeverPull", note));
@@ -71,25 +83,42 @@ impl Kubelet {
                 notes.pulls.backoff.next(&image, since, now);
                 notes.pulls.failed.insert(image.clone(), (now, format!("ErrImagePull: {error}")));
                 drop(notes);
-                self.warn(pod, about, "Failed", &format!("Failed to pull image {image:?}: {error}"));
+                self.warn(
+                    pod,
+                    about,
+                    "Failed",
+                    &format!("Failed to pull image {image:?}: {error}"),
+                );
                 self.warn(pod, about, "Failed", "Error: ErrImagePull");
                 return Err(Fault::new("ErrImagePull", error.to_string()));
             }
         };
         let found = self.image(&spec).await.ok().flatten().unwrap_or_default();
         let took = format!("{:.3}s", begun.elapsed().as_secs_f64());
-        let note = format!("Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {} bytes.", found.size);
+        let note = format!(
+            "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {} bytes.",
+            found.size
+        );
         self.note(pod, about, "Pulled", note);
         memory.notes.lock().pulls.failed.remove(&image);
         Ok((pulled, ImageUser::of(&found)))
     }
 
-    async fn image(&self, spec: &cri::ImageSpec) -> Result<Option<cri::Image>, crate::runtime::RuntimeError> {
+    async fn image(
+        &self,
+        spec: &cri::ImageSpec,
+    ) -> Result<Option<cri::Image>, crate::runtime::RuntimeError> {
         let request = cri::ImageStatusRequest { image: Some(spec.clone()), verbose: false };
         Ok(self.runtime.image_status(request).await?.image)
     }
 
-    fn check_backoff(&self, pod: &Pod, memory: &Memory, about: Option<(Role, &str)>, image: &str) -> Result<(), Fault> {
+    fn check_backoff(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        about: Option<(Role, &str)>,
+        image: &str,
+    ) -> Result<(), Fault> {
         let notes = memory.notes.lock();
         let Some((failed, why)) = notes.pulls.failed.get(image) else { return Ok(()) };
         if notes.pulls.backoff.waits(image, *failed, self.context.now()).is_none() {
@@ -106,11 +135,14 @@ impl Kubelet {
 
 /// What the pod's pull secrets say about the image's registry.
 fn credentials(pod: &Pod, image: &str, references: &dyn References) -> Option<cri::AuthConfig> {
-    let registry = image.split('/').next().filter(|host| host.contains(['.', ':']) || *host == "localhost");
+    let registry =
+        image.split('/').next().filter(|host| host.contains(['.', ':']) || *host == "localhost");
     let registry = registry.unwrap_or("docker.io");
     for name in pod::spec(pod).image_pull_secrets.iter().flatten() {
         let Some(secret) = references.secret(pod::namespace(pod), &name.name) else { continue };
-        let Some(data) = secret.data.as_ref().and_then(|data| data.get(".dockerconfigjson")) else { continue };
+        let Some(data) = secret.data.as_ref().and_then(|data| data.get(".dockerconfigjson")) else {
+            continue;
+        };
         let Ok(config) = serde_json::from_slice::<Value>(&data.0) else { continue };
         for (host, entry) in config["auths"].as_object().into_iter().flatten() {
             let host = host.trim_start_matches("https://").split('/').next().unwrap_or_default();
@@ -118,7 +150,8 @@ fn credentials(pod: &Pod, image: &str, references: &dyn References) -> Option<cr
                 continue;
             }
             let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
-            let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth")).unwrap_or_default();
+            let decoded =
+                base64::engine::general_purpose::STANDARD.decode(text("auth")).unwrap_or_default();
             let decoded = String::from_utf8(decoded).unwrap_or_default();
             let (user, password) = decoded.split_once(':').unwrap_or_default();
             let or = |own: String, other: &str| if own.is_empty() { other.to_owned() } else { own };

@@ -13,7 +13,13 @@ use std::time::Duration;
 const LEAST: i64 = 2;
 
 impl Kubelet {
-    pub(super) async fn kill_all(&self, pod: &Arc<Pod>, found: &Found, memory: &Memory, kills: Vec<Step>) -> Result<(), SyncError> {
+    pub(super) async fn kill_all(
+        &self,
+        pod: &Arc<Pod>,
+        found: &Found,
+        memory: &Memory,
+        kills: Vec<Step>,
+    ) -> Result<(), SyncError> {
         let ips = self.ips(pod, found);
         let kills = kills.into_iter().filter_map(|step| match step {
             Step::Kill { id, name, why } => Some(self.kill(pod, memory, &ips, id, name, why)),
@@ -23,12 +29,23 @@ impl Kubelet {
         ended.into_iter().collect()
     }
 
-    async fn kill(&self, pod: &Arc<Pod>, memory: &Memory, ips: &[String], id: String, name: String, why: Why) -> Result<(), SyncError> {
+    async fn kill(
+        &self,
+        pod: &Arc<Pod>,
+        memory: &Memory,
+        ips: &[String],
+        id: String,
+        name: String,
+        why: Why,
+    ) -> Result<(), SyncError> {
         let known = pod::container(pod, &name);
-        let (role, container) = known.unwrap_or_else(|| (Role::Regular, Container { name: name.clone(), ..Container::default() }));
+        let (role, container) = known.unwrap_or_else(|| {
+            (Role::Regular, Container { name: name.clone(), ..Container::default() })
+        });
         self.note(pod, Some((role, &name)), "Killing", why.message(&name, role));
         let begun = tokio::time::Instant::now();
-        let target = Target { id: id.clone(), ip: ips.first().cloned().unwrap_or_default(), container };
+        let target =
+            Target { id: id.clone(), ip: ips.first().cloned().unwrap_or_default(), container };
         let grace = self.grace(pod, &target, why, memory);
         let hook = target.container.lifecycle.as_ref().and_then(|all| all.pre_stop.as_ref());
         if let Some(hook) = hook.filter(|_| grace > 0) {
@@ -39,7 +56,9 @@ impl Kubelet {
                     tracing::debug!(container = name, "the preStop hook failed: {message}");
                     self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed");
                 }
-                Err(_) => self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed"),
+                Err(_) => {
+                    self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed")
+                }
             }
         }
         loop {
@@ -48,7 +67,10 @@ impl Kubelet {
             let grace = self.grace(&current, &target, why, memory);
             let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
             let least = if grace == 0 { 0 } else { LEAST };
-            let request = cri::StopContainerRequest { container_id: id.clone(), timeout: (grace - used).max(least) };
+            let request = cri::StopContainerRequest {
+                container_id: id.clone(),
+                timeout: (grace - used).max(least),
+            };
             tokio::select! {
                 stopped = self.runtime.stop_container(request) => match stopped {
                     Err(error) if !error.is_not_found() => {

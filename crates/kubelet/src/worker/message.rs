@@ -15,7 +15,8 @@ pub fn read(found: &mut Found) {
         let text = file.filter(|text| !text.is_empty()).or_else(|| {
             let policy = one.annotations.get(MESSAGE_POLICY).map(String::as_str);
             let wanted = policy == Some("FallbackToLogsOnError") && one.exit_code != 0;
-            wanted.then(|| tail(&one.log_path, 16 * LONGEST_LOG, true).map(|log| last_lines(&log)))?
+            wanted
+                .then(|| tail(&one.log_path, 16 * LONGEST_LOG, true).map(|log| last_lines(&log)))?
         });
         if let Some(text) = text {
             if !one.message.is_empty() && !text.is_empty() {

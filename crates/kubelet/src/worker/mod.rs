@@ -111,7 +111,21 @@ impl Kubelet {
         let queue = WorkQueue::new(&context, "kubelet");
         let facts = Facts::read(&config.root);
         let (static_pods, memories) = (Mutex::default(), Mutex::default());
-        Arc::new(Kubelet { config, context, client, runtime, recorder, pods, by_uid, services, queue, facts, runtime_name, static_pods, memories })
+        Arc::new(Kubelet {
+            config,
+            context,
+            client,
+            runtime,
+            recorder,
+            pods,
+            by_uid,
+            services,
+            queue,
+            facts,
+            runtime_name,
+            static_pods,
+            memories,
+        })
     }
 
     /// Works until the context stops.
@@ -194,9 +208,21 @@ impl Kubelet {
         let spec = pod::spec(pod);
         let os = spec.os.as_ref().map(|os| os.name.as_str()).unwrap_or("linux");
         let faults = [
-            (os != "linux", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
-            (spec.host_users == Some(false), "UnsupportedPodFeature", "user namespaces (hostUsers: false) are not supported by this kubelet"),
-            (spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()), "UnsupportedPodFeature", "resource claims are not supported by this kubelet"),
+            (
+                os != "linux",
+                "PodOSNotSupported",
+                "Failed to admit pod as the OS field doesn't match node OS",
+            ),
+            (
+                spec.host_users == Some(false),
+                "UnsupportedPodFeature",
+                "user namespaces (hostUsers: false) are not supported by this kubelet",
+            ),
+            (
+                spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()),
+                "UnsupportedPodFeature",
+                "resource claims are not supported by this kubelet",
+            ),
         ];
         let mut notes = memory.notes.lock();
         if notes.failed.is_some() || pod::is_terminal(pod) {
@@ -213,10 +239,12 @@ impl Kubelet {
         for wait in &plan.waits {
             let (name, shown) = (&wait.container, pod::shown(pod));
             let delay = go_duration(wait.delay);
-            let message = format!("back-off {delay} restarting failed container={name} pod={shown}");
+            let message =
+                format!("back-off {delay} restarting failed container={name} pod={shown}");
             let note = format!("Back-off restarting failed container {name} in pod {shown}");
             let reason = "CrashLoopBackOff".to_owned();
-            let before = memory.notes.lock().waiting.insert(name.clone(), (reason, message.clone()));
+            let before =
+                memory.notes.lock().waiting.insert(name.clone(), (reason, message.clone()));
             if before.is_none_or(|(_, before)| before != message) {
                 self.warn(pod, Some((wait.role, name)), "BackOff", &note);
             }
@@ -237,7 +265,11 @@ impl Kubelet {
                 continue;
             }
             if let Some((role, container)) = pod::container(pod, &one.name) {
-                let target = Target { id: one.id.clone(), ip: ips.first().cloned().unwrap_or_default(), container };
+                let target = Target {
+                    id: one.id.clone(),
+                    ip: ips.first().cloned().unwrap_or_default(),
+                    container,
+                };
                 memory.probes.watch(self, pod, memory, role, target);
             }
         }
@@ -250,8 +282,15 @@ impl Kubelet {
     }
 
     /// False if something failed that has to be tried again later.
-    async fn carry_out(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>, steps: Vec<Step>) -> Result<bool, SyncError> {
-        let (kills, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| matches!(step, Step::Kill { .. }));
+    async fn carry_out(
+        self: &Arc<Self>,
+        pod: &Arc<Pod>,
+        found: &Found,
+        memory: &Arc<Memory>,
+        steps: Vec<Step>,
+    ) -> Result<bool, SyncError> {
+        let (kills, others): (Vec<_>, Vec<_>) =
+            steps.into_iter().partition(|step| matches!(step, Step::Kill { .. }));
         self.kill_all(pod, found, memory, kills).await?;
         let mut all_well = true;
         for step in others {
@@ -260,10 +299,16 @@ impl Kubelet {
                 Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
                 Step::Start { container, role, restarts } => {
-                    let started = Box::pin(self.start(pod, found, memory, &container, role, restarts)).await;
+                    let started =
+                        Box::pin(self.start(pod, found, memory, &container, role, restarts)).await;
                     if let Err(fault) = started {
                         all_well = false;
-                        tracing::debug!(pod = pod::name(pod), "failed to start {}: {}", container.name, fault.message);
+                        tracing::debug!(
+                            pod = pod::name(pod),
+                            "failed to start {}: {}",
+                            container.name,
+                            fault.message
+                        );
                         let why = (fault.reason, fault.message);
                         memory.notes.lock().waiting.insert(container.name.clone(), why);
                     }
@@ -274,7 +319,13 @@ impl Kubelet {
     }
 
     /// Nothing is left to do for now.
-    async fn settle(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>, plan: &Plan) -> Result<Option<Duration>, SyncError> {
+    async fn settle(
+        self: &Arc<Self>,
+        pod: &Arc<Pod>,
+        found: &Found,
+        memory: &Arc<Memory>,
+        plan: &Plan,
+    ) -> Result<Option<Duration>, SyncError> {
         self.tell(pod, found, memory).await?;
         if plan.is_over && pod::is_deleting(pod) {
             self.finish(pod).await?;
@@ -284,7 +335,8 @@ impl Kubelet {
             self.refresh_volumes(pod, found, memory).await;
         }
         let now = self.context.now();
-        let next = plan.waits.iter().map(|wait| wait.until.duration_since(now).unsigned_abs()).min();
+        let next =
+            plan.waits.iter().map(|wait| wait.until.duration_since(now).unsigned_abs()).min();
         Ok(Some(next.unwrap_or(RESYNC).min(RESYNC)))
     }
 
@@ -296,7 +348,12 @@ impl Kubelet {
         self.write_status(pod, found, memory).await
     }
 
-    async fn write_status(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
+    async fn write_status(
+        &self,
+        pod: &Pod,
+        found: &Found,
+        memory: &Memory,
+    ) -> Result<(), SyncError> {
         let (new, old) = {
             let notes = memory.notes.lock();
             // Times of conditions count from what was written last, seen or not.
@@ -330,7 +387,13 @@ impl Kubelet {
         }
     }
 
-    pub fn note(&self, pod: &Pod, container: Option<(Role, &str)>, reason: &str, note: impl Into<String>) {
+    pub fn note(
+        &self,
+        pod: &Pod,
+        container: Option<(Role, &str)>,
+        reason: &str,
+        note: impl Into<String>,
+    ) {
         self.recorder.record(Happening::normal(pod::reference(pod, container), reason, note));
     }
 

@@ -6,9 +6,7 @@ use crate::pod;
 use client::source::Said;
 use client::{Informer, NamespacedName};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::authentication::v1::{
-    BoundObjectReference, TokenRequest, TokenRequestSpec,
-};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,13 +48,19 @@ impl Kubelet {
         for (is_secret, name) in names {
             if is_secret {
                 match self.client.get::<Secret>(namespace, &name).await {
-                    Ok(object) => drop(secrets.insert(name, object.typed().map_err(|e| SyncError::Other(e.to_string()))?)),
+                    Ok(object) => drop(secrets.insert(
+                        name,
+                        object.typed().map_err(|e| SyncError::Other(e.to_string()))?,
+                    )),
                     Err(status) if status.is_not_found() => {}
                     Err(status) => return Err(status.into()),
                 }
             } else {
                 match self.client.get::<ConfigMap>(namespace, &name).await {
-                    Ok(object) => drop(config_maps.insert(name, object.typed().map_err(|e| SyncError::Other(e.to_string()))?)),
+                    Ok(object) => drop(config_maps.insert(
+                        name,
+                        object.typed().map_err(|e| SyncError::Other(e.to_string()))?,
+                    )),
                     Err(status) if status.is_not_found() => {}
                     Err(status) => return Err(status.into()),
                 }
@@ -66,11 +70,21 @@ impl Kubelet {
     }
 
     /// Tokens for the pod's volumes; those that are still good are kept.
-    pub(super) async fn tokens(&self, pod: &Pod, memory: &Memory) -> Result<BTreeMap<(String, i64), String>, SyncError> {
+    pub(super) async fn tokens(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+    ) -> Result<BTreeMap<(String, i64), String>, SyncError> {
         let mut texts = BTreeMap::new();
         for key in crate::volumes::tokens_wanted(pod) {
             let now = self.context.now();
-            let kept = memory.notes.lock().tokens.get(&key).filter(|token| token.refresh > now).map(|token| token.text.clone());
+            let kept = memory
+                .notes
+                .lock()
+                .tokens
+                .get(&key)
+                .filter(|token| token.refresh > now)
+                .map(|token| token.text.clone());
             let text = match kept {
                 Some(text) => text,
                 None => {
@@ -85,7 +99,12 @@ impl Kubelet {
         Ok(texts)
     }
 
-    async fn request_token(&self, pod: &Pod, (audience, seconds): &(String, i64), now: Timestamp) -> Result<Token, SyncError> {
+    async fn request_token(
+        &self,
+        pod: &Pod,
+        (audience, seconds): &(String, i64),
+        now: Timestamp,
+    ) -> Result<Token, SyncError> {
         let account = pod::spec(pod).service_account_name.as_deref().unwrap_or("default");
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -104,13 +123,19 @@ impl Kubelet {
         let of = NamespacedName::new(pod::namespace(pod), account);
         let said = self.client.post::<ServiceAccount>(&of, "token", &request).await?;
         let Said::Object(object) = said else {
-            return Err(SyncError::Other(format!("failed to fetch token for service account {of}")));
+            return Err(SyncError::Other(format!(
+                "failed to fetch token for service account {of}"
+            )));
         };
         let tree = object.tree().map_err(|error| SyncError::Other(error.to_string()))?;
         let text = tree["status"]["token"].as_str().unwrap_or_default().to_owned();
-        let until = tree["status"]["expirationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-        let life = until.map_or(SignedDuration::from_secs(*seconds), |until| until.duration_since(now));
-        let refresh = now.saturating_add((life / 5 * 4).min(SignedDuration::from_hours(24))).unwrap_or(now);
+        let until = tree["status"]["expirationTimestamp"]
+            .as_str()
+            .and_then(|text| text.parse::<Timestamp>().ok());
+        let life =
+            until.map_or(SignedDuration::from_secs(*seconds), |until| until.duration_since(now));
+        let refresh =
+            now.saturating_add((life / 5 * 4).min(SignedDuration::from_hours(24))).unwrap_or(now);
         Ok(Token { text, refresh })
     }
 }
@@ -130,10 +155,15 @@ fn walk(value: &Value, names: &mut BTreeSet<(bool, String)>) {
     for (field, value) in fields {
         let name = value["name"].as_str().or_else(|| value["secretName"].as_str());
         match (field.as_str(), name) {
-            ("configMap" | "configMapRef" | "configMapKeyRef", Some(name)) => drop(names.insert((false, name.to_owned()))),
-            ("secret" | "secretRef" | "secretKeyRef", Some(name)) => drop(names.insert((true, name.to_owned()))),
+            ("configMap" | "configMapRef" | "configMapKeyRef", Some(name)) => {
+                names.extend([(false, name.to_owned())])
+            }
+            ("secret" | "secretRef" | "secretKeyRef", Some(name)) => {
+                names.extend([(true, name.to_owned())])
+            }
             ("imagePullSecrets", _) => {
-                let all = value.as_array().into_iter().flatten().filter_map(|one| one["name"].as_str());
+                let all =
+                    value.as_array().into_iter().flatten().filter_map(|one| one["name"].as_str());
                 names.extend(all.map(|name| (true, name.to_owned())));
             }
             _ => walk(value, names),
@@ -154,7 +184,10 @@ mod tests {
                 "env": [{ "valueFrom": { "secretKeyRef": { "name": "b", "key": "k" } } }] }],
             "volumes": [{ "secret": { "secretName": "c" } }, { "projected": { "sources": [{ "configMap": { "name": "d" } }] } }]
         });
-        let names: Vec<String> = names(&spec).into_iter().map(|(is_secret, name)| format!("{is_secret} {name}")).collect();
+        let names: Vec<String> = names(&spec)
+            .into_iter()
+            .map(|(is_secret, name)| format!("{is_secret} {name}"))
+            .collect();
         assert_eq!(names, ["false a", "false d", "true b", "true c", "true pull"]);
     }
 }

@@ -31,11 +31,21 @@ impl Fault {
 impl Kubelet {
     pub(super) async fn create_sandbox(&self, pod: &Pod, attempt: u32) -> Result<(), SyncError> {
         if attempt > 0 {
-            self.note(pod, None, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
+            self.note(
+                pod,
+                None,
+                "SandboxChanged",
+                "Pod sandbox changed, it will be killed and re-created.",
+            );
         }
         let made = Box::pin(self.run_sandbox(pod, attempt)).await;
         if let Err(error) = &made {
-            self.warn(pod, None, "FailedCreatePodSandBox", &format!("Failed to create pod sandbox: {error}"));
+            self.warn(
+                pod,
+                None,
+                "FailedCreatePodSandBox",
+                &format!("Failed to create pod sandbox: {error}"),
+            );
         }
         made
     }
@@ -44,7 +54,8 @@ impl Kubelet {
         let runtime_handler = match pod::spec(pod).runtime_class_name.as_deref() {
             Some(name) if !name.is_empty() => {
                 let class = self.client.get::<RuntimeClass>("", name).await?;
-                let class: RuntimeClass = class.decode().map_err(|error| SyncError::Other(error.to_string()))?;
+                let class: RuntimeClass =
+                    class.decode().map_err(|error| SyncError::Other(error.to_string()))?;
                 class.handler
             }
             _ => String::new(),
@@ -52,7 +63,9 @@ impl Kubelet {
         let logs = sandbox::log_folder(&self.config, pod);
         let folder = self.config.pod_folder(pod::uid(pod));
         for path in [&logs, &folder] {
-            fs::create_dir_all(path).map_err(|error| SyncError::Other(format!("failed to create {}: {error}", path.display())))?;
+            fs::create_dir_all(path).map_err(|error| {
+                SyncError::Other(format!("failed to create {}: {error}", path.display()))
+            })?;
         }
         let config = sandbox::config(&self.config, pod, attempt);
         let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler };
@@ -60,14 +73,22 @@ impl Kubelet {
         Ok(())
     }
 
-    pub(super) async fn start(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>, container: &Container, role: Role, restarts: u32) -> Result<(), Fault> {
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        pod: &Arc<Pod>,
+        found: &Found,
+        memory: &Arc<Memory>,
+        container: &Container,
+        role: Role,
+        restarts: u32,
+    ) -> Result<(), Fault> {
         let about = Some((role, container.name.as_str()));
         let Some(sandbox) = found.sandbox() else {
             return Err(Fault::new("ContainerCreating", "its sandbox is gone"));
         };
-        let failed = |reason: &'static str| move |error: SyncError| Fault::new(reason, error.to_string());
+        let failed =
+            |reason: &'static str| move |error: SyncError| Fault::new(reason, error.to_string());
         let references = self.fetch(pod).await.map_err(failed("CreateContainerConfigError"))?;
-        let (image_ref, image_user) = self.ensure_image(pod, memory, container, role, &references).await?;
         let config_error = |message: String| {
             self.warn(pod, about, "Failed", &format!("Error: {message}"));
             Fault::new("CreateContainerConfigError", message)
@@ -80,15 +101,40 @@ impl Kubelet {
                 return Err(Fault::new("ContainerCreating", ""));
             }
         };
-        let environment = env::environment(pod, container, &self.place(&ips), &references).map_err(config_error)?;
-        let mounts = self.mounts(pod, container, restarts, &places, &ips, &environment).map_err(config_error)?;
-        let target = pod::spec(pod).ephemeral_containers.iter().flatten().find(|one| one.name == container.name);
+        let (image_ref, image_user) =
+            self.ensure_image(pod, memory, container, role, &references).await?;
+        let environment = env::environment(pod, container, &self.place(&ips), &references)
+            .map_err(config_error)?;
+        let mounts = self
+            .mounts(pod, container, restarts, &places, &ips, &environment)
+            .map_err(config_error)?;
+        let target = pod::spec(pod)
+            .ephemeral_containers
+            .iter()
+            .flatten()
+            .find(|one| one.name == container.name);
         let target = target.and_then(|one| one.target_container_name.as_deref());
         let target = target.and_then(|name| found.current(name)).map(|one| one.id.clone());
-        let parts = config::Parts { pod, container, role, restarts, image_ref, image_user, environment, mounts, target, node_memory: self.facts.memory };
+        let parts = config::Parts {
+            pod,
+            container,
+            role,
+            restarts,
+            image_ref,
+            image_user,
+            environment,
+            mounts,
+            target,
+            node_memory: self.facts.memory,
+        };
         let config = config::config(parts).map_err(config_error)?;
         let logs = sandbox::log_folder(&self.config, pod).join(&container.name);
-        fs::create_dir_all(&logs).map_err(|error| config_error(format!("create container log directory for container {} failed: {error}", container.name)))?;
+        fs::create_dir_all(&logs).map_err(|error| {
+            config_error(format!(
+                "create container log directory for container {} failed: {error}",
+                container.name
+            ))
+        })?;
         let request = cri::CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),
             config: Some(config),
@@ -103,13 +149,21 @@ impl Kubelet {
         };
         self.note(pod, about, "Created", "Container created");
         self.count_restart(found, memory, container);
-        if let Err(error) = self.runtime.start_container(cri::StartContainerRequest { container_id: id.clone() }).await {
+        if let Err(error) = self
+            .runtime
+            .start_container(cri::StartContainerRequest { container_id: id.clone() })
+            .await
+        {
             self.warn(pod, about, "Failed", &format!("Error: {error}"));
             return Err(Fault::new("RunContainerError", error.to_string()));
         }
         self.note(pod, about, "Started", "Container started");
         memory.notes.lock().waiting.remove(&container.name);
-        let target = Target { id: id.clone(), ip: ips.first().cloned().unwrap_or_default(), container: container.clone() };
+        let target = Target {
+            id: id.clone(),
+            ip: ips.first().cloned().unwrap_or_default(),
+            container: container.clone(),
+        };
         self.post_start(pod, role, &target).await
     }
 
@@ -119,9 +173,15 @@ impl Kubelet {
         let Some(hook) = hook else { return Ok(()) };
         let Err(message) = target.run_hook(self, hook).await else { return Ok(()) };
         tracing::debug!(container = target.container.name, "the postStart hook failed: {message}");
-        self.warn(pod, Some((role, &target.container.name)), "FailedPostStartHook", "PostStartHook failed");
+        self.warn(
+            pod,
+            Some((role, &target.container.name)),
+            "FailedPostStartHook",
+            "PostStartHook failed",
+        );
         self.note(pod, Some((role, &target.container.name)), "Killing", "FailedPostStartHook");
-        let request = cri::StopContainerRequest { container_id: target.id.clone(), timeout: pod::grace(pod) };
+        let request =
+            cri::StopContainerRequest { container_id: target.id.clone(), timeout: pod::grace(pod) };
         let _ = self.runtime.stop_container(request).await;
         Err(Fault::new("PostStartHookError", message))
     }
@@ -152,7 +212,13 @@ impl Kubelet {
         }
     }
 
-    async fn set_up(&self, pod: &Pod, memory: &Memory, references: &dyn env::References, ips: &[String]) -> Result<Places, String> {
+    async fn set_up(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        references: &dyn env::References,
+        ips: &[String],
+    ) -> Result<Places, String> {
         let tokens = self.tokens(pod, memory).await.map_err(|error| error.to_string())?;
         let contents = Contents { references, place: self.place(ips), tokens: &tokens };
         let folder = self.config.pod_folder(pod::uid(pod));
@@ -166,7 +232,9 @@ impl Kubelet {
             return;
         }
         let refreshed = match self.fetch(pod).await {
-            Ok(references) => self.set_up(pod, memory, &references, &self.ips(pod, found)).await.map(drop),
+            Ok(references) => {
+                self.set_up(pod, memory, &references, &self.ips(pod, found)).await.map(drop)
+            }
             Err(error) => Err(error.to_string()),
         };
         if let Err(message) = refreshed {
@@ -174,13 +242,28 @@ impl Kubelet {
         }
     }
 
-    fn mounts(&self, pod: &Pod, container: &Container, restarts: u32, places: &Places, ips: &[String], environment: &[(String, String)]) -> Result<Vec<cri::Mount>, String> {
+    fn mounts(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        restarts: u32,
+        places: &Places,
+        ips: &[String],
+        environment: &[(String, String)],
+    ) -> Result<Vec<cri::Mount>, String> {
         let folder = self.config.pod_folder(pod::uid(pod));
         let mut mounts = Vec::new();
         for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
             let volume = places.get(&mount.name);
-            let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount into container \"{}\"", mount.name, container.name))?;
-            let known = |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+            let volume = volume.ok_or_else(|| {
+                format!(
+                    "cannot find volume \"{}\" to mount into container \"{}\"",
+                    mount.name, container.name
+                )
+            })?;
+            let known = |name: &str| {
+                environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+            };
             let part = match (&mount.sub_path, &mount.sub_path_expr) {
                 (Some(part), _) if !part.is_empty() => part.clone(),
                 (_, Some(text)) => crate::container::expand::expand(text, known),
@@ -189,7 +272,11 @@ impl Kubelet {
             let host_path = match part.is_empty() {
                 true => volume.clone(),
                 false => {
-                    let pinned = folder.join("volume-subpaths").join(&mount.name).join(&container.name).join(i.to_string());
+                    let pinned = folder
+                        .join("volume-subpaths")
+                        .join(&mount.name)
+                        .join(&container.name)
+                        .join(i.to_string());
                     volumes::subpath::pin(volume, &part, &pinned)
                         .map_err(|error| format!("failed to prepare subPath for volumeMount \"{}\" of container \"{}\": {}", mount.name, container.name, error.line()))?;
                     pinned
@@ -204,7 +291,10 @@ impl Kubelet {
                 container_path: mount.mount_path.clone(),
                 host_path: host_path.display().to_string(),
                 readonly: mount.read_only == Some(true),
-                recursive_read_only: matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")),
+                recursive_read_only: matches!(
+                    mount.recursive_read_only.as_deref(),
+                    Some("Enabled" | "IfPossible")
+                ),
                 propagation: propagation.into(),
                 ..cri::Mount::default()
             });
@@ -219,7 +309,9 @@ impl Kubelet {
         if !taken("/etc/hosts") {
             let path = folder.join("etc-hosts");
             let text = match pod::uses_host_network(pod) {
-                true => sandbox::host_hosts(pod, &fs::read_to_string("/etc/hosts").unwrap_or_default()),
+                true => {
+                    sandbox::host_hosts(pod, &fs::read_to_string("/etc/hosts").unwrap_or_default())
+                }
                 false => sandbox::hosts(pod, ips, &self.config.cluster_domain),
             };
             write(&path, &text, 0o644)?;
@@ -227,7 +319,10 @@ impl Kubelet {
         }
         let message = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
         if let Some(message) = message.filter(|path| !taken(path)) {
-            let path = folder.join("containers").join(&container.name).join(format!("termination-{restarts}"));
+            let path = folder
+                .join("containers")
+                .join(&container.name)
+                .join(format!("termination-{restarts}"));
             write(&path, "", 0o666)?;
             own.push(plain(message, &path));
         }
@@ -238,7 +333,8 @@ impl Kubelet {
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    let made =
+        path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
     made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
         .map_err(|error| format!("failed to write {}: {error}", path.display()))
 }
