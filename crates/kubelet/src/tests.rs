@@ -170,10 +170,11 @@ async fn an_image_that_is_not_to_be_had_is_told_and_tried_again() {
     let machine = Machine::start();
     machine.pod(one(json!({ "image": "none:1" })));
     machine.pass(2).await;
-    assert_eq!(machine.shown(), "Pending c waiting ErrImagePull restarts=0");
+    assert_eq!(machine.shown(), "Pending c waiting ImagePullBackOff restarts=0");
     machine.check_events(expect![[r#"
         Pulling Pulling image "none:1"
-        Failed Failed to pull image "none:1": rpc error: code = Unimplemented desc = no registry"#]]);
+        Failed Failed to pull image "none:1": rpc error: code = Unimplemented desc = no registry
+        BackOff Back-off pulling image "none:1""#]]);
     machine.pass(60).await;
     let pulls = machine.runtime.calls().lines().filter(|line| line.starts_with("pull")).count();
     assert!((2..=4).contains(&pulls), "{pulls}");
@@ -198,12 +199,12 @@ async fn a_config_map_that_is_missing_is_waited_for_and_then_seen() {
 async fn probes_make_ready_and_kill() {
     let machine = Machine::start();
     let probe =
-        json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "failureThreshold": 2 });
+        json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "failureThreshold": 3 });
     machine.pod(one(json!({ "readinessProbe": probe, "livenessProbe": probe })));
     machine.pass(3).await;
     assert_eq!(machine.shown(), "Running ready c running  restarts=0");
     machine.runtime.exec_ends_with(1);
-    machine.pass(4).await;
+    machine.pass(3).await;
     machine.runtime.exec_ends_with(0);
     machine.pass(4).await;
     assert_eq!(machine.shown(), "Running ready c running  restarts=1");
