@@ -256,3 +256,17 @@ async fn another_kubelet_takes_up_what_runs_and_ends_what_nobody_wants() {
         remove sandbox"#]]
     .assert_eq(&machine.runtime.calls());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_of_nothing_does_no_harm_to_other_pods() {
+    let machine = Machine::start();
+    machine.pod(one(json!({})));
+    let mirror = json!({
+        "metadata": { "name": "m", "namespace": "default", "annotations": { "kubernetes.io/config.mirror": "x" } },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "c", "image": "image:1" }] }
+    });
+    machine.world.put::<Pod>(&serde_json::from_value(mirror).unwrap());
+    machine.pass(3).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    assert!(machine.folder.path().join("kubelet/pods/u1/etc-hosts").exists());
+}
