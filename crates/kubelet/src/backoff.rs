@@ -39,10 +39,6 @@ impl Backoff {
         };
         self.entries.insert(key.to_owned(), Entry { delay, updated: now });
     }
-
-    pub fn forget(&mut self, key: &str) {
-        self.entries.remove(key);
-    }
 }
 
 impl Entry {

@@ -20,24 +20,11 @@ pub struct Config {
     pub max_pods: u32,
     /// Control groups of pods are below this one: `/kubepods`.
     pub cgroup_root: String,
-    pub server: Option<Server>,
     /// How often the status of an unchanged node is written, and its lease renewed.
     pub status_period: Duration,
     pub lease_period: Duration,
     /// Labels to register with besides the usual ones.
     pub labels: Vec<(String, String)>,
-}
-
-/// The kubelet's own HTTPS.
-#[derive(Debug, Clone)]
-pub struct Server {
-    pub address: IpAddr,
-    /// 10250; 0 takes a free one.
-    pub port: u16,
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// Who may speak to it: authorities of clients' certificates.
-    pub client_ca: PathBuf,
 }
 
 impl Config {
@@ -54,7 +41,6 @@ impl Config {
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             max_pods: 110,
             cgroup_root: "/kubepods".to_owned(),
-            server: None,
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),
             labels: Vec::new(),

@@ -91,10 +91,6 @@ impl Found {
         self.containers.iter().filter(|container| container.state == State::Running)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.sandboxes.is_empty() && self.containers.is_empty()
-    }
-
     pub fn sort(&mut self) {
         self.sandboxes
             .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created_at)));

@@ -21,6 +21,8 @@
 mod backoff;
 pub mod config;
 mod container;
+#[cfg(test)]
+mod fake;
 mod found;
 mod handler;
 mod manifests;
@@ -32,6 +34,8 @@ pub mod runtime;
 mod status;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod volumes;
 mod worker;
 
@@ -76,8 +80,7 @@ pub async fn run(
         services,
         name,
     );
-    let port = config.server.as_ref().map_or(10250, |server| server.port);
-    let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder, port };
+    let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder };
     tokio::select! {
         () = context.stopped() => {}
         // Variables of services and the pods themselves have to be known before anything starts.
@@ -95,6 +98,12 @@ async fn hear(kubelet: &Arc<Kubelet>) {
     let weak = Arc::downgrade(kubelet);
     kubelet.pods.on_change(move |change| {
         let (Some(kubelet), Some(pod)) = (weak.upgrade(), change.latest()) else { return };
+        // What the kubelet itself wrote is no reason to look again.
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && !pod::differs(old, new)
+        {
+            return;
+        }
         let uid = match pod::annotation(pod, pod::MIRROR) {
             // A mirror that changed is its static pod's business.
             Some(hash) => kubelet.static_with(hash).unwrap_or_default(),

@@ -166,6 +166,19 @@ pub fn reference(pod: &Pod, container: Option<(Role, &str)>) -> ObjectReference 
     ObjectReference { field_path, ..client::events::reference(pod) }
 }
 
+/// Whether something changed that the kubelet has to act on: not a status, except the conditions
+/// that readiness gates wait for.
+pub fn differs(old: &Pod, new: &Pod) -> bool {
+    let (before, after) = (&old.metadata, &new.metadata);
+    let gated = spec(new).readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+    old.spec != new.spec
+        || before.labels != after.labels
+        || before.annotations != after.annotations
+        || before.deletion_timestamp != after.deletion_timestamp
+        || before.deletion_grace_period_seconds != after.deletion_grace_period_seconds
+        || (gated && status(old).conditions != status(new).conditions)
+}
+
 pub fn sandbox_metadata(pod: &Pod, attempt: u32) -> cri::PodSandboxMetadata {
     cri::PodSandboxMetadata {
         name: name(pod).to_owned(),

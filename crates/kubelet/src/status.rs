@@ -78,7 +78,7 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
         started: Some(false),
-        state: Some(waiting(look, role)),
+        state: Some(waiting(look)),
         last_state: Some(ContainerState::default()),
         ..ContainerStatus::default()
     };
@@ -124,13 +124,9 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
     status
 }
 
-fn waiting(look: &Look<'_>, role: Role) -> ContainerState {
+fn waiting(look: &Look<'_>) -> ContainerState {
     let has_init = !pod::spec(look.pod).init_containers.as_deref().unwrap_or_default().is_empty();
-    match has_init && role == Role::Regular {
-        true => waits("PodInitializing", ""),
-        false if has_init => waits("PodInitializing", ""),
-        false => waits("ContainerCreating", ""),
-    }
+    waits(if has_init { "PodInitializing" } else { "ContainerCreating" }, "")
 }
 
 fn waits(reason: &str, message: &str) -> ContainerState {
@@ -223,7 +219,7 @@ fn phase_of(
     if running + stopped < regular.len() {
         return "Pending";
     }
-    if running > 0 || crashed.count() > 0 || ended.iter().any(|one| again(one)) {
+    if running > 0 || crashed.count() > 0 || ended.iter().any(again) {
         return "Running";
     }
     match ended.iter().all(|status| code(status) == Some(0)) {
@@ -320,12 +316,13 @@ fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
             type_: type_.to_owned(),
         });
     }
-    let foreign = old.iter().filter(|one| rows_known(&one.type_));
+    // Conditions of others stay.
+    let foreign = old.iter().filter(|one| is_foreign(&one.type_));
     made.extend(foreign.cloned());
     made
 }
 
-fn rows_known(type_: &str) -> bool {
+fn is_foreign(type_: &str) -> bool {
     !["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
         .contains(&type_)
 }
@@ -376,7 +373,7 @@ mod tests {
             now: testing::at(world.now),
         };
         let status = generate(&look);
-        let mut text = format!("{}", status.phase.unwrap());
+        let mut text = status.phase.unwrap();
         for condition in status.conditions.unwrap() {
             if condition.status == "True" {
                 text += &format!(" {}", condition.type_);

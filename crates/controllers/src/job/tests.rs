@@ -136,7 +136,10 @@ fn it_comes_to_an_end() {
 
 #[test]
 fn pods_of_a_job_that_is_gone_are_let_go() {
-    check(&format!("pod a {POD}\n pod b owner=job/web\n pod c owner=job/other"), expect![[r#"
+    check(
+        &format!("pod a {POD}\n pod b owner=job/web\n pod c owner=job/other"),
+        expect![[r#"
         patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
-    "#]]);
+    "#]],
+    );
 }

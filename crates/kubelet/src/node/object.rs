@@ -2,10 +2,7 @@
 use super::Facts;
 use crate::config::Config;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
-    NodeSystemInfo,
-};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
@@ -15,7 +12,7 @@ use std::collections::BTreeMap;
 const MEMORY_FLOOR: u64 = 100 << 20;
 const DISK_FLOOR_PERCENT: u64 = 10;
 
-pub fn node(config: &Config, facts: &Facts, port: u16, now: Timestamp) -> Node {
+pub fn node(config: &Config, facts: &Facts, now: Timestamp) -> Node {
     let architecture = architecture();
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for prefix in ["kubernetes.io", "beta.kubernetes.io"] {
@@ -33,7 +30,7 @@ pub fn node(config: &Config, facts: &Facts, port: u16, now: Timestamp) -> Node {
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
-        status: Some(status(config, facts, port, None, now)),
+        status: Some(status(config, facts, None, now)),
         ..Node::default()
     }
 }
@@ -42,7 +39,6 @@ pub fn node(config: &Config, facts: &Facts, port: u16, now: Timestamp) -> Node {
 pub fn status(
     config: &Config,
     facts: &Facts,
-    port: u16,
     last: Option<&NodeStatus>,
     now: Timestamp,
 ) -> NodeStatus {
@@ -61,9 +57,6 @@ pub fn status(
             facts.disk / 100 * DISK_FLOOR_PERCENT,
         )),
         conditions: Some(conditions(facts, last, now)),
-        daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
-        }),
         node_info: Some(NodeSystemInfo {
             architecture: architecture().to_owned(),
             boot_id: facts.boot_id.clone(),
@@ -180,7 +173,7 @@ mod tests {
 
     fn check(facts: Facts, expected: Expect) {
         let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
-        let node = node(&config, &facts, 10250, Timestamp::UNIX_EPOCH);
+        let node = node(&config, &facts, Timestamp::UNIX_EPOCH);
         let status = node.status.unwrap();
         let mut text = String::new();
         for (name, amount) in status.allocatable.unwrap() {
@@ -246,9 +239,9 @@ mod tests {
     #[test]
     fn a_condition_that_stays_keeps_its_time() {
         let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
-        let first = status(&config, &good(), 1, None, Timestamp::UNIX_EPOCH);
+        let first = status(&config, &good(), None, Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_second(60).unwrap();
-        let second = status(&config, &good(), 1, Some(&first), later);
+        let second = status(&config, &good(), Some(&first), later);
         let ready = &second.conditions.as_ref().unwrap()[3];
         assert_eq!(ready.last_transition_time, Some(Time(Timestamp::UNIX_EPOCH)));
         assert_eq!(ready.last_heartbeat_time, Some(Time(later)));

@@ -169,6 +169,10 @@ impl Kubelet {
 
     /// When to look again; `None`: when something happens.
     async fn sync(self: &Arc<Self>, uid: &str) -> Result<Option<Duration>, SyncError> {
+        // A folder is named after it: nothing else may be meant by it.
+        if uid.is_empty() || uid.contains(['/', '.']) {
+            return Ok(None);
+        }
         let memory = self.memory(uid);
         for _ in 0..ROUNDS {
             let Some(pod) = self.pod(uid) else {

@@ -156,10 +156,10 @@ fn walk(value: &Value, names: &mut BTreeSet<(bool, String)>) {
         let name = value["name"].as_str().or_else(|| value["secretName"].as_str());
         match (field.as_str(), name) {
             ("configMap" | "configMapRef" | "configMapKeyRef", Some(name)) => {
-                drop(names.insert((false, name.to_owned())))
+                names.extend([(false, name.to_owned())])
             }
             ("secret" | "secretRef" | "secretKeyRef", Some(name)) => {
-                drop(names.insert((true, name.to_owned())))
+                names.extend([(true, name.to_owned())])
             }
             ("imagePullSecrets", _) => {
                 let all =

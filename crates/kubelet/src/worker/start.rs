@@ -89,8 +89,6 @@ impl Kubelet {
         let failed =
             |reason: &'static str| move |error: SyncError| Fault::new(reason, error.to_string());
         let references = self.fetch(pod).await.map_err(failed("CreateContainerConfigError"))?;
-        let (image_ref, image_user) =
-            self.ensure_image(pod, memory, container, role, &references).await?;
         let config_error = |message: String| {
             self.warn(pod, about, "Failed", &format!("Error: {message}"));
             Fault::new("CreateContainerConfigError", message)
@@ -103,6 +101,8 @@ impl Kubelet {
                 return Err(Fault::new("ContainerCreating", ""));
             }
         };
+        let (image_ref, image_user) =
+            self.ensure_image(pod, memory, container, role, &references).await?;
         let environment = env::environment(pod, container, &self.place(&ips), &references)
             .map_err(config_error)?;
         let mounts = self

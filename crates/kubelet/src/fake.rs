@@ -1,0 +1,328 @@
+//! A runtime in memory: sandboxes and containers that run until a test ends them.
+use crate::runtime::cri::*;
+use crate::runtime::{Reply, Runtime, RuntimeError};
+use client::Context;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+#[derive(Clone)]
+pub struct Fake {
+    context: Context,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    sandboxes: BTreeMap<String, PodSandboxStatus>,
+    containers: BTreeMap<String, (ContainerStatus, String)>,
+    configs: BTreeMap<String, ContainerConfig>,
+    listeners: Vec<mpsc::UnboundedSender<String>>,
+    calls: Vec<String>,
+    made: u32,
+    images: Vec<String>,
+    exec_code: i32,
+}
+
+impl Fake {
+    pub fn new(context: &Context, images: &[&str]) -> Fake {
+        let images = images.iter().map(|image| String::from(*image)).collect();
+        let state = State { images, ..State::default() };
+        Fake { context: context.clone(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// What was asked for since the last time.
+    pub fn calls(&self) -> String {
+        std::mem::take(&mut self.state.lock().calls).join("\n")
+    }
+
+    pub fn exec_ends_with(&self, code: i32) {
+        self.state.lock().exec_code = code;
+    }
+
+    pub fn environment(&self, name: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let mut configs = state
+            .configs
+            .iter()
+            .filter(|(id, _)| state.containers[*id].0.metadata.as_ref().unwrap().name == name);
+        let envs = &configs.next().unwrap().1.envs;
+        envs.iter()
+            .map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)))
+            .collect()
+    }
+
+    /// The newest container of a name ends.
+    pub fn exit(&self, name: &str, code: i32) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let running = ContainerState::ContainerRunning;
+        let found = state.containers.values_mut().filter(|(one, _)| {
+            one.metadata.as_ref().unwrap().name == name && one.state() == running
+        });
+        let (one, _) = found.last().expect("it runs");
+        end(one, code, now);
+        state.tell();
+    }
+
+    fn now(&self) -> i64 {
+        i64::try_from(self.context.now().as_nanosecond()).unwrap()
+    }
+
+    fn act<T: Send + 'static>(
+        &self,
+        call: String,
+        act: impl FnOnce(&mut State, i64) -> T,
+    ) -> Reply<'_, T> {
+        let mut state = self.state.lock();
+        if !call.is_empty() {
+            state.calls.push(call);
+        }
+        let answer = act(&mut state, self.now());
+        state.tell();
+        // Things take time: events are named after the moment.
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+impl State {
+    fn tell(&mut self) {
+        let uids: Vec<String> =
+            self.sandboxes.values().map(|one| one.metadata.clone().unwrap().uid).collect();
+        self.listeners.retain(|listener| uids.iter().all(|uid| listener.send(uid.clone()).is_ok()));
+    }
+}
+
+fn end(one: &mut ContainerStatus, code: i32, now: i64) {
+    one.state = ContainerState::ContainerExited.into();
+    one.exit_code = code;
+    one.finished_at = now;
+}
+
+fn refused<T>(what: &str) -> Reply<'_, T>
+where
+    T: Send,
+{
+    let error = RuntimeError::new("Unimplemented", what);
+    async move {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Err(error)
+    }
+    .boxed()
+}
+
+impl Runtime for Fake {
+    fn version(&self, _: VersionRequest) -> Reply<'_, VersionResponse> {
+        self.act(String::new(), |_, _| VersionResponse {
+            runtime_name: "fake".into(),
+            runtime_version: "1".into(),
+            ..Default::default()
+        })
+    }
+    fn status(&self, _: StatusRequest) -> Reply<'_, StatusResponse> {
+        self.act(String::new(), |_, _| StatusResponse::default())
+    }
+    fn run_pod_sandbox(&self, request: RunPodSandboxRequest) -> Reply<'_, RunPodSandboxResponse> {
+        let config = request.config.unwrap();
+        let metadata = config.metadata.unwrap();
+        self.act(format!("run sandbox {} {}", metadata.name, metadata.attempt), |state, now| {
+            state.made += 1;
+            let id = format!("s{}", state.made);
+            let network = PodSandboxNetworkStatus { ip: "10.0.0.5".into(), ..Default::default() };
+            let made = PodSandboxStatus {
+                id: id.clone(),
+                metadata: Some(metadata),
+                created_at: now,
+                network: Some(network),
+                labels: config.labels,
+                ..Default::default()
+            };
+            state.sandboxes.insert(id.clone(), made);
+            RunPodSandboxResponse { pod_sandbox_id: id }
+        })
+    }
+    fn stop_pod_sandbox(
+        &self,
+        request: StopPodSandboxRequest,
+    ) -> Reply<'_, StopPodSandboxResponse> {
+        self.act("stop sandbox".to_owned(), |state, now| {
+            if let Some(one) = state.sandboxes.get_mut(&request.pod_sandbox_id) {
+                one.state = PodSandboxState::SandboxNotready.into();
+            }
+            for (one, sandbox) in state.containers.values_mut() {
+                if *sandbox == request.pod_sandbox_id
+                    && one.state() == ContainerState::ContainerRunning
+                {
+                    end(one, 137, now);
+                }
+            }
+            StopPodSandboxResponse {}
+        })
+    }
+    fn remove_pod_sandbox(
+        &self,
+        request: RemovePodSandboxRequest,
+    ) -> Reply<'_, RemovePodSandboxResponse> {
+        self.act("remove sandbox".to_owned(), |state, _| {
+            state.sandboxes.remove(&request.pod_sandbox_id);
+            RemovePodSandboxResponse {}
+        })
+    }
+    fn pod_sandbox_status(
+        &self,
+        request: PodSandboxStatusRequest,
+    ) -> Reply<'_, PodSandboxStatusResponse> {
+        let status = self.state.lock().sandboxes.get(&request.pod_sandbox_id).cloned();
+        async move { Ok(PodSandboxStatusResponse { status, ..Default::default() }) }.boxed()
+    }
+    fn list_pod_sandbox(
+        &self,
+        request: ListPodSandboxRequest,
+    ) -> Reply<'_, ListPodSandboxResponse> {
+        let wanted = request.filter.unwrap_or_default().label_selector;
+        let state = self.state.lock();
+        let fits = |one: &&PodSandboxStatus| {
+            wanted.iter().all(|(key, value)| one.labels.get(key) == Some(value))
+        };
+        let items = state.sandboxes.values().filter(fits).map(|one| PodSandbox {
+            id: one.id.clone(),
+            labels: one.labels.clone(),
+            ..Default::default()
+        });
+        let items = items.collect();
+        async move { Ok(ListPodSandboxResponse { items }) }.boxed()
+    }
+    fn create_container(
+        &self,
+        request: CreateContainerRequest,
+    ) -> Reply<'_, CreateContainerResponse> {
+        let config = request.config.unwrap();
+        let metadata = config.metadata.clone().unwrap();
+        self.act(format!("create {} {}", metadata.name, metadata.attempt), |state, now| {
+            state.made += 1;
+            let id = format!("c{:02}", state.made);
+            let made = ContainerStatus {
+                id: id.clone(),
+                metadata: Some(metadata),
+                created_at: now + i64::from(state.made),
+                image: config.image.clone(),
+                image_ref: "sha256:1".into(),
+                labels: config.labels.clone(),
+                annotations: config.annotations.clone(),
+                ..Default::default()
+            };
+            state.containers.insert(id.clone(), (made, request.pod_sandbox_id));
+            state.configs.insert(id.clone(), config);
+            CreateContainerResponse { container_id: id }
+        })
+    }
+    fn start_container(&self, request: StartContainerRequest) -> Reply<'_, StartContainerResponse> {
+        self.act("start".to_owned(), |state, now| {
+            let (one, _) = state.containers.get_mut(&request.container_id).unwrap();
+            one.state = ContainerState::ContainerRunning.into();
+            one.started_at = now;
+            StartContainerResponse {}
+        })
+    }
+    fn stop_container(&self, request: StopContainerRequest) -> Reply<'_, StopContainerResponse> {
+        self.act(format!("stop container {}s", request.timeout), |state, now| {
+            let (one, _) = state.containers.get_mut(&request.container_id).unwrap();
+            end(one, 143, now);
+            StopContainerResponse {}
+        })
+    }
+    fn remove_container(
+        &self,
+        request: RemoveContainerRequest,
+    ) -> Reply<'_, RemoveContainerResponse> {
+        self.act("remove container".to_owned(), |state, _| {
+            state.containers.remove(&request.container_id);
+            state.configs.remove(&request.container_id);
+            RemoveContainerResponse {}
+        })
+    }
+    fn list_containers(&self, request: ListContainersRequest) -> Reply<'_, ListContainersResponse> {
+        let wanted = request.filter.unwrap_or_default().label_selector;
+        let state = self.state.lock();
+        let all = state.containers.values().filter(|(one, _)| {
+            wanted.iter().all(|(key, value)| one.labels.get(key) == Some(value))
+        });
+        let containers = all.map(|(one, sandbox)| Container {
+            id: one.id.clone(),
+            pod_sandbox_id: sandbox.clone(),
+            ..Default::default()
+        });
+        let containers = containers.collect();
+        async move { Ok(ListContainersResponse { containers }) }.boxed()
+    }
+    fn container_status(
+        &self,
+        request: ContainerStatusRequest,
+    ) -> Reply<'_, ContainerStatusResponse> {
+        let status =
+            self.state.lock().containers.get(&request.container_id).map(|(one, _)| one.clone());
+        async move { Ok(ContainerStatusResponse { status, ..Default::default() }) }.boxed()
+    }
+    fn exec_sync(&self, _: ExecSyncRequest) -> Reply<'_, ExecSyncResponse> {
+        let exit_code = self.state.lock().exec_code;
+        async move { Ok(ExecSyncResponse { exit_code, stdout: b"said".to_vec(), ..Default::default() }) }.boxed()
+    }
+    fn image_status(&self, request: ImageStatusRequest) -> Reply<'_, ImageStatusResponse> {
+        let image = request.image.unwrap().image;
+        let found = self.state.lock().images.contains(&image);
+        let image = found.then(|| Image { id: "sha256:1".into(), size: 5, ..Default::default() });
+        // Asking changes nothing, so nobody is told.
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(ImageStatusResponse { image, ..Default::default() })
+        }
+        .boxed()
+    }
+    fn pull_image(&self, request: PullImageRequest) -> Reply<'_, PullImageResponse> {
+        self.state.lock().calls.push(format!("pull {}", request.image.unwrap().image));
+        refused("no registry")
+    }
+    fn exec(&self, _: ExecRequest) -> Reply<'_, ExecResponse> {
+        refused("exec")
+    }
+    fn attach(&self, _: AttachRequest) -> Reply<'_, AttachResponse> {
+        refused("attach")
+    }
+    fn port_forward(&self, _: PortForwardRequest) -> Reply<'_, PortForwardResponse> {
+        refused("port_forward")
+    }
+    fn list_container_stats(
+        &self,
+        _: ListContainerStatsRequest,
+    ) -> Reply<'_, ListContainerStatsResponse> {
+        refused("stats")
+    }
+    fn list_pod_sandbox_stats(
+        &self,
+        _: ListPodSandboxStatsRequest,
+    ) -> Reply<'_, ListPodSandboxStatsResponse> {
+        refused("stats")
+    }
+    fn list_images(&self, _: ListImagesRequest) -> Reply<'_, ListImagesResponse> {
+        refused("images")
+    }
+    fn image_fs_info(&self, _: ImageFsInfoRequest) -> Reply<'_, ImageFsInfoResponse> {
+        refused("images")
+    }
+    fn events(&self) -> Reply<'_, BoxStream<'static, String>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.state.lock().listeners.push(sender);
+        let stream = futures_util::stream::unfold(receiver, |mut receiver| async {
+            Some((receiver.recv().await?, receiver))
+        });
+        async move { Ok(stream.boxed()) }.boxed()
+    }
+}

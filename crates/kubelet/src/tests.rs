@@ -1,0 +1,272 @@
+//! The whole kubelet on a runtime and an API in memory, while time is paused.
+use crate::config::Config;
+use crate::fake::Fake;
+use client::Context;
+use client::testing::World;
+use expect_test::{Expect, expect};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+struct Machine {
+    world: World,
+    runtime: Fake,
+    context: Context,
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn start() -> Machine {
+        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1);
+        let world = World::new(&context);
+        let runtime = Fake::new(&context, &["image:1"]);
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine { world, runtime, context, folder };
+        machine.run_kubelet(machine.context.clone());
+        machine
+    }
+
+    fn run_kubelet(&self, context: Context) {
+        let mut config = Config::new("n1", "10.1.1.1".parse().unwrap());
+        config.root = self.folder.path().join("kubelet");
+        config.log_root = self.folder.path().join("logs");
+        std::fs::create_dir_all(&config.root).unwrap();
+        let runtime = std::sync::Arc::new(self.runtime.clone());
+        tokio::spawn(crate::run(config, self.world.source(), context, runtime));
+    }
+
+    fn pod(&self, spec: Value) {
+        let mut spec = spec;
+        spec["nodeName"] = "n1".into();
+        let pod = json!({ "metadata": { "name": "web", "namespace": "default", "uid": "u1", "generation": 1 }, "spec": spec });
+        self.world.put::<Pod>(&serde_json::from_value(pod).unwrap());
+    }
+
+    async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// `Running ready c running`
+    fn shown(&self) -> String {
+        let Some(pod) = self.world.get::<Pod>("default", "web") else { return "gone".to_owned() };
+        let status = json!(pod.status);
+        let mut text = status["phase"].as_str().unwrap_or("unseen").to_owned();
+        let ready = status["conditions"].as_array().into_iter().flatten();
+        let mut ready = ready.filter(|one| one["type"] == "Ready" && one["status"] == "True");
+        text += if ready.next().is_some() { " ready" } else { "" };
+        for one in status["containerStatuses"].as_array().into_iter().flatten() {
+            let (state, inner) = one["state"].as_object().unwrap().iter().next().unwrap();
+            let reason = inner["reason"].as_str().unwrap_or_default();
+            text += &format!(
+                " {} {state} {reason} restarts={}",
+                one["name"].as_str().unwrap(),
+                one["restartCount"]
+            );
+        }
+        text
+    }
+
+    fn check_events(&self, expected: Expect) {
+        expected.assert_eq(&self.events().join("\n"));
+    }
+
+    /// Of pods, in the order in which they were written.
+    fn events(&self) -> Vec<String> {
+        let events = self.world.all::<Event>();
+        let mut events: Vec<_> = events
+            .iter()
+            .filter(|event| event.involved_object.kind.as_deref() == Some("Pod"))
+            .collect();
+        events.sort_by_key(|event| {
+            event.metadata.resource_version.as_ref().map(|text| text.parse::<u64>().unwrap())
+        });
+        let lines = events.iter().map(|event| {
+            format!("{} {}", event.reason.as_ref().unwrap(), event.message.as_ref().unwrap())
+        });
+        lines.collect()
+    }
+}
+
+fn one(extra: Value) -> Value {
+    let mut container = json!({ "name": "c", "image": "image:1" });
+    container.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    json!({ "containers": [container], "restartPolicy": "Always" })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_registers_and_renews_its_lease() {
+    let machine = Machine::start();
+    machine.pass(25).await;
+    let node = machine.world.get::<Node>("", "n1").unwrap();
+    let status = node.status.as_ref().unwrap();
+    let ready =
+        status.conditions.as_ref().unwrap().iter().find(|one| one.type_ == "Ready").unwrap();
+    assert_eq!(ready.status, "True", "{ready:?}");
+    assert_eq!(status.node_info.as_ref().unwrap().container_runtime_version, "fake://1");
+    let lease = machine.world.get::<Lease>("kube-node-lease", "n1").unwrap();
+    let renewed = lease.spec.as_ref().unwrap().renew_time.clone().unwrap();
+    assert!(machine.context.now().duration_since(renewed.0).as_secs() <= 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_runs_is_deleted_and_nothing_is_left() {
+    let machine = Machine::start();
+    machine.pod(one(json!({})));
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    expect![[r#"
+        run sandbox web 0
+        create c 0
+        start"#]]
+    .assert_eq(&machine.runtime.calls());
+    let mut pod = (*machine.world.get::<Pod>("default", "web").unwrap()).clone();
+    pod.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(machine.context.now()));
+    pod.metadata.deletion_grace_period_seconds = Some(5);
+    machine.world.put(&pod);
+    machine.pass(5).await;
+    assert_eq!(machine.shown(), "gone");
+    expect![[r#"
+        stop container 5s
+        stop sandbox
+        stop sandbox
+        remove container
+        remove sandbox"#]]
+    .assert_eq(&machine.runtime.calls());
+    assert!(!machine.folder.path().join("kubelet/pods/u1").exists());
+    assert!(std::fs::read_dir(machine.folder.path().join("logs")).unwrap().next().is_none());
+    machine.check_events(expect![[r#"
+        Pulled Container image "image:1" already present on machine
+        Created Container created
+        Started Container started
+        Killing Stopping container c"#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_crashes_is_started_again_later_and_later() {
+    let machine = Machine::start();
+    machine.pod(one(json!({})));
+    machine.pass(1).await;
+    machine.runtime.exit("c", 1);
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=1");
+    machine.runtime.exit("c", 1);
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Running c waiting CrashLoopBackOff restarts=1");
+    machine.pass(10).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_ends() {
+    let machine = Machine::start();
+    let mut spec = one(json!({}));
+    spec["restartPolicy"] = "Never".into();
+    machine.pod(spec);
+    machine.pass(1).await;
+    machine.runtime.exit("c", 0);
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Succeeded c terminated Completed restarts=0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_not_to_be_had_is_told_and_tried_again() {
+    let machine = Machine::start();
+    machine.pod(one(json!({ "image": "none:1" })));
+    machine.pass(2).await;
+    assert_eq!(machine.shown(), "Pending c waiting ImagePullBackOff restarts=0");
+    // Two events of one moment have one name while time stands still: the first two have their own.
+    let events = machine.events();
+    assert_eq!(events[0], "Pulling Pulling image \"none:1\"");
+    let failed =
+        "Failed to pull image \"none:1\": rpc error: code = Unimplemented desc = no registry";
+    assert_eq!(events[1], format!("Failed {failed}"));
+    machine.pass(60).await;
+    let pulls = machine.runtime.calls().lines().filter(|line| line.starts_with("pull")).count();
+    assert!((2..=4).contains(&pulls), "{pulls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_map_that_is_missing_is_waited_for_and_then_seen() {
+    let machine = Machine::start();
+    let reference =
+        json!({ "name": "A", "valueFrom": { "configMapKeyRef": { "name": "cm", "key": "k" } } });
+    machine.pod(one(json!({ "env": [reference] })));
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Pending c waiting CreateContainerConfigError restarts=0");
+    let map = json!({ "metadata": { "name": "cm", "namespace": "default" }, "data": { "k": "v" } });
+    machine.world.put::<ConfigMap>(&serde_json::from_value(map).unwrap());
+    machine.pass(11).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    assert!(machine.runtime.environment("c").contains(&"A=v".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_make_ready_and_kill() {
+    let machine = Machine::start();
+    let probe =
+        json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "failureThreshold": 3 });
+    machine.pod(one(json!({ "readinessProbe": probe, "livenessProbe": probe })));
+    machine.pass(3).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    machine.runtime.exec_ends_with(1);
+    machine.pass(3).await;
+    machine.runtime.exec_ends_with(0);
+    machine.pass(4).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_not_supported_is_told() {
+    let machine = Machine::start();
+    let mut spec = one(json!({}));
+    spec["volumes"] = json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]);
+    machine.pod(spec);
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Pending c waiting ContainerCreating restarts=0");
+    machine.check_events(expect![[r#"
+        FailedMount volume "v" is of kind nfs, which this kubelet does not support"#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_kubelet_takes_up_what_runs_and_ends_what_nobody_wants() {
+    let machine = Machine::start();
+    machine.pod(one(json!({})));
+    machine.pass(1).await;
+    machine.runtime.calls();
+    machine.context.stop();
+    machine.pass(1).await;
+    let next = Context::simulated(machine.context.now(), 2);
+    machine.run_kubelet(next.clone());
+    machine.pass(1).await;
+    assert_eq!(
+        (machine.shown().as_str(), machine.runtime.calls().as_str()),
+        ("Running ready c running  restarts=0", "")
+    );
+    next.stop();
+    machine.pass(1).await;
+    machine.world.remove::<Pod>("default", "web");
+    machine.run_kubelet(Context::simulated(machine.context.now(), 3));
+    machine.pass(1).await;
+    expect![[r#"
+        stop container 30s
+        stop sandbox
+        remove container
+        remove sandbox"#]]
+    .assert_eq(&machine.runtime.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_of_nothing_does_no_harm_to_other_pods() {
+    let machine = Machine::start();
+    machine.pod(one(json!({})));
+    let mirror = json!({
+        "metadata": { "name": "m", "namespace": "default", "annotations": { "kubernetes.io/config.mirror": "x" } },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "c", "image": "image:1" }] }
+    });
+    machine.world.put::<Pod>(&serde_json::from_value(mirror).unwrap());
+    machine.pass(3).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    assert!(machine.folder.path().join("kubelet/pods/u1/etc-hosts").exists());
+}
