@@ -108,3 +108,30 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Links below our folders, or in their place, lead to what is not ours.
+    #[test]
+    fn no_link_leads_a_reset_outside() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, state) = (folder.path().join("root"), folder.path().join("state"));
+        let (outside, kept) = (folder.path().join("outside"), folder.path().join("outside/kept"));
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(&kept, "kept").unwrap();
+        fs::create_dir_all(root.join("containers/c")).unwrap();
+        symlink(&outside, root.join("sandboxes")).unwrap();
+        symlink(&outside, root.join("containers/c/upper")).unwrap();
+        symlink(&kept, root.join("containers/c/file")).unwrap();
+        symlink(&outside, &state).unwrap();
+        for thing in plan(&root, &state, "/skiff-test-of-reset") {
+            // A folder that is a link may be refused: what counts is what is left.
+            let _ = thing.remove();
+        }
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
+        assert!(!root.exists());
+    }
+}

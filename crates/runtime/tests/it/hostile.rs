@@ -445,3 +445,24 @@ fn write_image(path: &Path, layer: &[u8]) {
     }
     archive.finish().unwrap();
 }
+
+/// Another OCI runtime gets nothing of ours to lose either: what it starts finds no open door of the
+/// host's in any descriptor, and its state says nothing to the container.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_runtime_starts_finds_nothing_open() {
+    let host = Host::new(Setup { handler: "runc", copied: false, unified: false }).await;
+    let machine = &host.machine;
+    let sandbox = machine.sandbox().await;
+    for fd in 3..24 {
+        let path = format!("/proc/self/fd/{fd}");
+        let change = |config: &mut ContainerConfig| config.working_dir = path.clone();
+        let id = machine.create(&sandbox, &host.attack(), change).await.unwrap();
+        // It may start, in whatever that was in the container; it is not to be outside.
+        if machine.start(&id).await.is_ok() {
+            machine.wait_exit(&id).await;
+        }
+        host.check(&path, &machine.log(&machine.status(&id).await));
+        machine.remove(&id).await;
+    }
+    host.machine.finish().await;
+}
