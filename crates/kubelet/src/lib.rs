@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod cgroups;
 pub mod config;
 mod container;
 #[cfg(test)]

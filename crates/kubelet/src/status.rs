@@ -341,6 +341,9 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
             {
                 list.push(json!({ "$patch": "replace" }));
             }
+            if field == "conditions" {
+                forget_what_went(old.get(field), &mut value);
+            }
             change.insert(field.clone(), value);
         }
     }
@@ -349,6 +352,19 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     }
     let patch = json!({ "metadata": { "uid": uid }, "status": change });
     (!change.is_empty()).then_some(patch)
+}
+
+/// Conditions are merged by their types: what one no longer says has to be unsaid.
+fn forget_what_went(old: Option<&Value>, new: &mut Value) {
+    let before = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for condition in new.as_array_mut().into_iter().flatten() {
+        let same = before.iter().find(|old| old["type"] == condition["type"]);
+        for (name, _) in same.and_then(Value::as_object).into_iter().flatten() {
+            if condition.get(name).is_none() {
+                condition[name.as_str()] = Value::Null;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -514,5 +530,21 @@ mod tests {
                 "podIP": "2", "podIPs": [{"ip": "2"}, {"$patch": "replace"}], "reason": null}})
         );
         assert_eq!(super::patch("u", &new, &new), None);
+    }
+
+    #[test]
+    fn what_a_condition_no_longer_says_is_unsaid() {
+        let status = |reason: Option<&str>| PodStatus {
+            conditions: Some(vec![PodCondition {
+                type_: "Ready".to_owned(),
+                status: if reason.is_some() { "False" } else { "True" }.to_owned(),
+                reason: reason.map(str::to_owned),
+                ..PodCondition::default()
+            }]),
+            ..PodStatus::default()
+        };
+        let patch = patch("u", &status(Some("ContainersNotReady")), &status(None)).unwrap();
+        let expected = json!([{ "type": "Ready", "status": "True", "reason": null }]);
+        assert_eq!(patch["status"]["conditions"], expected);
     }
 }

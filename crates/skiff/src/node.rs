@@ -1,5 +1,6 @@
 //! The commands about containers on this machine: thin calls into the runtime.
 mod image;
+mod kubelet;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use runtime::{Options, Service, Snapshotter};
 pub enum Command {
     /// Run the container runtime alone, for crictl or upstream's kubelet.
     Cri(Cri),
+    /// Run the kubelet on the embedded container runtime, with upstream's flags.
+    Kubelet(kubelet::Options),
     /// List, fetch, import, export and remove images.
     Image {
         #[command(flatten)]
@@ -80,6 +83,13 @@ pub struct Cri {
     /// The socket to serve the CRI on.
     #[arg(long, default_value = DEFAULT_SOCKET)]
     listen: String,
+    #[command(flatten)]
+    embedded: Embedded,
+}
+
+/// What the embedded runtime is told.
+#[derive(clap::Args)]
+pub struct Embedded {
     /// Another OCI runtime for sandboxes whose handler (RuntimeClass) has this name; can be given
     /// several times.
     #[arg(long = "runtime-handler", value_name = "NAME=PATH", value_parser = handler)]
@@ -113,6 +123,7 @@ pub fn shim_arguments() -> Option<PathBuf> {
 pub async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Cri(options) => cri(options).await,
+        Command::Kubelet(options) => kubelet::run(options).await,
         Command::Image { places, command } => image::run(&places, command).await,
         Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
         Command::Pause => runtime::builtin::pause(),
@@ -121,7 +132,7 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-async fn open(options: &Cri) -> anyhow::Result<Service> {
+async fn open(options: &Embedded) -> anyhow::Result<Service> {
     let places = &options.places;
     let configured = std::fs::read_dir(&places.cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
     let network: Arc<dyn Network> = match configured {
@@ -192,7 +203,7 @@ fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
 async fn cri(options: Cri) -> anyhow::Result<()> {
     let socket = socket_path(&options.listen)?;
     let stop = crate::stop_signal()?;
-    let service = open(&options).await?;
+    let service = open(&options.embedded).await?;
     service.serve_streams().await?;
     println!("the container runtime listens on {}", options.listen);
     runtime::cri::serve(Arc::new(service), socket, stop).await?;

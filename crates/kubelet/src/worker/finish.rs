@@ -1,6 +1,7 @@
 //! The end of a pod: nothing of it runs, so its volumes go and the API may forget it; then what the
 //! runtime has of it goes too. And what a static pod is to the API: its mirror.
 use super::{Kubelet, Memory, SyncError};
+use crate::cgroups;
 use crate::found::{self, Found, State, TERMINATION_GRACE};
 use crate::pod;
 use crate::runtime::cri;
@@ -49,6 +50,7 @@ impl Kubelet {
             let request = cri::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
             gone(self.runtime.remove_pod_sandbox(request).await)?;
         }
+        cgroups::remove(&self.config.cgroup_root, uid);
         self.remove_folder(uid)?;
         self.remove_logs(uid);
         self.forget(uid);

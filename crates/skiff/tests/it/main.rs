@@ -13,6 +13,7 @@ mod hostile;
 mod identity;
 mod images;
 mod kubectl;
+mod kubelet;
 mod python;
 mod streams;
 mod subresources;
