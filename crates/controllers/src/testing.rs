@@ -72,14 +72,40 @@ fn started() -> Timestamp {
     now() - SignedDuration::from_hours(1)
 }
 
-/// Runs a row on a world until it rests; what it wrote, as lines.
+/// Runs a row on a world until it rests; what it wrote, line by line.
 pub fn check_run<K: Key>(row: &'static Controller<K>, text: &str, expect: Expect) {
+    check_lines(&run(row, text), expect);
+}
+
+/// The same in the order of the alphabet, for worlds in which several keys are worked on side by side.
+/// Where one line must come before another, [`check_before`] says so.
+pub fn check_written<K: Key>(row: &'static Controller<K>, text: &str, expect: Expect) {
+    let mut written = run(row, text);
+    written.sort();
+    check_lines(&written, expect);
+}
+
+fn check_lines(written: &[String], expect: Expect) {
+    expect.assert_eq(&written.iter().map(|line| format!("{line}\n")).collect::<String>());
+}
+
+/// What a row writes before something else.
+pub fn check_before<K: Key>(row: &'static Controller<K>, text: &str, first: &str, then: &str) {
+    let written = run(row, text);
+    let place = |line: &str| {
+        let found = written.iter().position(|one| one == line);
+        found.unwrap_or_else(|| panic!("{line:?} is not among {written:?}"))
+    };
+    assert!(place(first) < place(then), "{written:?}");
+}
+
+fn run<K: Key>(row: &'static Controller<K>, text: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    let written = runtime.block_on(async {
+    runtime.block_on(async {
         let context = Context::simulated(now(), 1);
         let server = client::testing::World::new(&context);
         put(&server, text);
@@ -89,9 +115,8 @@ pub fn check_run<K: Key>(row: &'static Controller<K>, text: &str, expect: Expect
         // The clock is paused: this passes when everybody else waits.
         tokio::time::sleep(std::time::Duration::from_millis(900)).await;
         context.stop();
-        server.written()
-    });
-    expect.assert_eq(&written.iter().map(|line| format!("{line}\n")).collect::<String>());
+        server.written().iter().map(ToString::to_string).collect()
+    })
 }
 
 fn put(server: &client::testing::World, text: &str) {
