@@ -18,7 +18,7 @@ pub enum Command {
     /// Run the container runtime alone, for crictl or upstream's kubelet.
     Cri(Cri),
     /// Run the kubelet on the embedded container runtime, with upstream's flags.
-    Kubelet(kubelet::Options),
+    Kubelet(Box<kubelet::Options>),
     /// List, fetch, import, export and remove images.
     Image {
         #[command(flatten)]
@@ -123,7 +123,7 @@ pub fn shim_arguments() -> Option<PathBuf> {
 pub async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Cri(options) => cri(options).await,
-        Command::Kubelet(options) => kubelet::run(options).await,
+        Command::Kubelet(options) => kubelet::run(*options).await,
         Command::Image { places, command } => image::run(&places, command).await,
         Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
         Command::Pause => runtime::builtin::pause(),
