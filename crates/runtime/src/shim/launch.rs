@@ -26,15 +26,15 @@ pub struct Launched {
 }
 
 impl Launch {
-    pub fn new(channel: UnixStream, pid: i32, patience: Duration) -> io::Result<Self> {
-        Ok(Launch {
-            inbox: Inbox::new(channel)?,
+    pub fn new(inbox: Inbox, pid: i32, patience: Duration) -> Self {
+        Launch {
+            inbox,
             pid,
             identity: None,
             terminal: None,
             deadline: Instant::now() + patience,
             patience,
-        })
+        }
     }
 
     /// Where it reports.

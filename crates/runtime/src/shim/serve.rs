@@ -13,7 +13,7 @@ use super::child::{self, Join, Streams};
 use super::launch::{Launch, Launched};
 use super::logs::Log;
 use super::oci::{self, Foreign};
-use super::protocol::{Answer, Request, receive, send};
+use super::protocol::{Answer, Inbox, Request, receive, send};
 use super::running::{Pipes, Running, make_pipes};
 use super::sandbox::Sandbox;
 use super::spec::{
@@ -512,6 +512,8 @@ impl Shim {
         child: impl FnOnce(UnixStream, &[PathBuf]),
     ) -> io::Result<Launch> {
         let (ours, theirs) = UnixStream::pair()?;
+        // Before there is anybody to report: the kernel names the sender only to one who has asked.
+        let inbox = Inbox::new(ours)?;
         let group = match cgroup {
             [only] if cgroup::is_unified() => Some(File::open(only)?),
             _ => None,
@@ -534,7 +536,7 @@ impl Shim {
             sys::exit_now(126);
         };
         drop(theirs);
-        Launch::new(ours, pid, patience).inspect_err(|_| drop(sys::kill(pid, libc::SIGKILL)))
+        Ok(Launch::new(inbox, pid, patience))
     }
 
     fn kill(&mut self, id: &str, signal: i32, all: bool) -> io::Result<()> {

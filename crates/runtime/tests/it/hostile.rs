@@ -126,8 +126,8 @@ async fn one_who_stops_an_exec_learns_nothing_and_holds_up_nobody() {
         let (start, before) = (Instant::now(), lines().await);
         let outcomes = futures_util::future::join_all((0..8).map(|_| exec(1))).await;
         for outcome in outcomes {
-            let code = outcome.map(drop).unwrap_err().code();
-            assert_eq!(code, tonic::Code::DeadlineExceeded);
+            let status = outcome.map(drop).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "{status}");
         }
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(lines().await > before + 3, "the neighbour's log stands still");
