@@ -3,7 +3,7 @@
 //! No connection is held for nothing: one without a request for a while is closed, and what a stranger
 //! may have us hold before he has said who he is is bounded, for each ([`MAX_HEAD`], [`WINDOW`]) and
 //! for all together ([`Strangers`]).
-use crate::authn::Peer;
+use crate::authn::{Peer, User};
 use crate::gathered::Gathered;
 use crate::holding;
 use crate::resources::ApiServer;
@@ -17,12 +17,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -55,7 +56,7 @@ pub struct Connection {
     activity: Activity,
 }
 
-fn builder(executor: InLane, http2: bool) -> auto::Builder<InLane> {
+fn builder(executor: InLane, http2: Option<bool>) -> auto::Builder<InLane> {
     let mut builder = auto::Builder::new(executor);
     builder
         .http1()
@@ -72,46 +73,81 @@ fn builder(executor: InLane, http2: bool) -> auto::Builder<InLane> {
         .max_header_list_size(MAX_HEAD)
         .max_send_buf_size(MAX_UNSENT)
         .max_concurrent_streams(MAX_STREAMS);
-    // The handshake has agreed on one: to wait for the first bytes would be to wait for a client.
-    if http2 { builder.http2_only() } else { builder.http1_only() }
+    match http2 {
+        // The handshake has agreed on one: to wait for the first bytes would be to wait for a client.
+        Some(true) => builder.http2_only(),
+        Some(false) => builder.http1_only(),
+        None => builder,
+    }
 }
 
-/// Serves until [`ApiServer::stop`], then lets what is under way finish.
-pub async fn listen(api: ApiServer, listener: TcpListener, tls: Arc<ServerConfig>) {
-    let acceptor = TlsAcceptor::from(tls);
-    let (turns, strangers) = (Turns::start(), Arc::new(Strangers::default()));
-    // Whoever holds a sender is still here.
-    let (here, mut all_gone) = mpsc::channel::<()>(1);
-    loop {
-        let accepting = async {
-            let stranger = strangers.admit().await;
-            (listener.accept().await, stranger)
-        };
-        let (accepted, stranger) = tokio::select! {
-            () = api.stopping() => break,
-            accepted = accepting => accepted,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, mostly: let some connections end first.
-                tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                continue;
-            }
-        };
-        let _ = stream.set_nodelay(true);
-        let lane = Arc::new(Lane::default());
-        let (api, acceptor, here) = (api.clone(), acceptor.clone(), here.clone());
-        let in_lane = turns.in_lane(lane.clone());
-        turns.spawn(lane, async move {
-            Box::pin(connect(api, acceptor, stream, address, in_lane, stranger)).await;
-            drop(here);
-        });
+/// Connections to one API server, from the network and from within the process.
+#[derive(Clone)]
+pub struct Connections {
+    api: ApiServer,
+    turns: Turns,
+    strangers: Arc<Strangers>,
+}
+
+impl Connections {
+    pub fn new(api: ApiServer) -> Connections {
+        Connections { api, turns: Turns::start(), strangers: Arc::default() }
     }
-    drop(here);
-    let _ = tokio::time::timeout(DRAIN, all_gone.recv()).await;
-    api.audit().flush().await;
+
+    /// Serves until [`ApiServer::stop`], then lets what is under way finish.
+    pub async fn listen(&self, listener: TcpListener, tls: Arc<ServerConfig>) {
+        let acceptor = TlsAcceptor::from(tls);
+        // Whoever holds a sender is still here.
+        let (here, mut all_gone) = mpsc::channel::<()>(1);
+        loop {
+            let accepting = async {
+                let stranger = self.strangers.admit().await;
+                (listener.accept().await, stranger)
+            };
+            let (accepted, stranger) = tokio::select! {
+                () = self.api.stopping() => break,
+                accepted = accepting => accepted,
+            };
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, mostly: let some connections end first.
+                    tracing::warn!(%error, "failed to accept a connection");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let _ = stream.set_nodelay(true);
+            let lane = Arc::new(Lane::default());
+            let (api, acceptor, here) = (self.api.clone(), acceptor.clone(), here.clone());
+            let in_lane = self.turns.in_lane(lane.clone());
+            self.turns.spawn(lane, async move {
+                Box::pin(connect(api, acceptor, stream, address, in_lane, stranger)).await;
+                drop(here);
+            });
+        }
+        drop(here);
+        let _ = tokio::time::timeout(DRAIN, all_gone.recv()).await;
+        self.api.audit().flush().await;
+    }
+
+    /// A connection of somebody in this very process: who it is has been said, and nothing of it
+    /// is seen by anybody else, so it needs neither certificate nor TLS. All else is as for everybody.
+    pub fn within(&self, user: User) -> DuplexStream {
+        let (theirs, ours) = tokio::io::duplex(MAX_UNSENT);
+        let lane = Arc::new(Lane::default());
+        let in_lane = self.turns.in_lane(lane.clone());
+        let (api, strangers) = (self.api.clone(), self.strangers.clone());
+        self.turns.spawn(lane, async move {
+            let stranger = strangers.admit().await;
+            stranger.is_known();
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let server = builder(in_lane.clone(), None);
+            let peer = Peer::within(user);
+            Box::pin(talk(api, server, ours, address, peer, in_lane, stranger)).await;
+        });
+        theirs
+    }
 }
 
 /// One connection, from its handshake to its end.
@@ -134,7 +170,21 @@ async fn connect(
     let session = stream.get_ref().1;
     let http2 = session.alpn_protocol() == Some(b"h2");
     let peer = api.authentication().peer(session.peer_certificates());
-    let server = builder(lane.clone(), http2);
+    let server = builder(lane.clone(), Some(http2));
+    let stream = Paced::new(Gathered::new(stream));
+    talk(api, server, stream, address, peer, lane, stranger).await;
+}
+
+/// The requests of a connection whose other end is known as far as it ever will be.
+async fn talk(
+    api: ApiServer,
+    server: auto::Builder<InLane>,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    address: SocketAddr,
+    peer: Peer,
+    lane: InLane,
+    stranger: Stranger,
+) {
     let activity = Activity::default();
     let connection = Arc::new(Connection { peer, lane, stranger, activity });
     let service = {
@@ -153,8 +203,7 @@ async fn connect(
             }
         })
     };
-    let stream = TokioIo::new(Paced::new(Gathered::new(stream)));
-    let mut serving = pin!(server.serve_connection_with_upgrades(stream, service));
+    let mut serving = pin!(server.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
         () = connection.stranger.shown_out() => return,

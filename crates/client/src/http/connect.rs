@@ -36,6 +36,9 @@ pub(super) async fn open(
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let address = || format!("{host}:{port}");
+    if let Some(dial) = &settings.dial {
+        return speak(dial(), http2, host).await;
+    }
     let failed = |source| Error::Connect { address: address(), source };
     let stream = match settings.address {
         Some(real) => TcpStream::connect(real).await,

@@ -67,12 +67,17 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// HTTP/2 is spoken if the server does.
     pub http2: bool,
+    /// The server is in this process: connections are made by it.
+    pub dial: Option<Dial>,
 }
+
+/// Makes a connection that is no socket.
+pub type Dial = Arc<dyn Fn() -> tokio::io::DuplexStream + Send + Sync>;
 
 impl Settings {
     pub fn new(tls: Arc<dyn Tls>) -> Settings {
         let connect_timeout = Duration::from_secs(30);
-        Settings { tls, address: None, server_name: None, connect_timeout, http2: true }
+        Settings { tls, address: None, server_name: None, connect_timeout, http2: true, dial: None }
     }
 }
 
@@ -192,7 +197,7 @@ impl Pool {
             return Ok(sender);
         }
         let settings = &self.shared.settings;
-        let _turn = match settings.http2 && tls.is_some() {
+        let _turn = match settings.http2 && (tls.is_some() || settings.dial.is_some()) {
             true => Some(self.shared.connecting.lock().await),
             false => None,
         };

@@ -1,4 +1,5 @@
 //! Where an API server is and who we are to it: from a kubeconfig, or from inside a pod.
+use crate::http::Dial;
 use crate::http::tls::{Believed, Pem};
 use ::http::{HeaderName, HeaderValue};
 use api::kubeconfig::{self, Cluster, Exec, Kubeconfig, User};
@@ -42,6 +43,8 @@ pub struct Config {
     pub http2: bool,
     /// Lists may be packed.
     pub compress: bool,
+    /// How connections are made to a server in this process.
+    pub dial: Option<Dial>,
 }
 
 /// How we prove who we are; a certificate and a token may come together.
@@ -77,6 +80,7 @@ impl Config {
             timeout: Duration::from_secs(60),
             http2: true,
             compress: true,
+            dial: None,
         }
     }
 

@@ -14,7 +14,8 @@ mod watch;
 pub use config::{Config, Error, Proof, Token};
 
 use crate::context::Context;
-use crate::http::{self, Pool, Settings};
+use crate::http::tls::Believed;
+use crate::http::{self, Dial, Pool, Settings};
 use crate::resource::ApiResource;
 use crate::source::{
     Answer, Ask, Call, Collection, List, Outcome, Page, Raw, RawAnswer, Source, Watch, WatchFrom,
@@ -65,12 +66,22 @@ struct Wanted<'a> {
 }
 
 impl Https {
+    /// A server in this process: the same requests over a connection that is no socket. Who asks
+    /// is whoever the connections were made for.
+    pub fn within(context: &Context, component: &str, dial: Dial) -> Result<Https, Error> {
+        let server = "http://within.invalid";
+        let config = Config::new(server, Believed::System, Proof::default());
+        let config = Config { dial: Some(dial), compress: false, ..config };
+        Https::new(context, config.for_component(component))
+    }
+
     pub fn new(context: &Context, config: Config) -> Result<Https, Error> {
         let identity = Identity::new(&config);
         let mut settings = Settings::new(Arc::new(identity.tls(&config)));
         settings.server_name = config.server_name.clone();
         settings.address = config.address;
         settings.http2 = config.http2;
+        settings.dial = config.dial.clone();
         let pool =
             Pool::new(&config.server, settings).map_err(|e| Error::Invalid(e.to_string()))?;
         let context = context.clone();
