@@ -12,6 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
 };
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
@@ -34,6 +35,8 @@ pub struct Pki {
     folder: PathBuf,
     /// Where servers are found, beside this machine's own addresses.
     addresses: Vec<IpAddr>,
+    /// The node that is this machine, if it is one.
+    node: Option<String>,
 }
 
 const CA: &str = "ca";
@@ -50,25 +53,30 @@ const AUTHORITY_DAYS: i64 = 3650;
 const CERTIFICATE_DAYS: i64 = 365;
 
 /// A certificate of the PKI.
+#[derive(Clone)]
 struct Row {
     file: &'static str,
     authority: &'static str,
-    name: &'static str,
+    name: Cow<'static, str>,
     organization: Option<&'static str>,
     usage: ExtendedKeyUsagePurpose,
 }
 
 const SUPERUSERS: Option<&str> = Some("system:masters");
+const NODES: Option<&str> = Some("system:nodes");
 
 /// What the server shows to kubelets is worth `system:kubelet-api-admin` and no more (`roles.txt`):
 /// whoever is passed on to a node's address must not find the API server there as its own master.
 #[rustfmt::skip]
 const CERTIFICATES: &[Row] = &[
-    Row { file: "apiserver", authority: CA, name: "kube-apiserver", organization: None, usage: ExtendedKeyUsagePurpose::ServerAuth },
-    Row { file: "apiserver-kubelet-client", authority: CA, name: "kube-apiserver-kubelet-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
-    Row { file: "apiserver-etcd-client", authority: CA, name: "kube-apiserver-etcd-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
-    Row { file: "front-proxy-client", authority: FRONT_PROXY_CA, name: "front-proxy-client", organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
-    Row { file: "admin", authority: CA, name: "kubernetes-admin", organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "apiserver", authority: CA, name: Cow::Borrowed("kube-apiserver"), organization: None, usage: ExtendedKeyUsagePurpose::ServerAuth },
+    Row { file: "apiserver-kubelet-client", authority: CA, name: Cow::Borrowed("kube-apiserver-kubelet-client"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "apiserver-etcd-client", authority: CA, name: Cow::Borrowed("kube-apiserver-etcd-client"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "front-proxy-client", authority: FRONT_PROXY_CA, name: Cow::Borrowed("front-proxy-client"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "admin", authority: CA, name: Cow::Borrowed("kubernetes-admin"), organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "controller-manager", authority: CA, name: Cow::Borrowed("system:kube-controller-manager"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "scheduler", authority: CA, name: Cow::Borrowed("system:kube-scheduler"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "proxy", authority: CA, name: Cow::Borrowed("system:kube-proxy"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
 ];
 
 impl Pki {
@@ -80,11 +88,36 @@ impl Pki {
     /// The same, for servers that are also found at these addresses.
     pub fn open_for(folder: &Path, addresses: &[IpAddr]) -> Result<Pki, Error> {
         let named = addresses.iter().copied().filter(|address| !address.is_unspecified());
-        let pki = Pki { folder: folder.to_owned(), addresses: named.collect() };
+        let pki = Pki { folder: folder.to_owned(), addresses: named.collect(), node: None };
         let written = |source| Error::Write { path: folder.display().to_string(), source };
         std::fs::create_dir_all(folder).map_err(written)?;
         pki.renew(Timestamp::now())?;
         Ok(pki)
+    }
+
+    /// This machine is a node: its kubelet serves as `kubelet` and asks as `kubelet-client`.
+    pub fn with_node(self, name: &str) -> Result<Pki, Error> {
+        let pki = Pki { node: Some(name.to_owned()), ..self };
+        pki.renew(Timestamp::now())?;
+        Ok(pki)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let of_node = self.node.iter().flat_map(|node| {
+            let usages = [
+                ("kubelet", ExtendedKeyUsagePurpose::ServerAuth),
+                ("kubelet-client", ExtendedKeyUsagePurpose::ClientAuth),
+            ];
+            let name: Cow<'static, str> = Cow::Owned(format!("system:node:{node}"));
+            usages.map(|(file, usage)| Row {
+                file,
+                authority: CA,
+                name: name.clone(),
+                organization: NODES,
+                usage,
+            })
+        });
+        CERTIFICATES.iter().cloned().chain(of_node).collect()
     }
 
     /// Makes what is missing, not valid now, or about to end. Returns whether that was anything.
@@ -101,9 +134,9 @@ impl Pki {
                 self.write(&format!("{file}.crt"), &certificate.pem())?;
                 renewed = true;
             }
-            for row in CERTIFICATES.iter().filter(|row| row.authority == *file) {
+            for row in self.rows().iter().filter(|row| row.authority == *file) {
                 let addresses = self.addresses_of(row);
-                let subject = (row.name, row.organization);
+                let subject = (&*row.name, row.organization);
                 if is_new || !self.is_good(row.file, now, subject, &addresses) {
                     self.issue(row, &addresses, &issuer, now)?;
                     renewed = true;
@@ -184,9 +217,8 @@ impl Pki {
             return Vec::new();
         }
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        let service = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
-        let mut all: Vec<IpAddr> =
-            local.into_iter().chain([service]).chain(own_address()).collect();
+        let service = (row.file == "apiserver").then(|| Ipv4Addr::new(10, 96, 0, 1).into());
+        let mut all: Vec<IpAddr> = local.into_iter().chain(service).chain(own_address()).collect();
         all.extend(
             self.addresses
                 .iter()
@@ -197,6 +229,21 @@ impl Pki {
         all
     }
 
+    fn names_of(&self, row: &Row) -> Vec<String> {
+        const API_SERVER: [&str; 5] = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        match (row.is_server(), &self.node) {
+            (false, _) => Vec::new(),
+            (true, Some(node)) if row.file == "kubelet" => vec![node.clone()],
+            (true, _) => API_SERVER.map(String::from).to_vec(),
+        }
+    }
+
     fn issue(
         &self,
         row: &Row,
@@ -204,9 +251,9 @@ impl Pki {
         issuer: &Issuer<'_, KeyPair>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let mut params = CertificateParams::new(row.dns_names())?;
+        let mut params = CertificateParams::new(self.names_of(row))?;
         params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
-        params.distinguished_name.push(DnType::CommonName, row.name);
+        params.distinguished_name.push(DnType::CommonName, &*row.name);
         if let Some(organization) = row.organization {
             params.distinguished_name.push(DnType::OrganizationName, organization);
         }
@@ -252,21 +299,23 @@ impl Pki {
         Pair { certificate: file("crt"), key: file("key") }
     }
 
-    /// A kubeconfig for the administrator, with everything in it.
-    pub fn write_kubeconfig(&self, path: &Path, server: &str) -> Result<(), Error> {
+    /// A kubeconfig for whom a client's certificate is, with everything in it.
+    pub fn write_kubeconfig(&self, path: &Path, server: &str, client: &str) -> Result<(), Error> {
         let failed = |source| Error::Write { path: path.display().to_string(), source };
         let read = |name: &str| {
             use base64::Engine as _;
             let bytes = std::fs::read(self.folder.join(name)).map_err(failed)?;
             Ok::<_, Error>(base64::engine::general_purpose::STANDARD.encode(bytes))
         };
+        let user = format!("skiff-{client}");
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "skiff",
             "clusters": [{ "name": "skiff", "cluster": {
                 "server": server, "certificate-authority-data": read("ca.crt")? } }],
-            "users": [{ "name": "skiff-admin", "user": {
-                "client-certificate-data": read("admin.crt")?, "client-key-data": read("admin.key")? } }],
-            "contexts": [{ "name": "skiff", "context": { "cluster": "skiff", "user": "skiff-admin" } }],
+            "users": [{ "name": user, "user": {
+                "client-certificate-data": read(&format!("{client}.crt"))?,
+                "client-key-data": read(&format!("{client}.key"))? } }],
+            "contexts": [{ "name": "skiff", "context": { "cluster": "skiff", "user": user } }],
         });
         write_private(path, &api::codec::yaml::encode(&config)).map_err(failed)
     }
@@ -275,17 +324,6 @@ impl Pki {
 impl Row {
     fn is_server(&self) -> bool {
         self.usage == ExtendedKeyUsagePurpose::ServerAuth
-    }
-
-    fn dns_names(&self) -> Vec<String> {
-        let names = [
-            "localhost",
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "kubernetes.default.svc.cluster.local",
-        ];
-        if self.is_server() { names.map(String::from).to_vec() } else { Vec::new() }
     }
 }
 

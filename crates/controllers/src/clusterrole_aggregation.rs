@@ -9,8 +9,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::json;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "clusterrole-aggregation-controller", workers: 5, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "clusterrole-aggregation-controller",
+    account: "clusterrole-aggregation-controller",
+    workers: 5,
+    watch,
+    reconcile,
+};
 
 /// Any role may be part of any that aggregates.
 fn watch(on: &Watching) {

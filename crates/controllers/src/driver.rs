@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Controller<K: Key = NamespacedName> {
     /// As `--controllers` has it: `replicaset-controller`.
     pub name: &'static str,
+    /// The service account in `kube-system` that it writes as: upstream's, with upstream's roles.
+    pub account: &'static str,
     /// Keys worked on at once: upstream's.
     pub workers: usize,
     /// Names everything it reads, and how a change of that maps to keys.
@@ -40,6 +42,7 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Key for K {}
 /// A row of the table, whatever its keys are.
 pub trait Row: Sync {
     fn name(&self) -> &'static str;
+    fn account(&self) -> &'static str;
     /// Begins to watch; the future works until the context stops.
     fn start(&self, context: &Context, client: &Client, world: &World) -> BoxFuture<'static, ()>;
 }
@@ -47,6 +50,10 @@ pub trait Row: Sync {
 impl<K: Key> Row for Controller<K> {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn account(&self) -> &'static str {
+        self.account
     }
 
     fn start(&self, context: &Context, client: &Client, world: &World) -> BoxFuture<'static, ()> {

@@ -92,18 +92,41 @@ pub fn select(names: &[String]) -> Result<Vec<&'static dyn Row>, Unknown> {
     Ok(CONTROLLERS.iter().copied().filter(is_on).collect())
 }
 
+/// Who controllers are to the API server.
+#[derive(Clone)]
+pub struct Sources {
+    /// Reads for all of them.
+    pub shared: Arc<dyn Source>,
+    /// What a controller writes with, by its service account in `kube-system`, if they have one each.
+    pub own: ByAccount,
+}
+
+pub type ByAccount = Arc<dyn Fn(&str) -> Arc<dyn Source> + Send + Sync>;
+
+impl Sources {
+    /// All of them are the same.
+    pub fn one(source: Arc<dyn Source>) -> Sources {
+        let own = source.clone();
+        Sources { shared: source, own: Arc::new(move |_| own.clone()) }
+    }
+}
+
 /// Runs the selected controllers until the context stops.
 pub fn start(
     context: &Context,
-    source: Arc<dyn Source>,
+    sources: &Sources,
     names: &[String],
     settings: Settings,
 ) -> Result<impl Future<Output = ()> + Send + use<>, Unknown> {
     let rows = select(names)?;
-    let client = Client::new(source.clone()).managed_by("kube-controller-manager");
-    let world = World::new(Informers::new(context, source), settings, context.now());
-    let running: Vec<_> =
-        rows.into_iter().map(|row| tokio::spawn(row.start(context, &client, &world))).collect();
+    let informers = Informers::new(context, sources.shared.clone());
+    let world = World::new(informers, settings, context.now());
+    let start = |row: &dyn Row| {
+        let client =
+            Client::new((sources.own)(row.account())).managed_by("kube-controller-manager");
+        tokio::spawn(row.start(context, &client, &world))
+    };
+    let running: Vec<_> = rows.into_iter().map(start).collect();
     Ok(async move {
         join_all(running).await;
     })

@@ -14,8 +14,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "namespace-controller", workers: 10, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "namespace-controller",
+    account: "namespace-controller",
+    workers: 10,
+    watch,
+    reconcile,
+};
 
 const FINALIZER: &str = "kubernetes";
 /// How long until a look at what is left, when something is.

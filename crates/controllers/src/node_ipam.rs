@@ -12,8 +12,13 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 /// All nodes are one key: two that were looked at side by side could be given the same part.
-pub const CONTROLLER: Controller =
-    Controller { name: "node-ipam-controller", workers: 1, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "node-ipam-controller",
+    account: "node-controller",
+    workers: 1,
+    watch,
+    reconcile,
+};
 
 /// Upstream's `--node-cidr-mask-size`.
 const NODE_BITS: u32 = 24;

@@ -13,8 +13,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use std::sync::Arc;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "node-lifecycle-controller", workers: 8, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "node-lifecycle-controller",
+    account: "node-controller",
+    workers: 8,
+    watch,
+    reconcile,
+};
 
 /// Upstream's `--node-monitor-grace-period`.
 const GRACE: SignedDuration = SignedDuration::from_secs(50);

@@ -8,8 +8,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "root-ca-certificate-publisher-controller", workers: 1, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "root-ca-certificate-publisher-controller",
+    account: "root-ca-cert-publisher",
+    workers: 1,
+    watch,
+    reconcile,
+};
 
 const NAME: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";

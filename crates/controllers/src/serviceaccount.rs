@@ -7,8 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "serviceaccount-controller", workers: 1, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "serviceaccount-controller",
+    account: "service-account-controller",
+    workers: 1,
+    watch,
+    reconcile,
+};
 
 const NAME: &str = "default";
 

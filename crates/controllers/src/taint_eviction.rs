@@ -10,8 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use serde_json::json;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "taint-eviction-controller", workers: 8, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "taint-eviction-controller",
+    account: "node-controller",
+    workers: 8,
+    watch,
+    reconcile,
+};
 
 fn watch(on: &Watching) {
     on.objects::<Pod>();

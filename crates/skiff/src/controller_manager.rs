@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use client::https::{Config, Https};
 use client::leader::{Election, Elector, End};
 use client::{Client, Context, Source};
-use controllers::Settings;
+use controllers::{Settings, Sources};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let work = {
         let (context, elector_source) = (context.clone(), source.clone());
         let lead = move |term: Context| {
-            let running = controllers::start(&term, source, &options.controllers, settings);
+            let running =
+                controllers::start(&term, &Sources::one(source), &options.controllers, settings);
             async move {
                 match running {
                     Ok(running) => running.await,

@@ -30,7 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a cluster on this machine. Today that is its API server.
+    /// Run a cluster on this machine.
     Up(up::Options),
     /// Run the API server alone, with upstream's flags.
     #[command(name = "apiserver", alias = "kube-apiserver")]

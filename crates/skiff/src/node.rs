@@ -156,6 +156,19 @@ async fn open(options: &Embedded) -> anyhow::Result<Service> {
     Ok(Service::open(options).await?)
 }
 
+/// The runtime in places of one's own, with everything else as usual.
+pub async fn open_in(root: &Path, state: &Path, cgroup_root: &str) -> anyhow::Result<Service> {
+    let places = Places {
+        root: root.to_owned(),
+        state: state.to_owned(),
+        cgroup_root: cgroup_root.to_owned(),
+        registries: "/etc/skiff/registries.yaml".into(),
+        cni_conf_dir: "/etc/cni/net.d".into(),
+        cni_bin_dir: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+    };
+    open(&Embedded { handlers: Vec::new(), snapshotter: Layering::Auto, places }).await
+}
+
 fn socket_path(url: &str) -> anyhow::Result<&Path> {
     Ok(Path::new(url.strip_prefix("unix://").context("the socket must start with unix://")?))
 }

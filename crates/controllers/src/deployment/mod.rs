@@ -23,8 +23,13 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use rollout::Rollout;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "deployment-controller", workers: 5, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "deployment-controller",
+    account: "deployment-controller",
+    workers: 5,
+    watch,
+    reconcile,
+};
 
 fn watch(on: &Watching) {
     on.objects::<Deployment>();

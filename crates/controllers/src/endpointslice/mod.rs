@@ -17,8 +17,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "endpointslice-controller", workers: 5, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "endpointslice-controller",
+    account: "endpointslice-controller",
+    workers: 5,
+    watch,
+    reconcile,
+};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";

@@ -21,8 +21,13 @@ use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 
-pub const CONTROLLER: Controller<Item> =
-    Controller { name: "garbage-collector-controller", workers: 20, watch, reconcile };
+pub const CONTROLLER: Controller<Item> = Controller {
+    name: "garbage-collector-controller",
+    account: "generic-garbage-collector",
+    workers: 20,
+    watch,
+    reconcile,
+};
 
 pub const ORPHAN: &str = "orphan";
 pub const FOREGROUND: &str = "foregroundDeletion";

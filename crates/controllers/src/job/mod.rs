@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const CONTROLLER: Controller =
-    Controller { name: "job-controller", workers: 5, watch, reconcile };
+    Controller { name: "job-controller", account: "job-controller", workers: 5, watch, reconcile };
 
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The pause after a first failure, which doubles with each, and the longest: upstream's.

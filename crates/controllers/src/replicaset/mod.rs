@@ -17,8 +17,13 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
-pub const CONTROLLER: Controller =
-    Controller { name: "replicaset-controller", workers: 5, watch, reconcile };
+pub const CONTROLLER: Controller = Controller {
+    name: "replicaset-controller",
+    account: "replicaset-controller",
+    workers: 5,
+    watch,
+    reconcile,
+};
 
 /// Pods that are created or deleted in one turn at most: upstream's.
 const BURST: usize = 500;

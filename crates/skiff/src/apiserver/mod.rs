@@ -6,10 +6,11 @@ mod authorization;
 use crate::logging::Verbosity;
 use ::apiserver::admission::{Chain, TolerationSeconds};
 use ::apiserver::encryption::Encryption;
+use ::apiserver::listen::Connections;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::{self, Pair};
-use ::apiserver::{ApiServer, Debug, listen};
+use ::apiserver::{ApiServer, Debug};
 use anyhow::{Context, bail};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -241,7 +242,10 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     let trusts: Vec<_> = trusts.iter().flatten().collect();
     let serving = tls::server(&serving, &trusts)?;
-    let server = tokio::spawn(listen::listen(api.clone(), listener, serving));
+    let server = {
+        let connections = Connections::new(api.clone());
+        tokio::spawn(async move { connections.listen(listener, serving).await })
+    };
     println!("the API server is ready at https://{address}");
     stop.await;
     api.stop();

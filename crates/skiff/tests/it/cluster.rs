@@ -121,7 +121,7 @@ impl Drop for Cluster {
 
 fn up(folder: &TempDir) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_skiff"))
-        .args(["up", "--port", "0", "--data-dir"])
+        .args(["up", "--disable", "*", "--bind-address", "127.0.0.1", "--port", "0", "--data-dir"])
         .arg(folder.path())
         .stdout(Stdio::piped())
         .spawn()

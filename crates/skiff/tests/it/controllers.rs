@@ -22,7 +22,12 @@ impl Controlled {
             root_ca: "the cluster's\n".to_owned(),
             cluster_cidr: "10.244.0.0/16".to_owned(),
         };
-        let running = controllers::start(&context, Arc::new(source), &[], settings);
+        let running = controllers::start(
+            &context,
+            &controllers::Sources::one(Arc::new(source)),
+            &[],
+            settings,
+        );
         tokio::spawn(running.expect("names of controllers"));
         Controlled { cluster, context }
     }

@@ -1,0 +1,113 @@
+//! The store and the API server of `skiff up`.
+use super::Options;
+use ::apiserver::admission::Chain;
+use ::apiserver::audit::{Audit, LogOptions, Policy};
+use ::apiserver::authn::{Authentication, FrontProxy, User};
+use ::apiserver::encryption::{Encryption, own_configuration};
+use ::apiserver::listen::Connections;
+use ::apiserver::pki::{Pki, own_address};
+use ::apiserver::service_account::{Issuer, Keys};
+use ::apiserver::tls::Trust;
+use ::apiserver::{ApiServer, signing, tls};
+use anyhow::Context as _;
+use client::https::Https;
+use client::{Context, Source};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use store::Store;
+use store::embedded::Embedded;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub struct ControlPlane {
+    api: ApiServer,
+    connections: Connections,
+    engine: Embedded,
+    server: JoinHandle<()>,
+    /// Where it is found on this machine.
+    pub address: SocketAddr,
+}
+
+impl ControlPlane {
+    pub async fn start(options: &Options, pki: &Pki) -> anyhow::Result<ControlPlane> {
+        let folder = &options.data_dir;
+        let engine = Embedded::open(&folder.join("store"), Default::default())
+            .with_context(|| format!("failed to open the store in {}", folder.display()))?;
+        let keys = Keys::read(&pki.service_account_key(), &[])?;
+        let name = "https://kubernetes.default.svc".to_owned();
+        let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
+        let client = pki.pair("apiserver-kubelet-client");
+        let clients = Trust::read(&pki.ca())?;
+        let front_proxy =
+            FrontProxy::standard(Trust::read(&pki.front_proxy_ca())?, "front-proxy-client");
+        let trusts = [clients.clone(), front_proxy.trust.clone()];
+        let encryption = Encryption::open(&own_configuration(folder)?, true).await?;
+        let log = LogOptions::unattended(folder.join("audit/audit.log"));
+        let audit = Audit::new(Some(Policy::metadata_of_everything()), Some(log), None)?;
+        // Kubelets write only what is theirs: upstream's installers switch this on too.
+        let admission = Chain::new(&["NodeRestriction".to_owned()], &[], None)?;
+        let api = ApiServer::new(::apiserver::Options {
+            encryption,
+            audit,
+            admission,
+            kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+            // Nobody here resolves the names of machines.
+            kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"]
+                .map(str::to_owned)
+                .into(),
+            authentication: Authentication {
+                clients: Some(clients),
+                front_proxy: Some(front_proxy),
+                bootstrap_tokens: true,
+                ..Authentication::default()
+            },
+            client_ca: std::fs::read_to_string(pki.ca())?,
+            ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
+        });
+        ::apiserver::bootstrap(&api).await?;
+        signing::start(&api, pki.authority()).await?;
+        let listener =
+            TcpListener::bind((options.bind_address, options.port)).await.with_context(|| {
+                format!(
+                    "failed to listen on port {}: if another cluster runs here, stop it or choose \
+                     another --port",
+                    options.port
+                )
+            })?;
+        let mut address = listener.local_addr()?;
+        let known_as = match options.bind_address.is_unspecified() {
+            true => own_address().unwrap_or(options.bind_address),
+            false => options.bind_address,
+        };
+        ::apiserver::advertise(&api, known_as, address.port()).await?;
+        if address.ip().is_unspecified() {
+            address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        let serving = tls::server(&pki.pair("apiserver"), &trusts.each_ref())?;
+        let connections = Connections::new(api.clone());
+        let server = {
+            let connections = connections.clone();
+            tokio::spawn(async move { connections.listen(listener, serving).await })
+        };
+        Ok(ControlPlane { api, connections, engine, server, address })
+    }
+
+    /// The API as one of its components has it: in this process, as whom it is.
+    pub fn source(
+        &self,
+        context: &Context,
+        component: &str,
+        user: &User,
+    ) -> anyhow::Result<Arc<dyn Source>> {
+        let (connections, user) = (self.connections.clone(), user.clone());
+        let dial = Arc::new(move || connections.within(user.clone()));
+        Ok(Arc::new(Https::within(context, component, dial)?))
+    }
+
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.api.stop();
+        self.server.await?;
+        self.engine.close().await;
+        Ok(())
+    }
+}
