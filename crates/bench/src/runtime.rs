@@ -67,7 +67,7 @@ pub fn run(arguments: &[String], report: &mut Report) {
             None => eprintln!("{program} does not run here: its row is left out"),
         }
     }
-    for thing in reset::plan(&place.root(), &place.state, CGROUP_ROOT) {
+    for thing in reset::plan(&place.root(), &place.state, CGROUP_ROOT, &[]) {
         let _ = thing.remove();
     }
     for folder in [&place.disk, &place.state] {

@@ -21,9 +21,11 @@ pub enum Thing {
     Folder(PathBuf),
 }
 
-/// All there is, in the order in which it can go.
-pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
+/// All there is, in the order in which it can go. `others` are folders that whoever has the runtime
+/// made for it: volumes, logs.
+pub fn plan(root: &Path, state: &Path, cgroup_root: &str, others: &[PathBuf]) -> Vec<Thing> {
     let mut things = Vec::new();
+    let ours: Vec<&Path> = [root, state].into_iter().chain(others.iter().map(|p| &**p)).collect();
     for folder in entries(state) {
         if folder.join("shim.sock").exists() {
             things.push(Thing::Processes(folder.join("shim.sock")));
@@ -33,8 +35,7 @@ pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
     let mut mounted: Vec<PathBuf> = mounts
         .lines()
         .filter_map(|line| line.split(' ').nth(4).map(PathBuf::from))
-        .filter(|path| path.starts_with(state) || path.starts_with(root))
-        .filter(|path| path != root && path != state)
+        .filter(|path| ours.iter().any(|folder| path.starts_with(folder) && path != folder))
         .collect();
     // What is mounted last goes first.
     mounted.reverse();
@@ -45,7 +46,7 @@ pub fn plan(root: &Path, state: &Path, cgroup_root: &str) -> Vec<Thing> {
     if Group::new(cgroup_root, "").folders().iter().any(|folder| folder.exists()) {
         things.push(Thing::EmptyCgroup(cgroup_root.to_owned()));
     }
-    for folder in [root, state] {
+    for folder in ours {
         if folder.exists() {
             things.push(Thing::Folder(folder.to_owned()));
         }
@@ -81,10 +82,7 @@ impl Thing {
             Thing::Mount(path) => sys::unmount(&sys::c_path(path)?),
             Thing::Cgroup(path) => Group::new(path, "").remove(),
             Thing::EmptyCgroup(path) => {
-                for folder in Group::new(path, "").folders() {
-                    // Another runtime's sandboxes may be in it.
-                    let _ = fs::remove_dir(folder);
-                }
+                Group::new(path, "").folders().iter().for_each(|folder| remove_empty(folder));
                 Ok(())
             }
             Thing::Folder(path) => crate::files::remove_folder(path),
@@ -102,6 +100,13 @@ impl fmt::Display for Thing {
             Thing::Folder(path) => write!(f, "folder     {}", path.display()),
         }
     }
+}
+
+/// A group and those below it, from the inside, as far as nothing is in them: another runtime's
+/// sandboxes may be.
+fn remove_empty(group: &Path) {
+    entries(group).iter().filter(|path| path.is_dir()).for_each(|path| remove_empty(path));
+    let _ = fs::remove_dir(group);
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -127,7 +132,7 @@ mod tests {
         symlink(&outside, root.join("containers/c/upper")).unwrap();
         symlink(&kept, root.join("containers/c/file")).unwrap();
         symlink(&outside, &state).unwrap();
-        for thing in plan(&root, &state, "/skiff-test-of-reset") {
+        for thing in plan(&root, &state, "/skiff-test-of-reset", &[]) {
             // A folder that is a link may be refused: what counts is what is left.
             let _ = thing.remove();
         }

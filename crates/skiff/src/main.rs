@@ -6,6 +6,8 @@ mod apiserver;
 mod controller_manager;
 mod logging;
 mod node;
+mod reset;
+mod status;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +34,10 @@ struct Cli {
 enum Command {
     /// Run a cluster on this machine.
     Up(up::Options),
+    /// Say how the cluster on this machine is.
+    Status(status::Options),
+    /// Remove everything skiff made on this machine, after listing it.
+    Reset(reset::Options),
     /// Run the API server alone, with upstream's flags.
     #[command(name = "apiserver", alias = "kube-apiserver")]
     ApiServer(Box<apiserver::Options>),
@@ -61,6 +67,8 @@ fn main() -> anyhow::Result<()> {
             raise_open_files();
             tasks.block_on(up::run(options))
         }
+        Command::Status(options) => tasks.block_on(status::run(options)),
+        Command::Reset(options) => reset::run(&options),
         Command::ApiServer(options) => {
             raise_open_files();
             tasks.block_on(apiserver::run(*options, verbosity))

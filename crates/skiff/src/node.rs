@@ -44,14 +44,6 @@ pub enum Command {
         #[arg(long, default_value_t = 8080)]
         port: u16,
     },
-    /// Remove everything the runtime made on this machine, after listing it.
-    Reset {
-        #[command(flatten)]
-        places: Places,
-        /// Do it; without this flag it is only listed.
-        #[arg(short, long)]
-        yes: bool,
-    },
 }
 
 const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
@@ -128,7 +120,6 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
         Command::Pause => runtime::builtin::pause(),
         Command::Demo { port } => demo(port).await,
-        Command::Reset { places, yes } => reset(&places, yes),
     }
 }
 
@@ -195,20 +186,6 @@ async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
             container.metadata.unwrap_or_default().name,
             container.image.unwrap_or_default().image,
         );
-    }
-    Ok(())
-}
-
-fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
-    let things = runtime::reset::plan(&places.root, &places.state, &places.cgroup_root);
-    for thing in &things {
-        println!("{thing}");
-        if yes {
-            thing.remove().with_context(|| format!("failed to remove {thing}"))?;
-        }
-    }
-    if !yes && !things.is_empty() {
-        println!("\nNothing was removed yet: add --yes.");
     }
     Ok(())
 }

@@ -17,7 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ["serve", folder] => serve(Path::new(folder)),
         ["reset", folder] => {
             let folder = Path::new(folder);
-            for thing in reset::plan(&folder.join("root"), &folder.join("state"), &cgroup_root()) {
+            for thing in
+                reset::plan(&folder.join("root"), &folder.join("state"), &cgroup_root(), &[])
+            {
                 thing.remove()?;
             }
             Ok(())

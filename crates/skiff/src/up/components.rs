@@ -37,22 +37,23 @@ pub fn names() -> Vec<&'static str> {
 
 /// Places of the node; upstream's, because drivers rely on them.
 #[derive(clap::Args)]
-pub struct NodeOptions {
+pub struct NodePlaces {
     /// Where pods' folders are.
     #[arg(long, default_value = "/var/lib/kubelet")]
-    kubelet_dir: PathBuf,
+    pub kubelet_dir: PathBuf,
     /// Where pods' logs are written.
     #[arg(long, default_value = "/var/log/pods")]
-    pod_logs_dir: PathBuf,
-    /// A folder of static pods' manifests.
-    #[arg(long, default_value = "/etc/kubernetes/manifests")]
-    pod_manifest_path: PathBuf,
+    pub pod_logs_dir: PathBuf,
     /// Where sockets and mounts are; a short path.
-    #[arg(long, default_value = "/run/skiff")]
-    state_dir: PathBuf,
+    #[arg(long, alias = "state", default_value = "/run/skiff")]
+    pub state_dir: PathBuf,
     /// The control group that those of pods are below.
-    #[arg(long, default_value = "/kubepods")]
-    cgroup_root: String,
+    #[arg(long, default_value = NodePlaces::CGROUP_ROOT)]
+    pub cgroup_root: String,
+}
+
+impl NodePlaces {
+    pub const CGROUP_ROOT: &str = "/kubepods";
 }
 
 /// What components have in common. Cheap to clone.
@@ -117,20 +118,23 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
 }
 
 async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
-    let options = &cluster.options.node;
-    let manifests = Some(options.pod_manifest_path.clone()).filter(|path| path.exists());
+    let places = &cluster.options.places;
+    let manifests = Some(cluster.options.pod_manifest_path.clone()).filter(|path| path.exists());
+    for folder in [&places.kubelet_dir, &places.pod_logs_dir] {
+        crate::reset::claim(folder)?;
+    }
     let config = kubelet::Config {
-        root: options.kubelet_dir.clone(),
-        log_root: options.pod_logs_dir.clone(),
+        root: places.kubelet_dir.clone(),
+        log_root: places.pod_logs_dir.clone(),
         manifests,
         cluster_dns: vec![IpAddr::from([10, 96, 0, 10])],
-        cgroup_root: options.cgroup_root.clone(),
+        cgroup_root: places.cgroup_root.clone(),
         ..kubelet::Config::new(&cluster.node_name, cluster.node_ip)
     };
     let name = format!("system:node:{}", cluster.node_name);
     let source = cluster.source("kubelet", &user(&name, &["system:nodes"]))?;
     let runtime = cluster.options.data_dir.join("runtime");
-    let runtime = crate::node::open_in(&runtime, &options.state_dir, &options.cgroup_root).await?;
+    let runtime = crate::node::open_in(&runtime, &places.state_dir, &places.cgroup_root).await?;
     Ok(kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime)).await?)
 }
 

@@ -17,6 +17,7 @@ use ::apiserver::pki::{Pki, own_address};
 use anyhow::Context as _;
 use checklist::Checklist;
 use client::Context;
+pub use components::NodePlaces;
 use components::{COMPONENTS, Cluster};
 use control_plane::ControlPlane;
 use std::net::{IpAddr, Ipv4Addr};
@@ -54,8 +55,11 @@ pub struct Options {
     /// Where pods' addresses are from.
     #[arg(long, default_value = "10.244.0.0/16")]
     cluster_cidr: String,
+    /// A folder of static pods' manifests.
+    #[arg(long, default_value = "/etc/kubernetes/manifests")]
+    pod_manifest_path: PathBuf,
     #[command(flatten)]
-    node: components::NodeOptions,
+    places: NodePlaces,
 }
 
 impl Options {

@@ -1,7 +1,11 @@
 //! A server on a free port, and the real kubectl to drive it.
+use netlink::route::Route;
+use netlink::testing::Held;
+use netlink::{Family, NetlinkError, Socket};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
@@ -10,17 +14,40 @@ pub struct Cluster {
     pub folder: TempDir,
     pub process: Child,
     kubectl: PathBuf,
+    /// A whole cluster has a network of its own: several run beside each other.
+    pub network: Option<Held>,
 }
 
 impl Cluster {
+    /// The API server alone.
     pub fn start() -> Cluster {
+        Cluster::with(None)
+    }
+
+    /// Everything, as a user has it.
+    pub fn whole() -> Cluster {
+        let network = Held::new();
+        let prepare = || -> Result<(), NetlinkError> {
+            let mut socket = Socket::open(Family::Route)?;
+            let own = socket.link("lo")?.expect("every network has it").index;
+            socket.set_link_up(own)?;
+            // A bridge without ports stands for the machine's network card.
+            let card = socket.ensure_bridge("card0", 1500)?;
+            socket.add_address(card, NODE_IP.into(), 24)?;
+            socket.set_link_up(card)?;
+            let gateway = Ipv4Addr::from(u32::from(NODE_IP) - 1).into();
+            let destination = (Ipv4Addr::UNSPECIFIED.into(), 0);
+            socket.set_route(&Route { destination, link: card, gateway: Some(gateway) })
+        };
+        netlink::namespace::within(&network.path, prepare).expect("entered").expect("a network");
+        Cluster::with(Some(network))
+    }
+
+    fn with(network: Option<Held>) -> Cluster {
         let folder = TempDir::new().expect("a temporary folder");
-        let process = up(&folder);
-        Cluster {
-            folder,
-            process,
-            kubectl: testkit::tools::program("kubectl", "kubernetes-client"),
-        }
+        let process = up(&folder, network.as_ref());
+        let kubectl = testkit::tools::program("kubectl", "kubernetes-client");
+        Cluster { folder, process, kubectl, network }
     }
 
     /// The account that pods act as: a controller's work, done by hand.
@@ -41,11 +68,11 @@ impl Cluster {
     }
 
     pub fn start_again(&mut self) {
-        self.process = up(&self.folder);
+        self.process = up(&self.folder, self.network.as_ref());
     }
 
     pub fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(&self.kubectl);
+        let mut command = within(self.network.as_ref(), &self.kubectl);
         command
             .args(arguments.split_whitespace())
             .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
@@ -116,16 +143,52 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if self.network.is_some() {
+            let mut reset = within(self.network.as_ref(), env!("CARGO_BIN_EXE_skiff").as_ref());
+            reset.args(["reset", "--yes"]).args(places(&self.folder));
+            let _ = reset.arg("--data-dir").arg(self.folder.path().join("data")).output();
+        }
     }
 }
 
-fn up(folder: &TempDir) -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_skiff"))
-        .args(["up", "--disable", "*", "--bind-address", "127.0.0.1", "--port", "0", "--data-dir"])
-        .arg(folder.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("skiff starts");
+/// The node's address in a whole cluster's network.
+pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+/// A program, in the cluster's network if it has one of its own.
+pub fn within(network: Option<&Held>, program: &Path) -> Command {
+    let Some(network) = network else { return Command::new(program) };
+    let mut command = Command::new(testkit::tools::program("nsenter", "util-linux"));
+    command.arg(format!("--net={}", network.path.display())).arg(program);
+    command
+}
+
+/// Where a whole cluster puts what is not in its data folder.
+pub fn places(folder: &TempDir) -> Vec<String> {
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    [
+        format!("--kubelet-dir={}", at("kubelet")),
+        format!("--pod-logs-dir={}", at("logs")),
+        format!("--state-dir={}", at("run")),
+        format!("--cgroup-root=/skiff/{}", name.trim_start_matches('.')),
+    ]
+    .to_vec()
+}
+
+fn up(folder: &TempDir, network: Option<&Held>) -> Child {
+    let mut command = within(network, env!("CARGO_BIN_EXE_skiff").as_ref());
+    command.arg("up");
+    match network {
+        Some(_) => command.args(places(folder)).arg("--node-name=node"),
+        None => command.args(["--disable", "*", "--bind-address", "127.0.0.1", "--port", "0"]),
+    };
+    let kubeconfig = folder.path().join("kubeconfig");
+    command.arg("--kubeconfig").arg(kubeconfig).arg("--data-dir");
+    command.arg(match network {
+        Some(_) => folder.path().join("data"),
+        None => folder.path().to_owned(),
+    });
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("skiff starts");
     let mut line = String::new();
     let output = child.stdout.take().expect("a pipe");
     BufReader::new(output).read_line(&mut line).expect("skiff speaks");

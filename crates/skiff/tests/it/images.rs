@@ -46,7 +46,11 @@ impl Drop for Runtime {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
         let places = places(self.folder.path());
-        let _ = Command::new(SKIFF).args(["reset", "--yes"]).args(places).output();
+        let none = self.path("none");
+        let others = ["data-dir", "kubelet-dir", "pod-logs-dir"].map(|o| format!("--{o}={none}"));
+        let places = places.iter().filter(|place| !place.starts_with("--cni"));
+        let mut reset = Command::new(SKIFF);
+        let _ = reset.args(["reset", "--yes"]).args(places).args(others).output();
     }
 }
 

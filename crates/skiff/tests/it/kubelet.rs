@@ -68,7 +68,10 @@ impl Drop for Node<'_> {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         let mut reset = Command::new(env!("CARGO_BIN_EXE_skiff"));
-        let _ = reset.args(["reset", "--yes"]).args(places(self.cluster)).output();
+        let at = |name: &str| self.cluster.folder.path().join(name);
+        reset.args(["reset", "--yes"]).args(&places(self.cluster)[..3]);
+        reset.arg("--data-dir").arg(at("none")).arg("--kubelet-dir").arg(at("none"));
+        let _ = reset.arg("--pod-logs-dir").arg(at("none")).output();
     }
 }
 

@@ -17,4 +17,5 @@ mod kubelet;
 mod python;
 mod streams;
 mod subresources;
+mod up;
 mod workflow;

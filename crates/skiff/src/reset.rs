@@ -1,0 +1,63 @@
+//! `skiff reset`: everything that `skiff up` made on this machine goes, after it has been listed.
+use crate::up::NodePlaces;
+use anyhow::Context as _;
+use runtime::reset::Thing;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where the cluster's state and keys are kept.
+    #[arg(long, default_value = "/var/lib/skiff")]
+    data_dir: PathBuf,
+    /// Where images and containers are kept, if not in the data directory.
+    #[arg(long)]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    places: NodePlaces,
+    /// Do it; without this flag it is only listed.
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// A file in folders that were not there before us: they go with us.
+const MARK: &str = ".made-by-skiff";
+
+/// Makes a folder ours if nobody had it before.
+pub fn claim(folder: &Path) -> std::io::Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join(MARK), "")
+}
+
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let places = &options.places;
+    let root = options.root.clone().unwrap_or_else(|| options.data_dir.join("runtime"));
+    let mut others = Vec::new();
+    for folder in [&places.kubelet_dir, &places.pod_logs_dir] {
+        match folder.join(MARK).exists() {
+            true => others.push(folder.clone()),
+            false if folder.exists() => {
+                println!("{} was there before skiff, and stays", folder.display());
+            }
+            false => {}
+        }
+    }
+    others.push(options.data_dir.clone());
+    let mut things = runtime::reset::plan(&root, &places.state_dir, &places.cgroup_root, &others);
+    // `skiff cri` has its sandboxes there; by now they have ended.
+    if places.cgroup_root == NodePlaces::CGROUP_ROOT {
+        things.push(Thing::EmptyCgroup("/skiff".to_owned()));
+    }
+    for thing in &things {
+        println!("{thing}");
+        if options.yes {
+            thing.remove().with_context(|| format!("failed to remove {thing}"))?;
+        }
+    }
+    if !options.yes && !things.is_empty() {
+        println!("\nNothing was removed yet: add --yes.");
+    }
+    Ok(())
+}
