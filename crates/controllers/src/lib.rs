@@ -22,6 +22,7 @@ mod deployment;
 mod driver;
 mod endpointslice;
 mod garbage;
+mod history;
 mod job;
 mod namespace;
 mod node_ipam;
@@ -30,6 +31,7 @@ mod pods;
 mod replicaset;
 mod root_ca;
 mod serviceaccount;
+mod statefulset;
 mod taint_eviction;
 #[cfg(test)]
 mod testing;
@@ -49,6 +51,7 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &namespace::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &statefulset::CONTROLLER,
     &endpointslice::CONTROLLER,
     &job::CONTROLLER,
     &node_lifecycle::CONTROLLER,

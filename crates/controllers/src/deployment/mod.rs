@@ -5,7 +5,7 @@
 mod proportion;
 mod rollout;
 mod status;
-mod template;
+pub mod template;
 #[cfg(test)]
 mod tests;
 
