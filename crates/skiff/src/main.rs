@@ -6,6 +6,7 @@ mod apiserver;
 mod controller_manager;
 mod logging;
 mod node;
+mod scheduler;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +39,9 @@ enum Command {
     /// Run the control loops alone, with upstream's flags.
     #[command(name = "controller-manager", alias = "kube-controller-manager")]
     ControllerManager(controller_manager::Options),
+    /// Run the scheduler alone, with upstream's flags.
+    #[command(alias = "kube-scheduler")]
+    Scheduler(scheduler::Options),
     #[command(flatten)]
     Node(node::Command),
 }
@@ -66,6 +70,7 @@ fn main() -> anyhow::Result<()> {
             tasks.block_on(apiserver::run(*options, verbosity))
         }
         Command::ControllerManager(options) => tasks.block_on(controller_manager::run(options)),
+        Command::Scheduler(options) => tasks.block_on(scheduler::run(options)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }
