@@ -38,6 +38,8 @@ mod selectors;
 mod taints;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use cluster::Cluster;
 pub use driver::run;

@@ -214,3 +214,122 @@ fn with_violations(cluster: &Cluster, pods: &[Arc<PodInfo>]) -> Vec<(Arc<PodInfo
     };
     pods.iter().map(violates).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::decide;
+    use expect_test::{Expect, expect};
+
+    fn check(cluster: &str, pod: &str, expected: Expect) {
+        expected.assert_eq(&decide(cluster, pod));
+    }
+
+    #[test]
+    fn it_is_said_why_nobody_goes() {
+        check(
+            "node a cpu=1\nnode b unschedulable=true\nnode c\npod x node=c cpu=4",
+            "p cpu=2",
+            expect![
+                "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+            ],
+        );
+        check(
+            "node a\nclaim c",
+            "p claim=c",
+            expect![
+                "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            ],
+        );
+        check("", "p", expect!["no nodes available to schedule pods"]);
+    }
+
+    #[test]
+    fn the_least_important_go_and_no_more_than_needed() {
+        check(
+            "node a cpu=4
+             pod low node=a cpu=2 priority=1
+             pod lower node=a cpu=2 priority=0",
+            "p cpu=2 priority=10",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node a, preempting 1 victims; victims lower"
+            ],
+        );
+        // Of equals the one that started last goes.
+        check(
+            "node a cpu=2
+             pod old node=a cpu=1 started=2026-01-01T00:00:00Z
+             pod new node=a cpu=1 started=2026-01-01T10:00:00Z",
+            "p cpu=1 priority=10",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node a, preempting 1 victims; victims new"
+            ],
+        );
+        check(
+            "node a cpu=2\npod x node=a cpu=2 priority=10",
+            "p cpu=1 priority=10",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            ],
+        );
+    }
+
+    #[test]
+    fn the_node_with_the_least_important_victims_is_taken() {
+        check(
+            "node a cpu=1\nnode b cpu=1\nnode c cpu=1
+             pod x node=a cpu=1 priority=3
+             pod y node=b cpu=1 priority=2
+             pod z node=c cpu=1 priority=4",
+            "p cpu=1 priority=10",
+            expect![
+                "0/3 nodes are available: 3 Insufficient cpu. preemption: found a potential placement for pod on node b, preempting 1 victims; victims y"
+            ],
+        );
+    }
+
+    #[test]
+    fn budgets_are_kept_where_that_is_possible() {
+        let cluster = r#"node a cpu=1
+            node b cpu=1
+            pod x node=a cpu=1 priority=1 labels.app=w
+            pod y node=b cpu=1 priority=2
+            budget w selector={"app":"w"} allowed="#;
+        for (allowed, victim) in [(0, "y"), (1, "x")] {
+            let said = decide(&format!("{cluster}{allowed}"), "p cpu=1 priority=10");
+            assert!(said.ends_with(&format!("victims {victim}")), "{allowed}: {said}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_preempt_says_so() {
+        check(
+            "node a cpu=1\npod x node=a cpu=1",
+            "p cpu=1 priority=10 spec.preemptionPolicy=Never",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+            ],
+        );
+        let going = r#"pod x node=a cpu=1 going status.conditions=[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler"}]"#;
+        check(
+            &format!("node a cpu=1\n{going}"),
+            "p cpu=1 priority=10 nominated=a",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to a terminating pod on the nominated node."
+            ],
+        );
+    }
+
+    #[test]
+    fn room_that_is_made_for_one_pod_is_not_taken_by_another() {
+        let cluster = "node a cpu=2\npod first cpu=2 priority=5 nominated=a";
+        check(
+            cluster,
+            "p cpu=1",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            ],
+        );
+        check(cluster, "p cpu=1 priority=6", expect!["on a"]);
+        check(cluster, "first cpu=2 priority=5 nominated=a", expect!["on a"]);
+    }
+}

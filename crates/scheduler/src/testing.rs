@@ -4,7 +4,6 @@
 //! peculiar: a word of [`SHORT`] (`cpu=2`), or any path (`spec.nodeName=a`).
 use crate::decide::{Decider, Decision};
 use crate::engine::Engine;
-use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::preemption::{Preemption, Victim};
 use api::names::NamespacedName;
@@ -85,8 +84,9 @@ pub fn tree(line: &str) -> (String, Value) {
     for word in words {
         let (path, value) = word.split_once('=').unwrap_or((&word, "true"));
         let value: Value = match (path, serde_json::from_str::<Value>(value)) {
-            // Quantities are texts.
+            // Quantities and labels are texts.
             ("cpu" | "memory" | "gpu" | "size" | "pods", _) => value.into(),
+            (path, _) if path.starts_with("labels.") => value.into(),
             (_, Ok(value)) => value,
             (_, Err(_)) => value.into(),
         };
@@ -153,10 +153,6 @@ fn kept<K: Keep>(tree: &Value) -> Arc<K> {
 /// A pod of a line without its kind: `web cpu=1`.
 pub fn pod(line: &str) -> Arc<PodInfo> {
     kept(&tree(&format!("pod {line}")).1)
-}
-
-pub fn node(line: &str) -> Arc<NodeInfo> {
-    kept(&tree(&format!("node {line}")).1)
 }
 
 /// Tells the engine of every line.
