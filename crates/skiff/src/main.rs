@@ -7,6 +7,7 @@ mod controller_manager;
 mod logging;
 mod node;
 mod reset;
+mod scheduler;
 mod status;
 mod up;
 
@@ -44,6 +45,9 @@ enum Command {
     /// Run the control loops alone, with upstream's flags.
     #[command(name = "controller-manager", alias = "kube-controller-manager")]
     ControllerManager(controller_manager::Options),
+    /// Run the scheduler alone, with upstream's flags.
+    #[command(alias = "kube-scheduler")]
+    Scheduler(scheduler::Options),
     #[command(flatten)]
     Node(node::Command),
 }
@@ -74,6 +78,7 @@ fn main() -> anyhow::Result<()> {
             tasks.block_on(apiserver::run(*options, verbosity))
         }
         Command::ControllerManager(options) => tasks.block_on(controller_manager::run(options)),
+        Command::Scheduler(options) => tasks.block_on(scheduler::run(options)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }

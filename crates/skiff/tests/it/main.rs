@@ -15,6 +15,7 @@ mod images;
 mod kubectl;
 mod kubelet;
 mod python;
+mod scheduler;
 mod streams;
 mod subresources;
 mod up;

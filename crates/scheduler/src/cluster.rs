@@ -1,0 +1,317 @@
+//! What there is: nodes as rows, with the pods on them, and what else decisions look at.
+//!
+//! It is changed one object at a time and never copied. Pods that were given a place are in it
+//! at once (assumed), whether or not the API server has heard of that yet.
+mod census;
+mod owners;
+pub mod storage;
+
+pub use census::{NOWHERE, Topology};
+pub use owners::{Owner, Owners};
+pub use storage::Storage;
+
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::resources::Resources;
+use api::object::Pairs;
+use api::selector::label::Selector;
+use census::Census;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+#[derive(Default)]
+pub struct Cluster {
+    rows: Vec<NodeRow>,
+    slots: HashMap<Box<str>, usize>,
+    /// Rows that have a node, in the order in which they are tried; zones take turns.
+    order: Vec<usize>,
+    is_ordered: bool,
+    pods: HashMap<Box<str>, Placed>,
+    /// Pods that wait until room is made for them, by node.
+    nominated: HashMap<Box<str>, Vec<Arc<PodInfo>>>,
+    /// Rows with pods that keep others away, and with pods that care about others at all.
+    with_anti_affinity: BTreeSet<usize>,
+    with_affinity: BTreeSet<usize>,
+    /// How many nodes have an image.
+    images: HashMap<Box<str>, usize>,
+    /// How many pods use a claim, by namespace and name.
+    claims_in_use: HashMap<(Box<str>, Box<str>), usize>,
+    census: Census,
+    pub namespaces: HashMap<Box<str>, Arc<Labelled>>,
+    pub owners: Owners,
+    pub storage: Storage,
+    pub budgets: BTreeMap<api::names::NamespacedName, Arc<crate::preemption::Budget>>,
+}
+
+/// What is kept of a namespace.
+#[derive(Debug, PartialEq)]
+pub struct Labelled {
+    pub labels: Pairs,
+}
+
+/// One node and what is on it. A row may be there before its node is: pods of a node that is not
+/// known, or no more, are counted where they are.
+#[derive(Debug, Clone, Default)]
+pub struct NodeRow {
+    pub slot: usize,
+    pub node: Arc<NodeInfo>,
+    pub exists: bool,
+    pub pods: Vec<Arc<PodInfo>>,
+    pub requested: Resources,
+    pub non_zero: [i64; 2],
+}
+
+#[derive(Debug, Clone)]
+struct Placed {
+    slot: usize,
+    pod: Arc<PodInfo>,
+    assumed: bool,
+}
+
+impl NodeRow {
+    pub fn add(&mut self, pod: &Arc<PodInfo>) {
+        self.requested.add(&pod.wishes.requests);
+        for (sum, own) in self.non_zero.iter_mut().zip(pod.wishes.non_zero) {
+            *sum += own;
+        }
+        self.pods.push(pod.clone());
+    }
+
+    pub fn remove(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        let at = self.pods.iter().position(|pod| *pod.uid == *uid)?;
+        let pod = self.pods.swap_remove(at);
+        self.requested.subtract(&pod.wishes.requests);
+        for (sum, own) in self.non_zero.iter_mut().zip(pod.wishes.non_zero) {
+            *sum -= own;
+        }
+        Some(pod)
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.node.labels.get(key)
+    }
+}
+
+impl Cluster {
+    pub fn row(&self, slot: usize) -> &NodeRow {
+        &self.rows[slot]
+    }
+
+    pub fn find(&self, node: &str) -> Option<&NodeRow> {
+        let row = &self.rows[*self.slots.get(node)?];
+        row.exists.then_some(row)
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.order().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows that have a node, in the order in which they are tried.
+    pub fn order(&self) -> &[usize] {
+        debug_assert!(self.is_ordered, "the cluster was changed and not settled");
+        &self.order
+    }
+
+    /// All nodes' rows.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeRow> {
+        self.order().iter().map(|slot| &self.rows[*slot])
+    }
+
+    pub fn with_anti_affinity(&self) -> impl Iterator<Item = &NodeRow> {
+        self.with_anti_affinity.iter().map(|slot| &self.rows[*slot]).filter(|row| row.exists)
+    }
+
+    pub fn with_affinity(&self) -> impl Iterator<Item = &NodeRow> {
+        self.with_affinity.iter().map(|slot| &self.rows[*slot]).filter(|row| row.exists)
+    }
+
+    /// How many nodes have an image.
+    pub fn nodes_with_image(&self, name: &str) -> usize {
+        self.images.get(name).copied().unwrap_or(0)
+    }
+
+    pub fn is_claim_in_use(&self, namespace: &str, name: &str) -> bool {
+        self.claims_in_use.contains_key(&(namespace.into(), name.into()))
+    }
+
+    pub fn namespace_labels(&self, name: &str) -> Option<&Pairs> {
+        self.namespaces.get(name).map(|namespace| &namespace.labels)
+    }
+
+    /// Makes what is worked out late: call it after changes, before decisions.
+    pub fn settle(&mut self) {
+        if !self.is_ordered {
+            self.is_ordered = true;
+            self.order = in_turns(&self.rows);
+        }
+    }
+
+    /// What a pod will ask about, so that it is kept up to date from now on.
+    pub fn expect(&mut self, namespace: &str, selectors: &[&Selector], keys: &[&str]) {
+        self.census.expect(&self.rows, namespace, selectors, keys);
+    }
+
+    /// How many pods of a namespace a selector selects, by slot. An empty selector counts nothing,
+    /// as upstream has it (`countPodsMatchSelector`).
+    pub fn count(&self, namespace: &str, selector: &Selector) -> Arc<Vec<u32>> {
+        if selector.is_everything() {
+            return Arc::new(vec![0; self.rows.len()]);
+        }
+        self.census.count(&self.rows, namespace, selector)
+    }
+
+    /// Which value of a label each row has.
+    pub fn topology(&self, key: &str) -> Arc<Topology> {
+        self.census.topology(&self.rows, key)
+    }
+
+    pub fn set_node(&mut self, node: Arc<NodeInfo>) {
+        let slot = self.slot(&node.name);
+        self.count_images(slot, false);
+        let row = &mut self.rows[slot];
+        let moved = !row.exists || row.node.zone() != node.zone();
+        if !row.exists || row.node.labels != node.labels {
+            self.census.nodes_changed();
+        }
+        row.node = node;
+        row.exists = true;
+        self.is_ordered &= !moved;
+        self.count_images(slot, true);
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(slot) = self.slots.get(name).copied() else { return };
+        self.count_images(slot, false);
+        let row = &mut self.rows[slot];
+        row.exists = false;
+        row.node = Arc::new(NodeInfo { name: name.into(), ..NodeInfo::default() });
+        self.is_ordered = false;
+        self.census.nodes_changed();
+    }
+
+    fn count_images(&mut self, slot: usize, more: bool) {
+        let row = &self.rows[slot];
+        if !row.exists {
+            return;
+        }
+        for (name, _) in &row.node.images {
+            if more {
+                *self.images.entry(name.clone()).or_default() += 1;
+            } else {
+                lessen(&mut self.images, name.clone());
+            }
+        }
+    }
+
+    fn slot(&mut self, name: &str) -> usize {
+        if let Some(slot) = self.slots.get(name) {
+            return *slot;
+        }
+        let slot = self.rows.len();
+        let node = Arc::new(NodeInfo { name: name.into(), ..NodeInfo::default() });
+        self.rows.push(NodeRow { slot, node, ..NodeRow::default() });
+        self.slots.insert(name.into(), slot);
+        self.census.row_added();
+        slot
+    }
+
+    pub fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        self.pods.get(uid).map(|placed| &placed.pod)
+    }
+
+    pub fn is_assumed(&self, uid: &str) -> bool {
+        self.pods.get(uid).is_some_and(|placed| placed.assumed)
+    }
+
+    /// The pod is where it says it is: as the API server tells, or as we decided (`assumed`).
+    pub fn place(&mut self, pod: Arc<PodInfo>, assumed: bool) {
+        self.forget(&pod.uid);
+        self.unnominate(&pod.uid);
+        let slot = self.slot(&pod.node);
+        for claim in &pod.wishes.claims {
+            let key = ((*pod.key.namespace).into(), claim.name.clone());
+            *self.claims_in_use.entry(key).or_default() += 1;
+        }
+        self.census.pod_changed(slot, &pod, true);
+        self.rows[slot].add(&pod);
+        self.note_affinity(slot, &pod);
+        self.pods.insert(pod.uid.clone(), Placed { slot, pod, assumed });
+    }
+
+    /// The pod is nowhere any more.
+    pub fn forget(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        let Placed { slot, .. } = self.pods.remove(uid)?;
+        let pod = self.rows[slot].remove(uid)?;
+        for claim in &pod.wishes.claims {
+            let key = ((*pod.key.namespace).into(), claim.name.clone());
+            lessen(&mut self.claims_in_use, key);
+        }
+        self.census.pod_changed(slot, &pod, false);
+        self.note_affinity(slot, &pod);
+        Some(pod)
+    }
+
+    fn note_affinity(&mut self, slot: usize, pod: &PodInfo) {
+        if !pod.has_affinity() {
+            return;
+        }
+        let pods = &self.rows[slot].pods;
+        let note = |set: &mut BTreeSet<usize>, has: bool| match has {
+            true => set.insert(slot),
+            false => set.remove(&slot),
+        };
+        note(&mut self.with_anti_affinity, pods.iter().any(|pod| pod.has_anti_affinity()));
+        note(&mut self.with_affinity, pods.iter().any(|pod| pod.has_affinity()));
+    }
+
+    /// Room is made for the pod on a node; an empty name takes that back.
+    pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.unnominate(&pod.uid);
+        if !node.is_empty() {
+            self.nominated.entry(node.into()).or_default().push(pod);
+        }
+    }
+
+    pub fn unnominate(&mut self, uid: &str) {
+        self.nominated.retain(|_, pods| {
+            pods.retain(|pod| *pod.uid != *uid);
+            !pods.is_empty()
+        });
+    }
+
+    /// Pods that wait for room on a node.
+    pub fn nominated(&self, node: &str) -> &[Arc<PodInfo>] {
+        self.nominated.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub fn has_nominated(&self) -> bool {
+        !self.nominated.is_empty()
+    }
+}
+
+fn lessen<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+    if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
+/// One node of each zone, then the next of each, so that whoever looks at some nodes only sees
+/// all zones.
+fn in_turns(rows: &[NodeRow]) -> Vec<usize> {
+    let mut zones: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.exists) {
+        zones.entry(row.node.zone()).or_default().push(row.slot);
+    }
+    let longest = zones.values().map(Vec::len).max().unwrap_or(0);
+    (0..longest)
+        .flat_map(|turn| zones.values().filter_map(move |zone| zone.get(turn).copied()))
+        .collect()
+}

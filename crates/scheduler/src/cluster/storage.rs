@@ -1,0 +1,75 @@
+//! Claims, volumes and what is known of where they can be had.
+use api::names::NamespacedName;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+#[derive(Default)]
+pub struct Storage {
+    pub claims: HashMap<NamespacedName, Arc<PersistentVolumeClaim>>,
+    pub volumes: BTreeMap<Arc<str>, Arc<PersistentVolume>>,
+    pub classes: HashMap<Arc<str>, Arc<StorageClass>>,
+    pub csi_nodes: HashMap<Arc<str>, Arc<CSINode>>,
+    pub csi_drivers: HashMap<Arc<str>, Arc<CSIDriver>>,
+    pub capacities: HashMap<NamespacedName, Arc<CSIStorageCapacity>>,
+    /// Volumes that were given to claims, until the API server tells so.
+    pub given: HashMap<Box<str>, NamespacedName>,
+    /// Claims that are to be provided for on a node, until the API server tells so.
+    pub selected: HashMap<NamespacedName, String>,
+}
+
+/// The node that a claim is provided for on.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// Set when a claim and its volume know of each other.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+
+impl Storage {
+    pub fn set_volume(&mut self, name: &str, volume: Option<Arc<PersistentVolume>>) {
+        let is_given = |volume: &PersistentVolume| {
+            volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some())
+        };
+        if volume.as_deref().is_none_or(is_given) {
+            self.given.remove(name);
+        }
+        match volume {
+            Some(volume) => drop(self.volumes.insert(name.into(), volume)),
+            None => drop(self.volumes.remove(name)),
+        }
+    }
+
+    pub fn set_claim(&mut self, key: &NamespacedName, claim: Option<Arc<PersistentVolumeClaim>>) {
+        if claim.as_deref().is_none_or(|claim| selected_node(claim).is_some()) {
+            self.selected.remove(key);
+        }
+        match claim {
+            Some(claim) => drop(self.claims.insert(key.clone(), claim)),
+            None => drop(self.claims.remove(key)),
+        }
+    }
+}
+
+pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    annotation(claim, SELECTED_NODE)
+}
+
+/// Claim and volume know of each other.
+pub fn is_fully_bound(claim: &PersistentVolumeClaim) -> bool {
+    volume_name(claim).is_some() && annotation(claim, BIND_COMPLETED).is_some()
+}
+
+pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let name = claim.spec.as_ref()?.volume_name.as_deref();
+    name.filter(|name| !name.is_empty())
+}
+
+fn annotation<'a>(claim: &'a PersistentVolumeClaim, name: &str) -> Option<&'a str> {
+    claim.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// The class that a claim is of; the annotation is from before the field.
+pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
+    let old = annotation(claim, "volume.beta.kubernetes.io/storage-class");
+    let spec = claim.spec.as_ref();
+    old.or_else(|| spec?.storage_class_name.as_deref()).unwrap_or_default()
+}

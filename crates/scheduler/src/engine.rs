@@ -1,0 +1,235 @@
+//! Changes in, decisions out: the scheduler without the API.
+use crate::cluster::{Labelled, Owner};
+use crate::decide::{Decider, Decision};
+use crate::event;
+use crate::filter::volumes::Plan;
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::preemption::{Preemption, Victim};
+use crate::queue::Queue;
+use api::names::NamespacedName;
+use jiff::Timestamp;
+use std::sync::Arc;
+
+pub struct Engine {
+    pub decider: Decider,
+    pub queue: Queue,
+    /// Pods that name this scheduler are ours.
+    name: Box<str>,
+}
+
+/// What is to be done about a pod.
+#[derive(Debug)]
+pub enum Task {
+    /// Volumes first, then the binding.
+    Bind { pod: Arc<PodInfo>, node: Box<str>, volumes: Plan },
+    /// Its condition and an event say why it has no node.
+    Tell { pod: Arc<PodInfo>, message: String, nomination: Nomination, victims: Vec<Victim> },
+    /// Room is made on their node for somebody more important.
+    Unnominate(Arc<PodInfo>),
+}
+
+/// What becomes of `status.nominatedNodeName`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nomination {
+    Keep,
+    Set(Box<str>),
+}
+
+impl Engine {
+    pub fn new(name: &str, seed: u64) -> Engine {
+        Engine { decider: Decider::new(seed), queue: Queue::default(), name: name.into() }
+    }
+
+    /// The next pod's fate; none if no pod is to be tried now.
+    pub fn next(&mut self, now: Timestamp) -> Option<Vec<Task>> {
+        let pod = self.queue.take(now)?;
+        if pod.deleting || self.decider.cluster.is_assumed(&pod.uid) {
+            return Some(Vec::new());
+        }
+        match self.decider.decide(&pod, now) {
+            Decision::Place { node, volumes } => {
+                self.assume(&pod, &node, &volumes);
+                Some(vec![Task::Bind { pod, node, volumes }])
+            }
+            Decision::Refuse { message, wakes, preemption } => {
+                let mut tasks = Vec::new();
+                let (nomination, victims) = match preemption {
+                    Preemption::Keep => (Nomination::Keep, Vec::new()),
+                    Preemption::Clear => (Nomination::Set("".into()), Vec::new()),
+                    Preemption::Make { node, victims } => (Nomination::Set(node), victims),
+                };
+                if let Nomination::Set(node) = &nomination {
+                    tasks.extend(self.nominate(&pod, node));
+                }
+                self.queue.refused(&pod.uid, wakes, !victims.is_empty(), now);
+                tasks.push(Task::Tell { pod, message, nomination, victims });
+                Some(tasks)
+            }
+        }
+    }
+
+    /// It is there from now on, whatever the API server has heard of that.
+    fn assume(&mut self, pod: &Arc<PodInfo>, node: &str, volumes: &Plan) {
+        let cluster = &mut self.decider.cluster;
+        cluster.place(Arc::new(pod.on(node)), true);
+        for (volume, claim) in &volumes.give {
+            let name = volume.metadata.name.clone().unwrap_or_default();
+            cluster.storage.given.insert(name.into(), claim_key(claim));
+        }
+        for claim in &volumes.provide {
+            cluster.storage.selected.insert(claim_key(claim), node.to_owned());
+        }
+    }
+
+    /// Who is less important and waits for room on the node looks for another.
+    fn nominate(&mut self, pod: &Arc<PodInfo>, node: &str) -> Vec<Task> {
+        let cluster = &mut self.decider.cluster;
+        let less = cluster
+            .nominated(node)
+            .iter()
+            .filter(|other| other.uid != pod.uid && other.wishes.priority < pod.wishes.priority);
+        let less: Vec<_> = less.cloned().collect();
+        for other in &less {
+            cluster.unnominate(&other.uid);
+        }
+        let nominated = PodInfo { nominated: node.into(), ..(**pod).clone() };
+        cluster.nominate(Arc::new(nominated), node);
+        less.into_iter().map(Task::Unnominate).collect()
+    }
+
+    /// Its binding failed: it is nowhere, and tried again.
+    pub fn unbind(&mut self, uid: &str, volumes: &Plan, now: Timestamp) {
+        let cluster = &mut self.decider.cluster;
+        if !cluster.is_assumed(uid) {
+            return;
+        }
+        cluster.forget(uid);
+        for (volume, _) in &volumes.give {
+            cluster.storage.given.remove(volume.metadata.name.as_deref().unwrap_or_default());
+        }
+        for claim in &volumes.provide {
+            cluster.storage.selected.remove(&claim_key(claim));
+        }
+        self.queue.failed(uid, now);
+        self.queue.wake(event::POD_GONE, now);
+    }
+
+    pub fn pod(&mut self, old: Option<&Arc<PodInfo>>, new: Option<&Arc<PodInfo>>, now: Timestamp) {
+        if let Some(old) = old
+            && new.is_none_or(|new| new.uid != old.uid)
+        {
+            self.pod_gone(old, now);
+        }
+        let Some(new) = new else { return };
+        if !new.node.is_empty() {
+            self.queue.remove(&new.uid);
+            let before = self.decider.cluster.pod(&new.uid).cloned();
+            self.decider.cluster.place(new.clone(), false);
+            let events = match before {
+                None => event::POD_ADD,
+                Some(before) => difference(&before, new),
+            };
+            self.queue.wake(events, now);
+            return;
+        }
+        let cluster = &mut self.decider.cluster;
+        if *new.wishes.scheduler != *self.name {
+            return;
+        }
+        if cluster.is_assumed(&new.uid) {
+            // Its binding is under way; if that fails, this is what is tried again.
+            self.queue.set(new.clone(), now);
+            return;
+        }
+        if new.deleting {
+            // Whoever goes needs no place, and holds none.
+            self.pod_gone(new, now);
+            return;
+        }
+        let is_told_otherwise = old.is_none_or(|old| old.nominated != new.nominated);
+        if is_told_otherwise {
+            cluster.nominate(new.clone(), &new.nominated);
+        }
+        self.queue.set(new.clone(), now);
+    }
+
+    fn pod_gone(&mut self, pod: &PodInfo, now: Timestamp) {
+        self.queue.remove(&pod.uid);
+        let cluster = &mut self.decider.cluster;
+        let was_nominated = !pod.nominated.is_empty();
+        cluster.unnominate(&pod.uid);
+        if cluster.forget(&pod.uid).is_some() || was_nominated {
+            self.queue.wake(event::POD_GONE, now);
+        }
+    }
+
+    pub fn node(&mut self, old: Option<&NodeInfo>, new: Option<&Arc<NodeInfo>>, now: Timestamp) {
+        let cluster = &mut self.decider.cluster;
+        let events = match (old, new) {
+            (_, None) => {
+                cluster.remove_node(old.map_or("", |old| &old.name));
+                event::NODE_GONE
+            }
+            (None, Some(_)) => event::NODE_ADD,
+            (Some(old), Some(new)) => node_difference(old, new),
+        };
+        if let Some(new) = new
+            && old.is_none_or(|old| *old != **new)
+        {
+            cluster.set_node(new.clone());
+        }
+        self.queue.wake(events, now);
+    }
+
+    pub fn owner(&mut self, old: Option<&Owner>, new: Option<&Arc<Owner>>) {
+        let owners = &mut self.decider.cluster.owners;
+        match (old, new) {
+            (_, Some(new)) => owners.set(new.clone()),
+            (Some(old), None) => owners.remove(old),
+            (None, None) => {}
+        }
+    }
+
+    pub fn namespace(&mut self, name: &str, new: Option<&Arc<Labelled>>, now: Timestamp) {
+        let namespaces = &mut self.decider.cluster.namespaces;
+        match new {
+            Some(new) => drop(namespaces.insert(name.into(), new.clone())),
+            None => drop(namespaces.remove(name)),
+        }
+        self.queue.wake(event::NAMESPACE, now);
+    }
+}
+
+fn claim_key(claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim) -> NamespacedName {
+    let [namespace, name] = [&claim.metadata.namespace, &claim.metadata.name]
+        .map(|text| text.as_deref().unwrap_or_default());
+    NamespacedName::new(namespace, name)
+}
+
+/// What a pod that has a node did.
+fn difference(old: &PodInfo, new: &PodInfo) -> u32 {
+    let mut events = 0;
+    if old.labels != new.labels || old.deleting != new.deleting {
+        events |= event::POD_LABELS;
+    }
+    let (was, is) = (&old.wishes.requests, &new.wishes.requests);
+    if was != is {
+        events |= event::POD_SHRUNK;
+    }
+    events
+}
+
+fn node_difference(old: &NodeInfo, new: &NodeInfo) -> u32 {
+    let mut events = 0;
+    if old.labels != new.labels {
+        events |= event::NODE_LABELS;
+    }
+    if old.taints != new.taints || old.unschedulable != new.unschedulable {
+        events |= event::NODE_TAINTS;
+    }
+    if old.allocatable != new.allocatable || old.allowed_pods != new.allowed_pods {
+        events |= event::NODE_ALLOCATABLE;
+    }
+    events
+}

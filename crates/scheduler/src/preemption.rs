@@ -1,0 +1,335 @@
+//! Room for a pod that fits nowhere: pods of less priority that have to go.
+use crate::cluster::{Cluster, NodeRow};
+use crate::filter::{Cycle, Refusal};
+use crate::message::Unfit;
+use crate::pod::PodInfo;
+use api::codec::DecodeError;
+use api::names::NamespacedName;
+use api::object::{Keep, Object};
+use api::selector::label::Selector;
+use fastrand::Rng;
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Nodes that are looked at in earnest: a tenth of them, and so many at least (upstream's).
+const CANDIDATES: usize = 100;
+
+/// What becomes of the node that room was made on for the pod.
+#[derive(Debug, Default, PartialEq)]
+pub enum Preemption {
+    /// As it was: it still waits there.
+    #[default]
+    Keep,
+    /// There is none.
+    Clear,
+    /// This one, once these pods are gone.
+    Make { node: Box<str>, victims: Vec<Victim> },
+}
+
+/// A pod that has to go.
+#[derive(Debug, Clone)]
+pub struct Victim(pub Arc<PodInfo>);
+
+impl PartialEq for Victim {
+    fn eq(&self, other: &Victim) -> bool {
+        self.0.uid == other.0.uid
+    }
+}
+
+pub struct Found {
+    pub preemption: Preemption,
+    pub message: String,
+}
+
+/// What is kept of a budget: how many of its pods may go.
+#[derive(Debug, PartialEq)]
+pub struct Budget {
+    key: NamespacedName,
+    selector: Selector,
+    allowed: i64,
+    /// Pods that are on their way out with its consent.
+    disrupted: BTreeSet<String>,
+}
+
+impl Keep for Budget {
+    fn keep(object: &Arc<Object>) -> Result<Arc<Budget>, DecodeError> {
+        let budget = object.typed::<PodDisruptionBudget>()?;
+        let (spec, status) = (budget.spec.as_ref(), budget.status.as_ref());
+        let disrupted = status.iter().flat_map(|status| status.disrupted_pods.iter().flatten());
+        Ok(Arc::new(Budget {
+            key: NamespacedName::of(object),
+            selector: crate::selectors::selector(spec.and_then(|spec| spec.selector.as_ref())),
+            allowed: status.map_or(0, |status| i64::from(status.disruptions_allowed.unwrap_or(0))),
+            disrupted: disrupted.map(|(name, _)| name.clone()).collect(),
+        }))
+    }
+}
+
+/// `cycle`: none if the pod was stopped before any node was asked.
+pub fn find(
+    cycle: Option<&Cycle<'_>>,
+    pod: &Arc<PodInfo>,
+    cluster: &Cluster,
+    refused: &[(usize, Refusal)],
+    random: &mut Rng,
+    now: Timestamp,
+) -> Found {
+    if let Some(message) = not_eligible(pod, cluster, refused) {
+        return Found { preemption: Preemption::Keep, message: format!("preemption: {message}") };
+    }
+    let hopeful: Vec<usize> =
+        refused.iter().filter(|(_, it)| it.preemption_helps).map(|(slot, _)| *slot).collect();
+    let (mut candidates, mut failures) = (Vec::new(), Vec::new());
+    if let Some(cycle) = cycle.filter(|_| !hopeful.is_empty()) {
+        let wanted = (hopeful.len() / 10).max(CANDIDATES).min(hopeful.len());
+        let offset = random.usize(..hopeful.len());
+        for at in 0..hopeful.len() {
+            let row = cluster.row(hopeful[(offset + at) % hopeful.len()]);
+            match victims(cycle, row, now) {
+                Ok(candidate) => candidates.push(candidate),
+                Err(refusal) => failures.push((row.slot, refusal)),
+            }
+            let is_enough = candidates.iter().any(|it: &Candidate| it.violations == 0);
+            if is_enough && candidates.len() >= wanted {
+                break;
+            }
+        }
+    }
+    match candidates.into_iter().min_by_key(|candidate| candidate.cost(now)) {
+        Some(Candidate { node, victims, .. }) => {
+            let count = victims.len();
+            let message = format!(
+                "preemption: found a potential placement for pod on node {node}, preempting {count} victims"
+            );
+            Found { preemption: Preemption::Make { node, victims }, message }
+        }
+        None => {
+            let mut unfit = Unfit::new(cluster.len());
+            unfit.count(&failures);
+            unfit.absent("Preemption is not helpful for scheduling");
+            Found { preemption: Preemption::Clear, message: format!("preemption: {unfit}") }
+        }
+    }
+}
+
+/// Why it may not make room; it may try again where others already go for its sake.
+fn not_eligible(
+    pod: &PodInfo,
+    cluster: &Cluster,
+    refused: &[(usize, Refusal)],
+) -> Option<&'static str> {
+    if pod.wishes.never_preempts {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let row = cluster.find(&pod.nominated)?;
+    let verdict = refused.iter().find(|(slot, _)| *slot == row.slot);
+    if verdict.is_some_and(|(_, refusal)| !refusal.preemption_helps) {
+        return None;
+    }
+    let goes = |other: &Arc<PodInfo>| {
+        other.wishes.priority < pod.wishes.priority && other.deleting && other.preempted
+    };
+    row.pods
+        .iter()
+        .any(goes)
+        .then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+struct Candidate {
+    node: Box<str>,
+    /// The most important first.
+    victims: Vec<Victim>,
+    /// How many of them their budgets would rather keep.
+    violations: usize,
+}
+
+impl Candidate {
+    /// Upstream's order: budgets, the highest priority, the sum of priorities, how many, and the
+    /// one whose most important victims started last.
+    fn cost(&self, now: Timestamp) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
+        let priorities = self.victims.iter().map(|victim| victim.0.wishes.priority);
+        let highest = priorities.clone().max().unwrap_or(i32::MIN);
+        let sum = priorities.map(|priority| i64::from(priority) + i64::from(i32::MAX) + 1).sum();
+        let first = self.victims.iter().filter(|victim| victim.0.wishes.priority == highest);
+        let earliest = first.map(|victim| victim.0.started.unwrap_or(now)).min().unwrap_or(now);
+        (self.violations, highest, sum, self.victims.len(), Reverse(earliest))
+    }
+}
+
+/// The fewest and least important pods whose going lets the pod fit.
+fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate, Refusal> {
+    let (mut cycle, mut row) = (cycle.clone(), row.clone());
+    let priority = cycle.pod.wishes.priority;
+    let less = row.pods.iter().filter(|other| other.wishes.priority < priority);
+    let mut potential: Vec<Arc<PodInfo>> = less.cloned().collect();
+    if potential.is_empty() {
+        let reason = "No preemption victims found for incoming pod".into();
+        let reasons = [reason].into_iter().collect();
+        return Err(Refusal { filter: 0, reasons, preemption_helps: false });
+    }
+    for victim in &potential {
+        cycle.remove(&mut row, victim);
+    }
+    cycle.check_with_nominated(&row)?;
+    let importance =
+        |pod: &Arc<PodInfo>| (Reverse(pod.wishes.priority), pod.started.unwrap_or(now));
+    potential.sort_by_key(importance);
+    let (violating, others): (Vec<_>, Vec<_>) =
+        with_violations(cycle.cluster, &potential).into_iter().partition(|(_, is)| *is);
+    let mut candidate =
+        Candidate { node: row.node.name.clone(), victims: Vec::new(), violations: 0 };
+    // Who can stay, stays: first those whose budgets want them to, the important before others.
+    for (victim, violates) in violating.into_iter().chain(others) {
+        cycle.add(&mut row, &victim);
+        if cycle.check_with_nominated(&row).is_err() {
+            cycle.remove(&mut row, &victim);
+            candidate.violations += usize::from(violates);
+            candidate.victims.push(Victim(victim));
+        }
+    }
+    candidate.victims.sort_by_key(|victim| importance(&victim.0));
+    Ok(candidate)
+}
+
+fn with_violations(cluster: &Cluster, pods: &[Arc<PodInfo>]) -> Vec<(Arc<PodInfo>, bool)> {
+    let mut budgets: Vec<(&Budget, i64)> =
+        cluster.budgets.values().map(|budget| (&**budget, budget.allowed)).collect();
+    let violates = |pod: &Arc<PodInfo>| {
+        let mut violates = false;
+        for (budget, allowed) in &mut budgets {
+            if budget.key.namespace == pod.key.namespace
+                && !pod.labels.is_empty()
+                && !budget.selector.is_everything()
+                && budget.selector.matches(&pod.labels)
+                && !budget.disrupted.contains(&*pod.key.name)
+            {
+                *allowed -= 1;
+                violates |= *allowed < 0;
+            }
+        }
+        (pod.clone(), violates)
+    };
+    pods.iter().map(violates).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::decide;
+    use expect_test::{Expect, expect};
+
+    fn check(cluster: &str, pod: &str, expected: Expect) {
+        expected.assert_eq(&decide(cluster, pod));
+    }
+
+    #[test]
+    fn it_is_said_why_nobody_goes() {
+        check(
+            "node a cpu=1\nnode b unschedulable=true\nnode c\npod x node=c cpu=4",
+            "p cpu=2",
+            expect![
+                "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+            ],
+        );
+        check(
+            "node a\nclaim c",
+            "p claim=c",
+            expect![
+                "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            ],
+        );
+        check("", "p", expect!["no nodes available to schedule pods"]);
+    }
+
+    #[test]
+    fn the_least_important_go_and_no_more_than_needed() {
+        check(
+            "node a cpu=4
+             pod low node=a cpu=2 priority=1
+             pod lower node=a cpu=2 priority=0",
+            "p cpu=2 priority=10",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node a, preempting 1 victims; victims lower"
+            ],
+        );
+        // Of equals the one that started last goes.
+        check(
+            "node a cpu=2
+             pod old node=a cpu=1 started=2026-01-01T00:00:00Z
+             pod new node=a cpu=1 started=2026-01-01T10:00:00Z",
+            "p cpu=1 priority=10",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node a, preempting 1 victims; victims new"
+            ],
+        );
+        check(
+            "node a cpu=2\npod x node=a cpu=2 priority=10",
+            "p cpu=1 priority=10",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            ],
+        );
+    }
+
+    #[test]
+    fn the_node_with_the_least_important_victims_is_taken() {
+        check(
+            "node a cpu=1\nnode b cpu=1\nnode c cpu=1
+             pod x node=a cpu=1 priority=3
+             pod y node=b cpu=1 priority=2
+             pod z node=c cpu=1 priority=4",
+            "p cpu=1 priority=10",
+            expect![
+                "0/3 nodes are available: 3 Insufficient cpu. preemption: found a potential placement for pod on node b, preempting 1 victims; victims y"
+            ],
+        );
+    }
+
+    #[test]
+    fn budgets_are_kept_where_that_is_possible() {
+        let cluster = r#"node a cpu=1
+            node b cpu=1
+            pod x node=a cpu=1 priority=1 labels.app=w
+            pod y node=b cpu=1 priority=2
+            budget w selector={"app":"w"} allowed="#;
+        for (allowed, victim) in [(0, "y"), (1, "x")] {
+            let said = decide(&format!("{cluster}{allowed}"), "p cpu=1 priority=10");
+            assert!(said.ends_with(&format!("victims {victim}")), "{allowed}: {said}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_preempt_says_so() {
+        check(
+            "node a cpu=1\npod x node=a cpu=1",
+            "p cpu=1 priority=10 spec.preemptionPolicy=Never",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+            ],
+        );
+        let going = r#"pod x node=a cpu=1 going status.conditions=[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler"}]"#;
+        check(
+            &format!("node a cpu=1\n{going}"),
+            "p cpu=1 priority=10 nominated=a",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to a terminating pod on the nominated node."
+            ],
+        );
+    }
+
+    #[test]
+    fn room_that_is_made_for_one_pod_is_not_taken_by_another() {
+        let cluster = "node a cpu=2\npod first cpu=2 priority=5 nominated=a";
+        check(
+            cluster,
+            "p cpu=1",
+            expect![
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            ],
+        );
+        check(cluster, "p cpu=1 priority=6", expect!["on a"]);
+        check(cluster, "first cpu=2 priority=5 nominated=a", expect!["on a"]);
+    }
+}
