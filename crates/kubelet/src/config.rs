@@ -1,4 +1,5 @@
 //! What a kubelet is told at its start.
+use crate::server::ServerConfig;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct Config {
     pub lease_period: Duration,
     /// Labels to register with besides the usual ones.
     pub labels: Vec<(String, String)>,
+    /// How the kubelet itself is reached; without it by nobody.
+    pub server: Option<ServerConfig>,
 }
 
 impl Config {
@@ -44,6 +47,7 @@ impl Config {
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),
             labels: Vec::new(),
+            server: None,
         }
     }
 

@@ -2,7 +2,10 @@
 use super::Facts;
 use crate::config::Config;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    NodeSystemInfo,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
@@ -12,7 +15,7 @@ use std::collections::BTreeMap;
 const MEMORY_FLOOR: u64 = 100 << 20;
 const DISK_FLOOR_PERCENT: u64 = 10;
 
-pub fn node(config: &Config, facts: &Facts, now: Timestamp) -> Node {
+pub fn node(config: &Config, facts: &Facts, port: Option<u16>, now: Timestamp) -> Node {
     let architecture = architecture();
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for prefix in ["kubernetes.io", "beta.kubernetes.io"] {
@@ -30,7 +33,7 @@ pub fn node(config: &Config, facts: &Facts, now: Timestamp) -> Node {
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
-        status: Some(status(config, facts, None, now)),
+        status: Some(status(config, facts, port, None, now)),
         ..Node::default()
     }
 }
@@ -39,6 +42,7 @@ pub fn node(config: &Config, facts: &Facts, now: Timestamp) -> Node {
 pub fn status(
     config: &Config,
     facts: &Facts,
+    port: Option<u16>,
     last: Option<&NodeStatus>,
     now: Timestamp,
 ) -> NodeStatus {
@@ -57,6 +61,9 @@ pub fn status(
             facts.disk / 100 * DISK_FLOOR_PERCENT,
         )),
         conditions: Some(conditions(facts, last, now)),
+        daemon_endpoints: port.map(|port| NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }),
+        }),
         node_info: Some(NodeSystemInfo {
             architecture: architecture().to_owned(),
             boot_id: facts.boot_id.clone(),
@@ -173,7 +180,7 @@ mod tests {
 
     fn check(facts: Facts, expected: Expect) {
         let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
-        let node = node(&config, &facts, Timestamp::UNIX_EPOCH);
+        let node = node(&config, &facts, None, Timestamp::UNIX_EPOCH);
         let status = node.status.unwrap();
         let mut text = String::new();
         for (name, amount) in status.allocatable.unwrap() {
@@ -239,9 +246,9 @@ mod tests {
     #[test]
     fn a_condition_that_stays_keeps_its_time() {
         let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
-        let first = status(&config, &good(), None, Timestamp::UNIX_EPOCH);
+        let first = status(&config, &good(), None, None, Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_second(60).unwrap();
-        let second = status(&config, &good(), Some(&first), later);
+        let second = status(&config, &good(), None, Some(&first), later);
         let ready = &second.conditions.as_ref().unwrap()[3];
         assert_eq!(ready.last_transition_time, Some(Time(Timestamp::UNIX_EPOCH)));
         assert_eq!(ready.last_heartbeat_time, Some(Time(later)));

@@ -20,7 +20,9 @@ use crate::plan::{self, Plan, Probed, Step};
 use crate::pod::{self, Role};
 use crate::probes::Probes;
 use crate::runtime::{Runtime, RuntimeError};
+use crate::server::Counters;
 use crate::status;
+use api::names::NamespacedName;
 use api::status::Status;
 use client::events::{Happening, Recorder};
 use client::source::Patch;
@@ -54,6 +56,7 @@ pub struct Kubelet {
     pub runtime_name: String,
     /// Pods from manifests, by uid.
     pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
+    pub counters: Counters,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
 }
 
@@ -124,6 +127,7 @@ impl Kubelet {
             facts,
             runtime_name,
             static_pods,
+            counters: Counters::default(),
             memories,
         })
     }
@@ -152,6 +156,7 @@ impl Kubelet {
     }
 
     pub fn forget(&self, uid: &str) {
+        self.counters.forget(uid);
         if let Some(memory) = self.memories.lock().remove(uid) {
             memory.probes.stop();
         }
@@ -165,6 +170,33 @@ impl Kubelet {
         let reading = self.pods.read();
         let mut found = reading.by(self.by_uid, uid).map(|(_, pod)| pod);
         found.next().filter(|pod| !pod::is_mirror(pod)).cloned()
+    }
+
+    /// The pod that is known by a name: the static one, if that is its mirror's.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let key = NamespacedName::new(namespace, name);
+        let shown = self.pods.read().get(&key).cloned();
+        match shown.as_deref().and_then(|pod| pod::annotation(pod, pod::MIRROR)) {
+            Some(hash) => self.static_with(hash).and_then(|uid| self.pod(&uid)),
+            None => shown.or_else(|| {
+                let all = self.static_pods.lock();
+                all.values().find(|pod| pod::key(pod) == key).cloned()
+            }),
+        }
+    }
+
+    /// Every pod that is wanted here: from the API and from manifests.
+    pub fn all_pods(&self) -> Vec<Arc<Pod>> {
+        let reading = self.pods.read();
+        let from_api = reading.iter().map(|(_, pod)| pod).filter(|pod| !pod::is_mirror(pod));
+        from_api.cloned().chain(self.static_pods.lock().values().cloned()).collect()
+    }
+
+    /// What was told of a pod last, which the informer may not have seen yet.
+    pub fn last_status(&self, pod: &Pod) -> PodStatus {
+        let memory = self.memories.lock().get(pod::uid(pod)).cloned();
+        let written = memory.and_then(|memory| memory.notes.lock().written.clone());
+        written.unwrap_or_else(|| pod::status(pod).clone())
     }
 
     /// When to look again; `None`: when something happens.
