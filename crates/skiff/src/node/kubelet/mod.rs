@@ -1,4 +1,6 @@
 //! `skiff kubelet`: pods of this node on the embedded runtime.
+pub mod serving;
+
 use super::Embedded;
 use anyhow::Context as _;
 use client::Context;
@@ -33,6 +35,8 @@ pub struct Options {
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
     #[command(flatten)]
+    serving: serving::Serving,
+    #[command(flatten)]
     embedded: Embedded,
 }
 
@@ -45,18 +49,22 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     let address = options.node_ip.or_else(::apiserver::pki::own_address);
     let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let name = name.trim().to_lowercase();
     let config = kubelet::Config {
+        server: Some(options.serving.config(&name, address)?),
         root: options.root_dir,
         log_root: options.pod_logs_dir,
         manifests: options.pod_manifest_path,
         cluster_dns: options.cluster_dns,
         cluster_domain: options.cluster_domain,
-        ..kubelet::Config::new(&name.trim().to_lowercase(), address)
+        ..kubelet::Config::new(&name, address)
     };
     let context = Context::new();
     let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
     let source = Arc::new(Https::new(&context, server)?);
-    let runtime = Arc::new(super::open(&options.embedded).await?);
+    let runtime = super::open(&options.embedded).await?;
+    runtime.serve_streams().await?;
+    let runtime = Arc::new(runtime);
     let work = kubelet::run(config, source, context.clone(), runtime);
     tokio::pin!(work);
     tokio::select! {
