@@ -25,8 +25,19 @@ pub struct Counters {
 
 /// Pages that are counted by their names: others are made up by clients.
 const PAGES: [&str; 13] = [
-    "attach", "configz", "containerLogs", "exec", "healthz", "logs", "metrics", "pods",
-    "portForward", "run", "runningpods", "stats", "checkpoint",
+    "attach",
+    "configz",
+    "containerLogs",
+    "exec",
+    "healthz",
+    "logs",
+    "metrics",
+    "pods",
+    "portForward",
+    "run",
+    "runningpods",
+    "stats",
+    "checkpoint",
 ];
 
 impl Counters {
@@ -68,7 +79,11 @@ pub async fn page(kubelet: &Arc<Kubelet>, rest: &[&str]) -> Result<Reply, Reply>
         [] => own(kubelet).await?,
         ["resource"] => {
             let pods = stats::pods(kubelet).await;
-            resource(&kubelet.counters.usage(), pods.as_deref().ok(), &crate::node::Facts::read(&kubelet.config.root))
+            resource(
+                &kubelet.counters.usage(),
+                pods.as_deref().ok(),
+                &crate::node::Facts::read(&kubelet.config.root),
+            )
         }
         ["cadvisor"] => cadvisor(&stats::pods(kubelet).await.map_err(answer::internal)?),
         ["probes"] => probes(&kubelet.counters),
@@ -110,11 +125,26 @@ async fn own(kubelet: &Kubelet) -> Result<String, Reply> {
     let sandboxes = sandboxes.map_err(answer::internal)?.items;
     let ready = sandboxes.iter().filter(|one| one.state() == cri::PodSandboxState::SandboxReady);
     let mut text = String::new();
-    family(&mut text, "kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.")
-        .add(&format!("node=\"{}\"", quoted(&kubelet.config.node_name)), 1);
-    family(&mut text, "kubelet_running_pods", "gauge", "[BETA] Number of pods that have a running pod sandbox")
-        .add("", ready.count());
-    let mut states = family(&mut text, "kubelet_running_containers", "gauge", "[BETA] Number of containers currently running");
+    family(
+        &mut text,
+        "kubelet_node_name",
+        "gauge",
+        "[ALPHA] The node's name. The count is always 1.",
+    )
+    .add(&format!("node=\"{}\"", quoted(&kubelet.config.node_name)), 1);
+    family(
+        &mut text,
+        "kubelet_running_pods",
+        "gauge",
+        "[BETA] Number of pods that have a running pod sandbox",
+    )
+    .add("", ready.count());
+    let mut states = family(
+        &mut text,
+        "kubelet_running_containers",
+        "gauge",
+        "[BETA] Number of containers currently running",
+    );
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for one in &listed {
         *counts.entry(one.state().as_str_name().trim_start_matches("CONTAINER_")).or_default() += 1;
@@ -122,9 +152,19 @@ async fn own(kubelet: &Kubelet) -> Result<String, Reply> {
     for (state, count) in counts {
         states.add(&format!("container_state=\"{}\"", state.to_lowercase()), count);
     }
-    family(&mut text, "kubelet_desired_pods", "gauge", "[ALPHA] The number of pods the kubelet is being instructed to run.")
-        .add("", kubelet.all_pods().len());
-    let mut requests = family(&mut text, "kubelet_http_requests_total", "counter", "[ALPHA] Number of the http requests received since the server started");
+    family(
+        &mut text,
+        "kubelet_desired_pods",
+        "gauge",
+        "[ALPHA] The number of pods the kubelet is being instructed to run.",
+    )
+    .add("", kubelet.all_pods().len());
+    let mut requests = family(
+        &mut text,
+        "kubelet_http_requests_total",
+        "counter",
+        "[ALPHA] Number of the http requests received since the server started",
+    );
     for ((method, page), count) in kubelet.counters.requests.lock().iter() {
         requests.add(&format!("method=\"{method}\",path=\"{page}\""), count);
     }
@@ -166,38 +206,78 @@ fn resource(usage: &Usage, pods: Option<&[PodUsage]>, facts: &crate::node::Facts
     let cpu = |one: &Option<cri::CpuUsage>| {
         one.as_ref().and_then(|cpu| value(&cpu.usage_core_nano_seconds))
     };
-    let mut all = family(&mut text, "container_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the container in core-seconds");
+    let mut all = family(
+        &mut text,
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+    );
     for (labels, one, _) in &rows {
         cpu(&one.cpu).into_iter().for_each(|used| all.add(labels, seconds(used)));
     }
-    let mut all = family(&mut text, "container_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the container in bytes");
+    let mut all = family(
+        &mut text,
+        "container_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the container in bytes",
+    );
     for (labels, one, _) in &rows {
         working_set(&one.memory).into_iter().for_each(|used| all.add(labels, used));
     }
-    let mut all = family(&mut text, "container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds");
+    let mut all = family(
+        &mut text,
+        "container_start_time_seconds",
+        "gauge",
+        "[STABLE] Start time of the container since unix epoch in seconds",
+    );
     for (labels, _, began) in &rows {
         all.add(labels, seconds(began.unsigned_abs()));
     }
-    family(&mut text, "node_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the node in core-seconds")
-        .add("", seconds(usage.cpu_nanoseconds));
-    family(&mut text, "node_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the node in bytes")
-        .add("", facts.memory.saturating_sub(facts.memory_available));
+    family(
+        &mut text,
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+    )
+    .add("", seconds(usage.cpu_nanoseconds));
+    family(
+        &mut text,
+        "node_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the node in bytes",
+    )
+    .add("", facts.memory.saturating_sub(facts.memory_available));
     let of_pods = || {
         pods.unwrap_or_default().iter().map(|pod| {
             let attributes = pod.stats.attributes.clone().unwrap_or_default();
             (names(&attributes.labels), pod.stats.linux.clone().unwrap_or_default())
         })
     };
-    let mut all = family(&mut text, "pod_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the pod in core-seconds");
+    let mut all = family(
+        &mut text,
+        "pod_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+    );
     for (labels, linux) in of_pods() {
         cpu(&linux.cpu).into_iter().for_each(|used| all.add(&labels, seconds(used)));
     }
-    let mut all = family(&mut text, "pod_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the pod in bytes");
+    let mut all = family(
+        &mut text,
+        "pod_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the pod in bytes",
+    );
     for (labels, linux) in of_pods() {
         working_set(&linux.memory).into_iter().for_each(|used| all.add(&labels, used));
     }
-    family(&mut text, "resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise")
-        .add("", u8::from(pods.is_none()));
+    family(
+        &mut text,
+        "resource_scrape_error",
+        "gauge",
+        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
+    )
+    .add("", u8::from(pods.is_none()));
     text
 }
 
@@ -205,21 +285,30 @@ fn resource(usage: &Usage, pods: Option<&[PodUsage]>, facts: &crate::node::Facts
 fn cadvisor(pods: &[PodUsage]) -> String {
     type Read = fn(&cri::ContainerStats) -> Option<String>;
     const ROWS: [(&str, &str, &str, Read); 5] = [
-        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |one| {
-            Some(seconds(value(&one.cpu.as_ref()?.usage_core_nano_seconds)?))
-        }),
-        ("container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", |one| {
-            Some(value(&one.memory.as_ref()?.usage_bytes)?.to_string())
-        }),
+        (
+            "container_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed in seconds.",
+            |one| Some(seconds(value(&one.cpu.as_ref()?.usage_core_nano_seconds)?)),
+        ),
+        (
+            "container_memory_usage_bytes",
+            "gauge",
+            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            |one| Some(value(&one.memory.as_ref()?.usage_bytes)?.to_string()),
+        ),
         ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |one| {
             Some(value(&one.memory.as_ref()?.working_set_bytes)?.to_string())
         }),
         ("container_memory_rss", "gauge", "Size of RSS in bytes.", |one| {
             Some(value(&one.memory.as_ref()?.rss_bytes)?.to_string())
         }),
-        ("container_fs_usage_bytes", "gauge", "Number of bytes that are consumed by the container on this filesystem.", |one| {
-            Some(value(&one.writable_layer.as_ref()?.used_bytes)?.to_string())
-        }),
+        (
+            "container_fs_usage_bytes",
+            "gauge",
+            "Number of bytes that are consumed by the container on this filesystem.",
+            |one| Some(value(&one.writable_layer.as_ref()?.used_bytes)?.to_string()),
+        ),
     ];
     let mut text = String::new();
     let rows = containers(pods);
@@ -234,18 +323,33 @@ fn cadvisor(pods: &[PodUsage]) -> String {
     }
     type Count = fn(&cri::NetworkInterfaceUsage) -> Option<u64>;
     const NETWORK: [(&str, &str, Count); 4] = [
-        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |one| value(&one.rx_bytes)),
-        ("container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", |one| value(&one.rx_errors)),
-        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |one| value(&one.tx_bytes)),
-        ("container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", |one| value(&one.tx_errors)),
+        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |one| {
+            value(&one.rx_bytes)
+        }),
+        (
+            "container_network_receive_errors_total",
+            "Cumulative count of errors encountered while receiving",
+            |one| value(&one.rx_errors),
+        ),
+        (
+            "container_network_transmit_bytes_total",
+            "Cumulative count of bytes transmitted",
+            |one| value(&one.tx_bytes),
+        ),
+        (
+            "container_network_transmit_errors_total",
+            "Cumulative count of errors encountered while transmitting",
+            |one| value(&one.tx_errors),
+        ),
     ];
     for (name, help, count) in NETWORK {
         let mut all = family(&mut text, name, "counter", help);
         for pod in pods {
             let labels = pod.stats.attributes.clone().unwrap_or_default().labels;
             let network = pod.stats.linux.as_ref().and_then(|linux| linux.network.as_ref());
-            let interfaces =
-                network.into_iter().flat_map(|all| all.default_interface.iter().chain(&all.interfaces));
+            let interfaces = network
+                .into_iter()
+                .flat_map(|all| all.default_interface.iter().chain(&all.interfaces));
             for one in interfaces {
                 let labels = format!("{},interface=\"{}\"", names(&labels), quoted(&one.name));
                 count(one).into_iter().for_each(|number| all.add(&labels, number));
@@ -257,7 +361,12 @@ fn cadvisor(pods: &[PodUsage]) -> String {
 
 fn probes(counters: &Counters) -> String {
     let mut text = String::new();
-    let mut all = family(&mut text, "prober_probe_total", "counter", "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.");
+    let mut all = family(
+        &mut text,
+        "prober_probe_total",
+        "counter",
+        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+    );
     for (labels, count) in counters.probes.lock().iter() {
         all.add(labels, count);
     }

@@ -153,7 +153,11 @@ impl Server {
         let secure = accept(&context, self.secure, |stream| {
             tokio::spawn(greet(shared.clone(), stream));
         });
-        tokio::join!(secure, plain(self.healthz, Door::Health), plain(self.read_only, Door::ReadOnly));
+        tokio::join!(
+            secure,
+            plain(self.healthz, Door::Health),
+            plain(self.read_only, Door::ReadOnly)
+        );
     }
 }
 

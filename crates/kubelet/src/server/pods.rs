@@ -82,7 +82,12 @@ pub async fn run(
     let mut output = ended.stdout;
     output.extend(ended.stderr);
     if ended.exit_code != 0 {
-        return Err(answer::internal(format!("command '{}' exited with {}: {}", asked.get("cmd"), ended.exit_code, String::from_utf8_lossy(&output))));
+        return Err(answer::internal(format!(
+            "command '{}' exited with {}: {}",
+            asked.get("cmd"),
+            ended.exit_code,
+            String::from_utf8_lossy(&output)
+        )));
     }
     Ok(answer::of(http::StatusCode::OK, "application/json", output))
 }

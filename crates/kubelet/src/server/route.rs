@@ -26,8 +26,13 @@ impl Asked<'_> {
     }
 }
 
-pub async fn route(shared: &Shared, door: Door, request: Request<Incoming>) -> Result<Reply, Reply> {
-    let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+pub async fn route(
+    shared: &Shared,
+    door: Door,
+    request: Request<Incoming>,
+) -> Result<Reply, Reply> {
+    let (path, query) =
+        (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
     let mut parts = path.trim_start_matches('/').split('/');
     let page = parts.next().unwrap_or_default();
     let asked = Asked {
@@ -93,7 +98,9 @@ pub async fn route(shared: &Shared, door: Door, request: Request<Incoming>) -> R
             need_get()?;
             files::page(path.trim_start_matches("/logs")).await
         }
-        ("logs", _) => Err(answer::text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.")),
+        ("logs", _) => {
+            Err(answer::text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."))
+        }
         _ => Err(answer::not_found("404: Page Not Found")),
     }
 }

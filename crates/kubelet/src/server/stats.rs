@@ -54,9 +54,10 @@ fn pod_stats(pod: &PodUsage, facts: &Facts, now: Timestamp) -> Value {
     let containers: Vec<Value> =
         linux.containers.iter().map(|one| container(one, pod, facts)).collect();
     let used = containers.iter().filter_map(|one| one["rootfs"]["usedBytes"].as_u64()).sum::<u64>();
-    let began = linux.containers.iter().filter_map(|one| {
-        pod.began.get(&one.attributes.as_ref()?.id).copied()
-    });
+    let began = linux
+        .containers
+        .iter()
+        .filter_map(|one| pod.began.get(&one.attributes.as_ref()?.id).copied());
     json!({
         "podRef": {
             "name": label(&attributes.labels, POD_NAME),

@@ -175,7 +175,10 @@ impl Changes {
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::DELETE_SELF;
         inotify::add_watch(&fd, folder, wanted)?;
-        #[expect(deprecated, reason = "an `OwnedFd` always has the same descriptor and keeps it open")]
+        #[expect(
+            deprecated,
+            reason = "an `OwnedFd` always has the same descriptor and keeps it open"
+        )]
         Ok(Changes(AsyncFd::new(fd)?))
     }
 
@@ -192,8 +195,7 @@ impl Changes {
             match reader.next() {
                 Ok(event) => {
                     use inotify::ReadFlags;
-                    let ends =
-                        ReadFlags::CLOSE_WRITE | ReadFlags::DELETE_SELF | ReadFlags::IGNORED;
+                    let ends = ReadFlags::CLOSE_WRITE | ReadFlags::DELETE_SELF | ReadFlags::IGNORED;
                     was_closed |= event.events().intersects(ends);
                 }
                 Err(rustix::io::Errno::AGAIN) => {

@@ -48,8 +48,8 @@ pub async fn logs(
     }
     let found = found::find(&*kubelet.runtime, pod::uid(&pod)).await.map_err(answer::internal)?;
     let status = kubelet.last_status(&pod);
-    let (id, path) = choose(&found, &status, name, container, options.previous)
-        .map_err(answer::bad_request)?;
+    let (id, path) =
+        choose(&found, &status, name, container, options.previous).map_err(answer::bad_request)?;
     // What cannot be read is told before an answer begins.
     let log = Log::open(Path::new(&path)).map_err(|error| {
         answer::internal(format!("failed to try resolving symlinks in path {path:?}: {error}"))
@@ -76,7 +76,9 @@ fn choose(
         return Ok((one.id.clone(), one.log_path.clone()));
     }
     if previous {
-        return Err(format!("previous terminated container {container:?} in pod {pod:?} not found"));
+        return Err(format!(
+            "previous terminated container {container:?} in pod {pod:?} not found"
+        ));
     }
     let lists = [
         &status.container_statuses,
@@ -149,7 +151,12 @@ mod tests {
         let failed = "container c\nsandbox s0 ready\nfound c s0 exited=1\nfound c s0 created";
         check(failed, json!({}), false, "c-0");
         let once = "container c\nsandbox s0 ready\nfound c s0 running";
-        check(once, json!({}), true, "previous terminated container \"c\" in pod \"web\" not found");
+        check(
+            once,
+            json!({}),
+            true,
+            "previous terminated container \"c\" in pod \"web\" not found",
+        );
     }
 
     #[test]
@@ -160,9 +167,15 @@ mod tests {
             ("ImagePullBackOff", "trying and failing to pull image"),
             ("ContainerCreating", "ContainerCreating"),
         ] {
-            let expected = format!("container \"c\" in pod \"web\" is waiting to start: {expected}");
+            let expected =
+                format!("container \"c\" in pod \"web\" is waiting to start: {expected}");
             check("container c", waiting(reason), false, &expected);
         }
-        check("container c", json!({}), false, "container \"c\" in pod \"web\" is waiting to start - no logs yet");
+        check(
+            "container c",
+            json!({}),
+            false,
+            "container \"c\" in pod \"web\" is waiting to start - no logs yet",
+        );
     }
 }

@@ -84,13 +84,19 @@ mod tests {
         let none = Options::default;
         for (query, expected) in [
             ("", Ok(none())),
-            ("follow=true&timestamps=1&previous=true", Ok(Options { follow: true, timestamps: true, previous: true, ..none() })),
+            (
+                "follow=true&timestamps=1&previous=true",
+                Ok(Options { follow: true, timestamps: true, previous: true, ..none() }),
+            ),
             ("tailLines=5", Ok(Options { tail: Some(5), ..none() })),
             ("tail=5", Ok(Options { tail: Some(5), ..none() })),
             ("tail=all&tailLines=3", Ok(none())),
             ("sinceSeconds=40", Ok(Options { since: at(60), ..none() })),
             ("sinceTime=1970-01-01T00:00:07Z", Ok(Options { since: at(7), ..none() })),
-            ("stream=Stderr&limitBytes=3", Ok(Options { stream: Some("stderr"), limit: Some(3), ..none() })),
+            (
+                "stream=Stderr&limitBytes=3",
+                Ok(Options { stream: Some("stderr"), limit: Some(3), ..none() }),
+            ),
             ("stream=All&tailLines=1", Ok(Options { tail: Some(1), ..none() })),
             ("stream=Stdout&tailLines=1", Err(422)),
             ("sinceSeconds=1&sinceTime=1970-01-01T00:00:07Z", Err(422)),

@@ -67,7 +67,7 @@ impl<'c> Node<'c> {
         let archive = self.cluster.folder.path().join("busybox.tar");
         testkit::image::write_busybox(&archive, "localhost/busybox:1", &[]).expect("an archive");
         let mut import = Command::new(env!("CARGO_BIN_EXE_skiff"));
-        import.args(["image", "import"]).arg(&archive).args(places(self.cluster));
+        import.arg("image").args(places(self.cluster)).arg("import").arg(&archive);
         let output = import.output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
