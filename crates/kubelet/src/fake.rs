@@ -303,6 +303,21 @@ impl Runtime for Fake {
         self.state.lock().calls.push(format!("pull {}", request.image.unwrap().image));
         refused("no registry")
     }
+    fn reopen_container_log(
+        &self,
+        _: ReopenContainerLogRequest,
+    ) -> Reply<'_, ReopenContainerLogResponse> {
+        refused("logs")
+    }
+    fn update_container_resources(
+        &self,
+        _: UpdateContainerResourcesRequest,
+    ) -> Reply<'_, UpdateContainerResourcesResponse> {
+        refused("resources")
+    }
+    fn remove_image(&self, _: RemoveImageRequest) -> Reply<'_, RemoveImageResponse> {
+        refused("images")
+    }
     fn exec(&self, _: ExecRequest) -> Reply<'_, ExecResponse> {
         refused("exec")
     }

@@ -1,4 +1,6 @@
 //! What is run in or against a container: by probes and by hooks.
+mod grpc;
+
 use crate::runtime::cri;
 use crate::worker::Kubelet;
 use bytes::Bytes;

@@ -6,11 +6,13 @@
 //! ```text
 //!  node/       this machine as a Node: facts, status, lease
 //!  plan        pod + what the runtime has of it + clock → steps            (pure)
+//!  admission/  pod + the others + the node → may it run                   (pure)
 //!  status      pod + what the runtime has of it → its status               (pure)
 //!  container/  pod → CRI's configuration of sandbox and containers         (pure)
 //!  worker/     for each pod: look, decide, do, look again, tell the API
 //!  volumes/    folders that containers share; files that show objects
 //!  probes, handler   what is asked of containers, and how
+//!  garbage/    what goes while pods go on: dead containers, long logs, unused images
 //!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
 //!  manifests   static pods; the worker makes their mirrors
 //! ```
@@ -19,6 +21,7 @@
 //! takes up what runs, from the labels and annotations that are on it ([`found`]).
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backoff;
 mod cgroups;
 pub mod config;
@@ -26,6 +29,7 @@ mod container;
 #[cfg(test)]
 mod fake;
 mod found;
+mod garbage;
 mod handler;
 mod manifests;
 mod node;
@@ -98,6 +102,13 @@ pub async fn run(
         services,
         name,
     );
+    if config.cgroups_per_qos {
+        // What the kubelet itself sees of the machine: capacity less what is reserved.
+        let left = node::without_reserved(&config, &kubelet.facts);
+        if let Err(error) = cgroups::prepare(&config.cgroup_root, &left) {
+            tracing::warn!("failed to limit {}: {error}", config.cgroup_root);
+        }
+    }
     let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder, port };
     tokio::select! {
         () = context.stopped() => {}
@@ -110,7 +121,7 @@ pub async fn run(
         }, async {
             informers.synced().await;
             manifests::load(&kubelet);
-            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), kubelet.work(), manifests::keep(&kubelet));
+            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), kubelet.work(), manifests::keep(&kubelet));
         }) } => {}
     }
     Ok(())

@@ -30,6 +30,7 @@ impl Machine {
     fn run_kubelet(&self, context: Context) {
         let mut config = Config::new("n1", "10.1.1.1".parse().unwrap());
         config.root = self.folder.path().join("kubelet");
+        config.cgroups_per_qos = false;
         config.log_root = self.folder.path().join("logs");
         std::fs::create_dir_all(&config.root).unwrap();
         let runtime = std::sync::Arc::new(self.runtime.clone());

@@ -5,6 +5,7 @@ mod object;
 mod usage;
 
 pub use facts::Facts;
+pub use object::{allocatable, labels, without_reserved};
 pub use usage::Usage;
 
 use crate::config::Config;

@@ -93,7 +93,13 @@ mod tests {
         let text = "Inter-| x\n face |y\n    lo: 1 1 0 0 0 0 0 0 1 1 0\n  eth0: 10 1 2 0 0 0 0 0 30 4 5 0\nvethab: 1\n";
         assert_eq!(
             interfaces(text),
-            [Interface { name: "eth0".into(), rx_bytes: 10, rx_errors: 2, tx_bytes: 30, tx_errors: 5 }]
+            [Interface {
+                name: "eth0".into(),
+                rx_bytes: 10,
+                rx_errors: 2,
+                tx_bytes: 30,
+                tx_errors: 5
+            }]
         );
         let usage = Usage::read();
         assert!(usage.cpu_nanoseconds > 0 && usage.booted > 0, "{usage:?}");

@@ -4,6 +4,7 @@
 //! two looks ([`Memory`]) is what nobody else knows: back-offs, probes' answers, why containers
 //! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
 //! where the last one ended.
+mod admit;
 mod finish;
 mod images;
 mod kill;
@@ -57,6 +58,8 @@ pub struct Kubelet {
     /// Pods from manifests, by uid.
     pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
     pub counters: Counters,
+    /// Held while a pod is admitted.
+    admitting: Mutex<()>,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
 }
 
@@ -78,6 +81,8 @@ pub struct Notes {
     pulls: images::Pulls,
     tokens: references::Tokens,
     ending_since: Option<Timestamp>,
+    /// It may run here.
+    admitted: bool,
     /// The last status that was written, which the informer may not have seen yet.
     written: Option<PodStatus>,
 }
@@ -128,6 +133,7 @@ impl Kubelet {
             runtime_name,
             static_pods,
             counters: Counters::default(),
+            admitting: Mutex::default(),
             memories,
         })
     }
@@ -213,7 +219,7 @@ impl Kubelet {
             };
             let mut found = found::find(&*self.runtime, uid).await?;
             message::read(&mut found);
-            self.refuse_unsupported(&pod, &memory);
+            self.admit(&pod, &found, &memory).await?;
             let plan = self.decide(&pod, &found, &memory);
             self.note_waits(&pod, &plan, &memory);
             self.watch_over(&pod, &found, &memory);
@@ -237,38 +243,6 @@ impl Kubelet {
         let ending = pod::is_deleting(pod) || notes.failed.is_some();
         let (probed, backoff) = (&notes.probed, &notes.backoff);
         plan::plan(&plan::Look { pod, found, probed, backoff, ending, now: self.context.now() })
-    }
-
-    /// A pod that asks for what is not here fails and says why, rather than run without it.
-    fn refuse_unsupported(&self, pod: &Pod, memory: &Memory) {
-        let spec = pod::spec(pod);
-        let os = spec.os.as_ref().map(|os| os.name.as_str()).unwrap_or("linux");
-        let faults = [
-            (
-                os != "linux",
-                "PodOSNotSupported",
-                "Failed to admit pod as the OS field doesn't match node OS",
-            ),
-            (
-                spec.host_users == Some(false),
-                "UnsupportedPodFeature",
-                "user namespaces (hostUsers: false) are not supported by this kubelet",
-            ),
-            (
-                spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()),
-                "UnsupportedPodFeature",
-                "resource claims are not supported by this kubelet",
-            ),
-        ];
-        let mut notes = memory.notes.lock();
-        if notes.failed.is_some() || pod::is_terminal(pod) {
-            return;
-        }
-        if let Some((_, reason, message)) = faults.into_iter().find(|(is, ..)| *is) {
-            notes.failed = Some((reason.to_owned(), message.to_owned()));
-            drop(notes);
-            self.warn(pod, None, reason, message);
-        }
     }
 
     fn note_waits(&self, pod: &Pod, plan: &Plan, memory: &Memory) {
