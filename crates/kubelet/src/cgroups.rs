@@ -16,11 +16,14 @@ const CLASSES: [&str; 3] = ["", "burstable", "besteffort"];
 /// The group of all pods, which may use what is not reserved for others.
 pub fn prepare(root: &str, allocatable: &Amounts) -> io::Result<()> {
     let amount = |name: &str| allocatable.get(name).copied().unwrap_or(0);
-    make(root, &Resources {
-        cpu_shares: positive(shares(amount("cpu"))),
-        memory: Some(amount("memory")).filter(|memory| *memory > 0),
-        ..Resources::default()
-    })?;
+    make(
+        root,
+        &Resources {
+            cpu_shares: positive(shares(amount("cpu"))),
+            memory: Some(amount("memory")).filter(|memory| *memory > 0),
+            ..Resources::default()
+        },
+    )?;
     make(&format!("{root}/besteffort"), &Resources { cpu_shares: Some(2), ..Resources::default() })
 }
 
@@ -109,7 +112,9 @@ mod tests {
     #[test]
     fn a_pod_is_limited_if_all_its_containers_are() {
         let one = |resources: serde_json::Value| serde_json::json!({ "name": "c", "resources": resources });
-        let limited = one(serde_json::json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "500m", "memory": "64Mi" } }));
+        let limited = one(
+            serde_json::json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "500m", "memory": "64Mi" } }),
+        );
         let free = one(serde_json::json!({}));
         check(serde_json::json!({ "containers": [free] }), (2, None, None));
         check(serde_json::json!({ "containers": [limited, free] }), (512, None, None));

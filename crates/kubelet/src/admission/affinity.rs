@@ -12,8 +12,8 @@ pub fn matches(pod: &Pod, labels: &Labels, node_name: &str) -> bool {
         return false;
     }
     let affinity = spec.affinity.as_ref().and_then(|all| all.node_affinity.as_ref());
-    let required = affinity
-        .and_then(|all| all.required_during_scheduling_ignored_during_execution.as_ref());
+    let required =
+        affinity.and_then(|all| all.required_during_scheduling_ignored_during_execution.as_ref());
     required.is_none_or(|required| {
         required.node_selector_terms.iter().any(|one| term(one, labels, node_name))
     })
@@ -23,9 +23,8 @@ pub fn matches(pod: &Pod, labels: &Labels, node_name: &str) -> bool {
 fn term(term: &NodeSelectorTerm, labels: &Labels, node_name: &str) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
-    let by_label = |one: &NodeSelectorRequirement| {
-        requirement(one, labels.get(&one.key).map(String::as_str))
-    };
+    let by_label =
+        |one: &NodeSelectorRequirement| requirement(one, labels.get(&one.key).map(String::as_str));
     let by_field = |one: &NodeSelectorRequirement| {
         requirement(one, (one.key == "metadata.name").then_some(node_name))
     };

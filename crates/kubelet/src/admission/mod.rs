@@ -249,7 +249,8 @@ mod tests {
 
     #[test]
     fn what_is_not_here_is_refused() {
-        let profile = |kind: &str| json!({ "securityContext": { "appArmorProfile": { "type": kind } } });
+        let profile =
+            |kind: &str| json!({ "securityContext": { "appArmorProfile": { "type": kind } } });
         check(
             profile("RuntimeDefault"),
             &[],

@@ -87,8 +87,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn check(spec: Value, requests_cpu: i64, limits_cpu: Option<i64>) {
-        let pod: Pod =
-            serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+        let pod: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
         assert_eq!(requests(&pod).get("cpu").copied().unwrap_or(0), requests_cpu, "{spec}");
         assert_eq!(limits(&pod).get("cpu").copied(), limits_cpu, "{spec}");
     }

@@ -110,7 +110,9 @@ mod tests {
     #[test]
     fn a_log_goes_with_its_rotations() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["1.log", "1.log.20260101-000000", "1.log.20260101-000000.gz", "11.log", "0.log"] {
+        for name in
+            ["1.log", "1.log.20260101-000000", "1.log.20260101-000000.gz", "11.log", "0.log"]
+        {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         remove_log(&folder.path().join("1.log"));

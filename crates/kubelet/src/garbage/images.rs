@@ -120,8 +120,10 @@ mod tests {
         note(&mut seen, &images[..4], &HashSet::from(["lately".to_owned()]), at(0));
         let in_use = HashSet::from(["used".to_owned()]);
         note(&mut seen, &images, &in_use, at(300));
-        let found: Vec<_> =
-            candidates(&images, &in_use, &seen, at(300)).iter().map(|one| one.id.as_str()).collect();
+        let found: Vec<_> = candidates(&images, &in_use, &seen, at(300))
+            .iter()
+            .map(|one| one.id.as_str())
+            .collect();
         assert_eq!(found, ["never", "lately"]);
     }
 }

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::GRPCAction;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 const ANSWER: usize = 4096;
@@ -27,8 +28,16 @@ impl Target {
         };
         let asking = async {
             let stream = TcpStream::connect((self.ip.as_str(), port)).await;
-            let stream = stream
-                .map_err(|error| format!("error: failed to connect service at {shown:?}: {error}"))?;
+            let stream = stream.map_err(|error| {
+                format!("error: failed to connect service at {shown:?}: {error}")
+            })?;
+            if action.mode.as_deref() != Some("TLS") {
+                return Box::pin(check(stream, &shown, service, agent)).await;
+            }
+            let stream = super::encrypted(&self.ip, stream, &[b"h2"]).await;
+            let stream = stream.map_err(|error| {
+                format!("error: failed to connect service at {shown:?}: {error}")
+            })?;
             Box::pin(check(stream, &shown, service, agent)).await
         };
         let asked = tokio::time::timeout(timeout, asking).await;
@@ -39,7 +48,7 @@ impl Target {
 }
 
 async fn check(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     authority: &str,
     service: &str,
     agent: &str,
@@ -142,11 +151,8 @@ mod tests {
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ = builder.serve_connection(TokioIo::new(stream), respond).await;
         });
-        let target = Target {
-            id: String::new(),
-            ip: "127.0.0.1".to_owned(),
-            container: Default::default(),
-        };
+        let target =
+            Target { id: String::new(), ip: "127.0.0.1".to_owned(), container: Default::default() };
         let action = GRPCAction { port: port.into(), ..GRPCAction::default() };
         target.grpc(&action, Duration::from_secs(10), "kube-probe/1.37").await
     }

@@ -29,8 +29,7 @@ impl Kubelet {
         let mut judged = self.judge(pod, memory, &labels);
         if judged.as_ref().is_err_and(Refusal::is_of_labels) {
             let node = self.client.get::<Node>("", &self.config.node_name).await?;
-            let node: Node =
-                node.decode().map_err(|error| SyncError::Other(error.to_string()))?;
+            let node: Node = node.decode().map_err(|error| SyncError::Other(error.to_string()))?;
             judged = self.judge(pod, memory, &node.metadata.labels.unwrap_or_default());
         }
         if let Err(Refusal { reason, message }) = judged {
