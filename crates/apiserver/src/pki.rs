@@ -350,6 +350,36 @@ pub fn set_validity(params: &mut CertificateParams, start: i64, end: i64) {
     (params.not_before, params.not_after) = (at(start), at(end));
 }
 
+/// A certificate that nobody else signed, and its key: what a server has that was given none. It is
+/// kept in the folder and made again when it is about to end.
+pub fn self_signed(folder: &Path, file: &str, names: &[String]) -> Result<Pair, Error> {
+    let at = |ending: &str| folder.join(format!("{file}.{ending}"));
+    let pair = Pair { certificate: at("crt"), key: at("key") };
+    let now = Timestamp::now();
+    let ends = std::fs::read(&pair.certificate).ok().and_then(|pem| {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+        Some(pem.parse_x509().ok()?.validity().not_after.timestamp())
+    });
+    if pair.key.exists() && ends.is_some_and(|end| end > now.as_second() + RENEW_DAYS * DAY) {
+        return Ok(pair);
+    }
+    let written = |source| Error::Write { path: folder.display().to_string(), source };
+    std::fs::create_dir_all(folder).map_err(written)?;
+    let mut params = CertificateParams::new(names)?;
+    let name = names.first().map_or("localhost", String::as_str);
+    params.distinguished_name.push(DnType::CommonName, format!("{name}@{}", now.as_second()));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    for_days(&mut params, now, CERTIFICATE_DAYS);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    write_private(&pair.key, &key.serialize_pem()).map_err(written)?;
+    write_private(&pair.certificate, &certificate.pem()).map_err(written)?;
+    Ok(pair)
+}
+
+/// A self-signed certificate with less time left than this is made again.
+const RENEW_DAYS: i64 = 30;
+
 /// The address that this machine is known by to others, if it has one. Nothing is sent for that.
 pub fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

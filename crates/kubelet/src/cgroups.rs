@@ -1,5 +1,10 @@
-//! The control groups of pods. The runtime makes them with the first container in them and knows
-//! nothing of pods; so whoever named them takes them away.
+//! The control groups of pods: `/kubepods`, below it one for each QoS class but `Guaranteed`, below
+//! those one for each pod, which the runtime puts containers into. What a class gets of the
+//! processors is what its pods ask for (`pkg/kubelet/cm`).
+use crate::admission::{self, Amounts};
+use crate::container::resources::{self, quota, shares};
+use k8s_openapi::api::core::v1::Pod;
+use runtime::cgroup::{Group, Resources};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,6 +12,59 @@ use std::path::{Path, PathBuf};
 const MOUNTED: &str = "/sys/fs/cgroup";
 /// The folders of QoS classes; guaranteed pods are beside them.
 const CLASSES: [&str; 3] = ["", "burstable", "besteffort"];
+
+/// The group of all pods, which may use what is not reserved for others.
+pub fn prepare(root: &str, allocatable: &Amounts) -> io::Result<()> {
+    let amount = |name: &str| allocatable.get(name).copied().unwrap_or(0);
+    make(
+        root,
+        &Resources {
+            cpu_shares: positive(shares(amount("cpu"))),
+            memory: Some(amount("memory")).filter(|memory| *memory > 0),
+            ..Resources::default()
+        },
+    )?;
+    make(&format!("{root}/besteffort"), &Resources { cpu_shares: Some(2), ..Resources::default() })
+}
+
+/// The group of a pod and that of its class, whose pods are these.
+pub fn make_for(root: &str, pod: &Pod, all: &[std::sync::Arc<Pod>]) -> io::Result<()> {
+    if resources::qos(pod) == "Burstable" {
+        make(&format!("{root}/burstable"), &burstable(all))?;
+    }
+    make(&resources::cgroup_parent(root, pod), &of_pod(pod))
+}
+
+fn burstable(all: &[std::sync::Arc<Pod>]) -> Resources {
+    let pods = all.iter().filter(|pod| resources::qos(pod) == "Burstable");
+    let asked = pods.map(|pod| admission::requests(pod).get("cpu").copied().unwrap_or(0)).sum();
+    Resources { cpu_shares: positive(shares(asked)), ..Resources::default() }
+}
+
+/// A pod whose containers all have a limit has it as a whole: what they share counts too.
+fn of_pod(pod: &Pod) -> Resources {
+    let (asked, limits) = (admission::requests(pod), admission::limits(pod));
+    let limit = |name: &str| limits.get(name).copied().filter(|limit| *limit > 0);
+    let cpu = limit("cpu");
+    let asked = asked.get("cpu").copied().or(cpu).unwrap_or(0);
+    Resources {
+        cpu_shares: positive(shares(asked)),
+        cpu_period: cpu.map(|_| resources::PERIOD.unsigned_abs()),
+        cpu_quota: cpu.map(quota),
+        memory: limit("memory"),
+        ..Resources::default()
+    }
+}
+
+fn positive(number: i64) -> Option<u64> {
+    u64::try_from(number).ok()
+}
+
+fn make(path: &str, limits: &Resources) -> io::Result<()> {
+    let group = Group::new(path, "");
+    group.create()?;
+    group.apply(limits)
+}
 
 /// Removes the groups of a pod below `root`, in every hierarchy. What something still runs in stays.
 pub fn remove(root: &str, uid: &str) {
@@ -44,6 +102,31 @@ fn remove_below(group: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn check(spec: serde_json::Value, expected: (u64, Option<i64>, Option<i64>)) {
+        let pod = serde_json::json!({ "metadata": { "uid": "u" }, "spec": spec });
+        let made = of_pod(&serde_json::from_value(pod).expect("a pod"));
+        assert_eq!((made.cpu_shares.expect("shares"), made.cpu_quota, made.memory), expected);
+    }
+
+    #[test]
+    fn a_pod_is_limited_if_all_its_containers_are() {
+        let one = |resources: serde_json::Value| serde_json::json!({ "name": "c", "resources": resources });
+        let limited = one(
+            serde_json::json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "500m", "memory": "64Mi" } }),
+        );
+        let free = one(serde_json::json!({}));
+        check(serde_json::json!({ "containers": [free] }), (2, None, None));
+        check(serde_json::json!({ "containers": [limited, free] }), (512, None, None));
+        check(
+            serde_json::json!({ "containers": [limited, limited] }),
+            (1024, Some(100_000), Some(128 << 20)),
+        );
+        check(
+            serde_json::json!({ "containers": [free], "resources": { "limits": { "memory": "1Mi" } } }),
+            (2, None, Some(1 << 20)),
+        );
+    }
 
     #[test]
     fn groups_go_from_the_inside() {

@@ -1,4 +1,5 @@
 //! What a kubelet is told at its start.
+use crate::server::ServerConfig;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,13 +19,25 @@ pub struct Config {
     /// The machine's own resolver, for pods that use it.
     pub resolv_conf: PathBuf,
     pub max_pods: u32,
+    /// Kept from pods for the system and for us, by resource: processors in thousandths.
+    pub reserved: Vec<(String, i64)>,
     /// Control groups of pods are below this one: `/kubepods`.
     pub cgroup_root: String,
+    /// Whether groups of QoS classes and pods are made and limited: `--cgroups-per-qos`.
+    pub cgroups_per_qos: bool,
     /// How often the status of an unchanged node is written, and its lease renewed.
     pub status_period: Duration,
     pub lease_period: Duration,
+    /// A longer log is rotated, and so many files of it are kept.
+    pub log_max_size: u64,
+    pub log_max_files: usize,
+    /// Per cent of the images' disk: above the one images go until it is at the other.
+    pub image_gc_high: u8,
+    pub image_gc_low: u8,
     /// Labels to register with besides the usual ones.
     pub labels: Vec<(String, String)>,
+    /// How the kubelet itself is reached; without it by nobody.
+    pub server: Option<ServerConfig>,
 }
 
 impl Config {
@@ -40,10 +53,17 @@ impl Config {
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             max_pods: 110,
+            reserved: Vec::new(),
             cgroup_root: "/kubepods".to_owned(),
+            cgroups_per_qos: true,
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),
+            log_max_size: 10 << 20,
+            log_max_files: 5,
+            image_gc_high: 85,
+            image_gc_low: 80,
             labels: Vec::new(),
+            server: None,
         }
     }
 

@@ -40,6 +40,19 @@ impl Fake {
         std::mem::take(&mut self.state.lock().calls).join("\n")
     }
 
+    /// A container without a pod, which runs; its id.
+    pub async fn run_alone(&self, name: &str) -> String {
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata { name: name.into(), attempt: 0 }),
+            ..Default::default()
+        };
+        let request = CreateContainerRequest { config: Some(config), ..Default::default() };
+        let container_id = self.create_container(request).await.expect("made").container_id;
+        let request = StartContainerRequest { container_id: container_id.clone() };
+        self.start_container(request).await.expect("started");
+        container_id
+    }
+
     pub fn exec_ends_with(&self, code: i32) {
         self.state.lock().exec_code = code;
     }
@@ -289,6 +302,21 @@ impl Runtime for Fake {
     fn pull_image(&self, request: PullImageRequest) -> Reply<'_, PullImageResponse> {
         self.state.lock().calls.push(format!("pull {}", request.image.unwrap().image));
         refused("no registry")
+    }
+    fn reopen_container_log(
+        &self,
+        _: ReopenContainerLogRequest,
+    ) -> Reply<'_, ReopenContainerLogResponse> {
+        refused("logs")
+    }
+    fn update_container_resources(
+        &self,
+        _: UpdateContainerResourcesRequest,
+    ) -> Reply<'_, UpdateContainerResourcesResponse> {
+        refused("resources")
+    }
+    fn remove_image(&self, _: RemoveImageRequest) -> Reply<'_, RemoveImageResponse> {
+        refused("images")
     }
     fn exec(&self, _: ExecRequest) -> Reply<'_, ExecResponse> {
         refused("exec")

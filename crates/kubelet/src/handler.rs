@@ -1,4 +1,6 @@
 //! What is run in or against a container: by probes and by hooks.
+mod grpc;
+
 use crate::runtime::cri;
 use crate::worker::Kubelet;
 use bytes::Bytes;
@@ -102,13 +104,7 @@ impl Target {
         let stream =
             stream.map_err(|error| failed(&format!("dial tcp {shown}:{port}: {error}")))?;
         let answer = if is_https {
-            let config =
-                client::http::tls::client_config(&client::http::tls::Believed::Anyone, None)?;
-            let name = host.parse::<std::net::IpAddr>().map(rustls::pki_types::ServerName::from);
-            let name = name.or_else(|_| rustls::pki_types::ServerName::try_from(host.to_owned()));
-            let name = name.map_err(|error| failed(&error))?;
-            let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-            let stream = connector.connect(name, stream).await.map_err(|error| failed(&error))?;
+            let stream = encrypted(host, stream, &[]).await.map_err(|error| failed(&error))?;
             exchange(stream, request).await
         } else {
             exchange(stream, request).await
@@ -153,6 +149,21 @@ impl Target {
         }
         Err("tcpSocket is not supported as a lifecycle handler".to_owned())
     }
+}
+
+/// TLS with whoever answers: a probe asks whether somebody is there, not who it is.
+async fn encrypted(
+    host: &str,
+    stream: TcpStream,
+    protocols: &[&[u8]],
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
+    let mut config = client::http::tls::client_config(&client::http::tls::Believed::Anyone, None)?;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    let name = host.parse::<std::net::IpAddr>().map(rustls::pki_types::ServerName::from);
+    let name = name.or_else(|_| rustls::pki_types::ServerName::try_from(host.to_owned()));
+    let name = name.map_err(|error| error.to_string())?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    connector.connect(name, stream).await.map_err(|error| error.to_string())
 }
 
 async fn exchange<S>(

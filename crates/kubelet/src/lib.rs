@@ -6,11 +6,14 @@
 //! ```text
 //!  node/       this machine as a Node: facts, status, lease
 //!  plan        pod + what the runtime has of it + clock → steps            (pure)
+//!  admission/  pod + the others + the node → may it run                   (pure)
 //!  status      pod + what the runtime has of it → its status               (pure)
 //!  container/  pod → CRI's configuration of sandbox and containers         (pure)
 //!  worker/     for each pod: look, decide, do, look again, tell the API
 //!  volumes/    folders that containers share; files that show objects
 //!  probes, handler   what is asked of containers, and how
+//!  garbage/    what goes while pods go on: dead containers, long logs, unused images
+//!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
 //!  manifests   static pods; the worker makes their mirrors
 //! ```
 //! The level counts, never the event: whatever wakes the worker up (a change in the API, an event
@@ -18,6 +21,7 @@
 //! takes up what runs, from the labels and annotations that are on it ([`found`]).
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backoff;
 mod cgroups;
 pub mod config;
@@ -25,6 +29,7 @@ mod container;
 #[cfg(test)]
 mod fake;
 mod found;
+mod garbage;
 mod handler;
 mod manifests;
 mod node;
@@ -32,6 +37,7 @@ mod plan;
 mod pod;
 mod probes;
 pub mod runtime;
+pub mod server;
 mod status;
 #[cfg(test)]
 mod testing;
@@ -41,6 +47,7 @@ mod volumes;
 mod worker;
 
 pub use config::Config;
+pub use server::{Server, ServerConfig};
 
 use crate::runtime::{Runtime, RuntimeError, cri};
 use client::events::{Recorder, Reporter};
@@ -55,14 +62,28 @@ use worker::Kubelet;
 const HOUSEKEEPING: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Why a kubelet cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the container runtime does not answer: {0}")]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Listen(#[from] server::ListenError),
+}
+
 /// Runs until the context stops. Containers go on: the next kubelet takes them up.
 pub async fn run(
     config: Config,
     source: Arc<dyn Source>,
     context: Context,
     runtime: Arc<dyn Runtime>,
-) -> Result<(), RuntimeError> {
+) -> Result<(), Error> {
     let config = Arc::new(config);
+    let server = match &config.server {
+        Some(server) => Some(Server::bind(server).await?),
+        None => None,
+    };
+    let port = server.as_ref().map(Server::port);
     let client = Client::new(source.clone()).managed_by("kubelet");
     let reporter = Reporter::new("kubelet", &config.node_name);
     let recorder = Recorder::core(&context, client.clone(), reporter);
@@ -81,14 +102,26 @@ pub async fn run(
         services,
         name,
     );
-    let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder };
+    if config.cgroups_per_qos {
+        // What the kubelet itself sees of the machine: capacity less what is reserved.
+        let left = node::without_reserved(&config, &kubelet.facts);
+        if let Err(error) = cgroups::prepare(&config.cgroup_root, &left) {
+            tracing::warn!("failed to limit {}: {error}", config.cgroup_root);
+        }
+    }
+    let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder, port };
     tokio::select! {
         () = context.stopped() => {}
         // Variables of services and the pods themselves have to be known before anything starts.
-        ((), ()) = async { tokio::join!(node.run(), async {
+        ((), (), ()) = async { tokio::join!(node.run(), async {
+            match server {
+                Some(server) => server.serve(kubelet.clone()).await,
+                None => context.stopped().await,
+            }
+        }, async {
             informers.synced().await;
             manifests::load(&kubelet);
-            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), kubelet.work(), manifests::keep(&kubelet));
+            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), kubelet.work(), manifests::keep(&kubelet));
         }) } => {}
     }
     Ok(())

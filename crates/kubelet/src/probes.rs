@@ -102,6 +102,7 @@ impl Asking {
             drop(memory);
             if self.kind == Kind::Startup || !held {
                 let answer = self.ask().await;
+                self.count(answer.is_ok());
                 if let Err(output) = &answer {
                     self.tell_failure(output);
                 }
@@ -130,7 +131,23 @@ impl Asking {
         if let Some(action) = &self.probe.tcp_socket {
             return self.target.tcp(action, timeout).await;
         }
-        Err("grpc probes are not supported by this kubelet".to_owned())
+        if let Some(action) = &self.probe.grpc {
+            return self.target.grpc(action, timeout, "kube-probe/1.37").await;
+        }
+        Err("the probe says nothing to do".to_owned())
+    }
+
+    /// For `/metrics/probes`.
+    fn count(&self, succeeded: bool) {
+        let result = if succeeded { "successful" } else { "failed" };
+        self.kubelet.counters.probe(format!(
+            "container=\"{}\",namespace=\"{}\",pod=\"{}\",pod_uid=\"{}\",probe_type=\"{:?}\",result=\"{result}\"",
+            self.target.container.name,
+            pod::namespace(&self.pod),
+            pod::name(&self.pod),
+            pod::uid(&self.pod),
+            self.kind,
+        ));
     }
 
     fn tell_failure(&self, output: &str) {

@@ -69,6 +69,9 @@ verbs! {
     remove_container: RemoveContainerRequest => RemoveContainerResponse,
     list_containers: ListContainersRequest => ListContainersResponse,
     container_status: ContainerStatusRequest => ContainerStatusResponse,
+    reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse,
+    update_container_resources:
+        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse,
     exec_sync: ExecSyncRequest => ExecSyncResponse,
     exec: ExecRequest => ExecResponse,
     attach: AttachRequest => AttachResponse,
@@ -78,6 +81,7 @@ verbs! {
     list_images: ListImagesRequest => ListImagesResponse,
     image_status: ImageStatusRequest => ImageStatusResponse,
     pull_image: PullImageRequest => PullImageResponse,
+    remove_image: RemoveImageRequest => RemoveImageResponse,
     image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse,
 }
 

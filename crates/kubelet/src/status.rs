@@ -31,6 +31,9 @@ pub struct Look<'a> {
 
 pub fn generate(look: &Look<'_>) -> PodStatus {
     let old = pod::status(look.pod);
+    if let Some(status) = refused(look, old) {
+        return status;
+    }
     let init: Vec<_> = statuses(look, |role| matches!(role, Role::Init | Role::Sidecar));
     let regular: Vec<_> = statuses(look, |role| role == Role::Regular);
     let ephemeral: Vec<_> =
@@ -60,6 +63,24 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
     };
     status.conditions = Some(conditions(look, &status));
     status
+}
+
+/// Of a pod that was refused, now or by the kubelet before, nothing is told but that.
+fn refused(look: &Look<'_>, old: &PodStatus) -> Option<PodStatus> {
+    let was_refused = pod::is_terminal(look.pod) && old.container_statuses.is_none();
+    if !look.found.sandboxes.is_empty() || !(look.failed.is_some() || was_refused) {
+        return None;
+    }
+    let Some((reason, message)) = look.failed else { return Some(old.clone()) };
+    Some(PodStatus {
+        phase: Some("Failed".to_owned()),
+        reason: Some(reason.clone()),
+        message: Some(message.clone()),
+        start_time: Some(old.start_time.clone().unwrap_or(Time(look.now))),
+        qos_class: Some(api::rules::qos_class(&json!(look.pod.spec)).to_owned()),
+        observed_generation: look.pod.metadata.generation,
+        ..old.clone()
+    })
 }
 
 fn statuses(look: &Look<'_>, wanted: impl Fn(Role) -> bool) -> Vec<ContainerStatus> {

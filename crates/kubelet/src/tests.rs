@@ -30,6 +30,7 @@ impl Machine {
     fn run_kubelet(&self, context: Context) {
         let mut config = Config::new("n1", "10.1.1.1".parse().unwrap());
         config.root = self.folder.path().join("kubelet");
+        config.cgroups_per_qos = false;
         config.log_root = self.folder.path().join("logs");
         std::fs::create_dir_all(&config.root).unwrap();
         let runtime = std::sync::Arc::new(self.runtime.clone());
@@ -92,6 +93,36 @@ fn one(extra: Value) -> Value {
     let mut container = json!({ "name": "c", "image": "image:1" });
     container.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     json!({ "containers": [container], "restartPolicy": "Always" })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_fit_fails_and_runs_nothing() {
+    let machine = Machine::start();
+    machine.pass(5).await;
+    machine.pod(one(json!({ "resources": { "requests": { "cpu": "9999" } } })));
+    machine.pass(5).await;
+    assert_eq!(machine.shown(), "Failed");
+    let pod = machine.world.get::<Pod>("default", "web").unwrap();
+    let status = pod.status.as_ref().unwrap();
+    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+    let message = status.message.as_deref().unwrap();
+    let begin = "Pod was rejected: Node didn't have enough resource: cpu, requested: 9999000, used: 0, capacity: ";
+    assert!(message.starts_with(begin), "{message}");
+    assert_eq!(machine.runtime.calls(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_were_set_later_count() {
+    let machine = Machine::start();
+    machine.pass(5).await;
+    let mut node = (*machine.world.get::<Node>("", "n1").unwrap()).clone();
+    node.metadata.labels.get_or_insert_default().insert("disk".to_owned(), "ssd".to_owned());
+    machine.world.put(&node);
+    let mut spec = one(json!({}));
+    spec["nodeSelector"] = json!({ "disk": "ssd" });
+    machine.pod(spec);
+    machine.pass(5).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
 }
 
 #[tokio::test(start_paused = true)]

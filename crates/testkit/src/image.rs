@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// What scripts in tests use.
 const APPLETS: &str = "cat chmod cp date dd dmesg echo env false grep head hostname id kill ln ls \
                        mkdir mknod mount nc od printf ps pwd readlink rm seq sh sleep stat stty \
-                       sync tail test touch tr true tty umount unshare wc yes";
+                       sync tail tar tee test touch tr true tty umount unshare wc yes";
 
 /// Writes an archive of an image called `name`: busybox, and some files besides.
 pub fn write_busybox(path: &Path, name: &str, files: &[(&str, &str)]) -> io::Result<()> {

@@ -167,12 +167,19 @@ async fn logs_answer(mut answer: Answer, call: &Call) -> Result<Answer, Status> 
         use http_body_util::BodyExt;
         let body = http_body_util::Limited::new(answer.into_body(), 64 * 1024).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let said = String::from_utf8_lossy(&body);
+        // `GenericHttpResponseChecker` of upstream's: these two are told in the kubelet's words.
+        match code {
+            StatusCode::BAD_REQUEST => return Err(Status::bad_request(said)),
+            StatusCode::INTERNAL_SERVER_ERROR => return Err(Status::internal_error(said)),
+            _ => {}
+        }
         return Err(api::status::ServerResponse {
             code: i32::from(code.as_u16()),
             verb: "GET",
             resource: api::group::GroupResource::new("", "pods/log"),
             name: &call.name,
-            body: String::from_utf8_lossy(&body).trim(),
+            body: said.trim(),
             ..Default::default()
         }
         .into());

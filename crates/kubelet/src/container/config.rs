@@ -62,8 +62,20 @@ pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
             .collect(),
         mounts: parts.mounts,
         linux: Some(linux),
+        stop_signal: stop_signal(container).into(),
         ..cri::ContainerConfig::default()
     })
+}
+
+/// The one that the container asks for, else its image's.
+fn stop_signal(container: &Container) -> cri::Signal {
+    let asked = container.lifecycle.as_ref().and_then(|all| all.stop_signal.as_deref());
+    let named = asked.and_then(|name| {
+        // `SIGRTMIN+1` is `SIGNAL_SIGRTMINPLUS1` there.
+        let name = name.replace('+', "PLUS").replace('-', "MINUS");
+        cri::Signal::from_str_name(&format!("SIGNAL_{name}"))
+    });
+    named.unwrap_or(cri::Signal::RuntimeDefault)
 }
 
 fn labels(pod: &Pod, container: &Container) -> HashMap<String, String> {

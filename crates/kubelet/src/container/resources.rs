@@ -6,7 +6,7 @@ use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector, ResourceRequirements};
 use serde_json::json;
 
-const PERIOD: i64 = 100_000;
+pub const PERIOD: i64 = 100_000;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 

@@ -2,7 +2,8 @@
 use crate::pod::{self, Role};
 use crate::runtime::cri;
 use k8s_openapi::api::core::v1::{
-    Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
+    AppArmorProfile, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile,
+    SecurityContext,
 };
 
 /// Paths of `/proc` that containers must not see, and those that they must not write: upstream's
@@ -82,7 +83,11 @@ pub fn linux(
         false => list.iter().map(|path| String::from(*path)).collect(),
     };
     let id = |value| cri::Int64Value { value };
+    let profile = own.app_armor_profile.as_ref().or(whole.app_armor_profile.as_ref());
+    let label = own.se_linux_options.as_ref().or(whole.se_linux_options.as_ref());
     Ok(cri::LinuxContainerSecurityContext {
+        apparmor: profile.map(app_armor),
+        selinux_options: label.map(se_linux),
         capabilities: own.capabilities.as_ref().map(|all| cri::Capability {
             add_capabilities: all.add.clone().unwrap_or_default(),
             drop_capabilities: all.drop.clone().unwrap_or_default(),
@@ -109,6 +114,27 @@ pub fn linux(
         )),
         ..cri::LinuxContainerSecurityContext::default()
     })
+}
+
+fn app_armor(profile: &AppArmorProfile) -> cri::SecurityProfile {
+    use cri::security_profile::ProfileType;
+    let profile_type = match profile.type_.as_str() {
+        "RuntimeDefault" => ProfileType::RuntimeDefault,
+        "Localhost" => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    let localhost_ref = profile.localhost_profile.clone().unwrap_or_default();
+    cri::SecurityProfile { profile_type: profile_type.into(), localhost_ref }
+}
+
+fn se_linux(options: &SELinuxOptions) -> cri::SeLinuxOption {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    cri::SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    }
 }
 
 /// Whom an image says it runs as.
@@ -219,6 +245,10 @@ mod tests {
         assert!(check(non_root(), json!({ "runAsUser": 0 }), ImageUser::Id(5)).is_err());
         assert!(check(non_root(), json!({}), ImageUser::Name("www".into())).is_err());
         assert!(check(non_root(), json!({}), ImageUser::Id(5)).is_ok());
+        let asked = json!({ "appArmorProfile": { "type": "Localhost", "localhostProfile": "p" }, "seLinuxOptions": { "level": "s0" } });
+        let made = check(json!({}), asked, ImageUser::Unsaid).unwrap();
+        assert_eq!(made.apparmor.unwrap().localhost_ref, "p");
+        assert_eq!(made.selinux_options.unwrap().level, "s0");
         assert!(
             check(json!({}), json!({ "privileged": true }), ImageUser::Unsaid)
                 .unwrap()

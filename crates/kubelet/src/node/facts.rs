@@ -10,6 +10,10 @@ pub struct Facts {
     /// Bytes of the file system below the kubelet's folder.
     pub disk: u64,
     pub disk_available: u64,
+    /// With what only root may use.
+    pub disk_free: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
     pub pids: u64,
     pub pids_used: u64,
     pub machine_id: String,
@@ -30,16 +34,18 @@ impl Facts {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let memory = text("/proc/meminfo");
         let disk = rustix::fs::statvfs(root).or_else(|_| rustix::fs::statvfs("/"));
-        let (disk, disk_available) = disk
-            .map_or((0, 0), |disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize));
+        let of_disk = |read: fn(&rustix::fs::StatVfs) -> u64| disk.as_ref().map_or(0, read);
         let name = rustix::system::uname();
         let own = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         Facts {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory_field(&memory, "MemTotal"),
             memory_available: memory_field(&memory, "MemAvailable"),
-            disk,
-            disk_available,
+            disk: of_disk(|disk| disk.f_blocks * disk.f_frsize),
+            disk_available: of_disk(|disk| disk.f_bavail * disk.f_frsize),
+            disk_free: of_disk(|disk| disk.f_bfree * disk.f_frsize),
+            inodes: of_disk(|disk| disk.f_files),
+            inodes_free: of_disk(|disk| disk.f_ffree),
             pids: text("/proc/sys/kernel/pid_max").parse().unwrap_or(0),
             pids_used: pids_used(&text("/proc/loadavg")),
             machine_id: text("/etc/machine-id"),
@@ -55,7 +61,7 @@ impl Facts {
 }
 
 /// A line of `/proc/meminfo`, in bytes.
-fn memory_field(text: &str, field: &str) -> u64 {
+pub(super) fn memory_field(text: &str, field: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     number.unwrap_or(0) * 1024

@@ -2,8 +2,11 @@
 //! loop that registers it, renews its lease and keeps its status true.
 mod facts;
 mod object;
+mod usage;
 
 pub use facts::Facts;
+pub use object::{allocatable, labels, without_reserved};
+pub use usage::Usage;
 
 use crate::config::Config;
 use crate::runtime::{Runtime, cri};
@@ -30,6 +33,8 @@ pub struct NodeLoop {
     pub client: Client,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
+    /// Where the kubelet is reached.
+    pub port: Option<u16>,
 }
 
 impl NodeLoop {
@@ -90,7 +95,7 @@ impl NodeLoop {
 
     async fn register(&self) -> Result<Node, Status> {
         let facts = self.facts().await;
-        let node = object::node(&self.config, &facts, self.context.now());
+        let node = object::node(&self.config, &facts, self.port, self.context.now());
         let made = match self.client.create(&node).await {
             Err(status) if status.is_already_exists() => {
                 let labels = json!({ "metadata": { "labels": node.metadata.labels } });
@@ -108,7 +113,7 @@ impl NodeLoop {
         loop {
             let now = self.context.now();
             let facts = self.facts().await;
-            let status = object::status(&self.config, &facts, last.status.as_ref(), now);
+            let status = object::status(&self.config, &facts, self.port, last.status.as_ref(), now);
             let gist = object::gist(&status);
             let due = written.as_ref().is_none_or(|(before, at)| {
                 let age = now.duration_since(*at).unsigned_abs();

@@ -1,8 +1,12 @@
 //! The Node that stands for this machine.
 use super::Facts;
+use crate::admission::Amounts;
 use crate::config::Config;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    NodeSystemInfo,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
@@ -12,33 +16,38 @@ use std::collections::BTreeMap;
 const MEMORY_FLOOR: u64 = 100 << 20;
 const DISK_FLOOR_PERCENT: u64 = 10;
 
-pub fn node(config: &Config, facts: &Facts, now: Timestamp) -> Node {
-    let architecture = architecture();
-    let mut labels: BTreeMap<String, String> = BTreeMap::new();
-    for prefix in ["kubernetes.io", "beta.kubernetes.io"] {
-        labels.insert(format!("{prefix}/os"), "linux".to_owned());
-        labels.insert(format!("{prefix}/arch"), architecture.to_owned());
-    }
-    labels.insert("kubernetes.io/hostname".to_owned(), config.node_name.clone());
-    labels.extend(config.labels.iter().cloned());
+pub fn node(config: &Config, facts: &Facts, port: Option<u16>, now: Timestamp) -> Node {
     let annotations =
         [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
     Node {
         metadata: ObjectMeta {
             name: Some(config.node_name.clone()),
-            labels: Some(labels),
+            labels: Some(labels(config)),
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
-        status: Some(status(config, facts, None, now)),
+        status: Some(status(config, facts, port, None, now)),
         ..Node::default()
     }
+}
+
+/// What the node registers with.
+pub fn labels(config: &Config) -> BTreeMap<String, String> {
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    for prefix in ["kubernetes.io", "beta.kubernetes.io"] {
+        labels.insert(format!("{prefix}/os"), "linux".to_owned());
+        labels.insert(format!("{prefix}/arch"), architecture().to_owned());
+    }
+    labels.insert("kubernetes.io/hostname".to_owned(), config.node_name.clone());
+    labels.extend(config.labels.iter().cloned());
+    labels
 }
 
 /// The status, with the transitions of the last one kept.
 pub fn status(
     config: &Config,
     facts: &Facts,
+    port: Option<u16>,
     last: Option<&NodeStatus>,
     now: Timestamp,
 ) -> NodeStatus {
@@ -48,15 +57,12 @@ pub fn status(
             address("InternalIP", config.node_ip.to_string()),
             address("Hostname", config.node_name.clone()),
         ]),
-        capacity: Some(resources(config, facts, 0, 0)),
-        // What eviction keeps free is not to be had.
-        allocatable: Some(resources(
-            config,
-            facts,
-            MEMORY_FLOOR,
-            facts.disk / 100 * DISK_FLOOR_PERCENT,
-        )),
+        capacity: Some(shown(&capacity(config, facts))),
+        allocatable: Some(shown(&allocatable(config, facts))),
         conditions: Some(conditions(facts, last, now)),
+        daemon_endpoints: port.map(|port| NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }),
+        }),
         node_info: Some(NodeSystemInfo {
             architecture: architecture().to_owned(),
             boot_id: facts.boot_id.clone(),
@@ -73,16 +79,52 @@ pub fn status(
     }
 }
 
-fn resources(config: &Config, facts: &Facts, memory: u64, disk: u64) -> BTreeMap<String, Quantity> {
+/// What the machine has.
+pub fn capacity(config: &Config, facts: &Facts) -> Amounts {
+    let number = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
     let rows = [
-        ("cpu", facts.cpus.to_string()),
-        ("memory", format!("{}Ki", facts.memory.saturating_sub(memory) / 1024)),
-        ("ephemeral-storage", format!("{}Ki", facts.disk.saturating_sub(disk) / 1024)),
-        ("pods", config.max_pods.to_string()),
-        ("hugepages-1Gi", "0".to_owned()),
-        ("hugepages-2Mi", "0".to_owned()),
+        ("cpu", number(facts.cpus as u64) * 1000),
+        ("memory", number(facts.memory)),
+        ("ephemeral-storage", number(facts.disk)),
+        ("pods", config.max_pods.into()),
+        ("hugepages-1Gi", 0),
+        ("hugepages-2Mi", 0),
     ];
-    rows.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into()
+    rows.map(|(name, amount)| (name.to_owned(), amount)).into()
+}
+
+/// What pods may use together: what is not reserved for others.
+pub fn without_reserved(config: &Config, facts: &Facts) -> Amounts {
+    less(capacity(config, facts), &config.reserved)
+}
+
+/// What is left for pods to ask for: neither what is reserved nor what eviction keeps free.
+pub fn allocatable(config: &Config, facts: &Facts) -> Amounts {
+    let number = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    let free = [
+        ("memory".to_owned(), number(MEMORY_FLOOR)),
+        ("ephemeral-storage".to_owned(), number(facts.disk / 100 * DISK_FLOOR_PERCENT)),
+    ];
+    less(without_reserved(config, facts), &free)
+}
+
+fn less(mut amounts: Amounts, taken: &[(String, i64)]) -> Amounts {
+    for (name, amount) in taken {
+        if let Some(left) = amounts.get_mut(name) {
+            *left = (*left - amount).max(0);
+        }
+    }
+    amounts
+}
+
+fn shown(amounts: &Amounts) -> BTreeMap<String, Quantity> {
+    let text = |name: &str, amount: i64| match name {
+        "cpu" if amount % 1000 == 0 => (amount / 1000).to_string(),
+        "cpu" => format!("{amount}m"),
+        "memory" | "ephemeral-storage" => format!("{}Ki", amount / 1024),
+        _ => amount.to_string(),
+    };
+    amounts.iter().map(|(name, amount)| (name.clone(), Quantity(text(name, *amount)))).collect()
 }
 
 fn conditions(facts: &Facts, last: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
@@ -173,7 +215,7 @@ mod tests {
 
     fn check(facts: Facts, expected: Expect) {
         let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
-        let node = node(&config, &facts, Timestamp::UNIX_EPOCH);
+        let node = node(&config, &facts, None, Timestamp::UNIX_EPOCH);
         let status = node.status.unwrap();
         let mut text = String::new();
         for (name, amount) in status.allocatable.unwrap() {
@@ -239,9 +281,9 @@ mod tests {
     #[test]
     fn a_condition_that_stays_keeps_its_time() {
         let config = Config::new("n1", Ipv4Addr::LOCALHOST.into());
-        let first = status(&config, &good(), None, Timestamp::UNIX_EPOCH);
+        let first = status(&config, &good(), None, None, Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_second(60).unwrap();
-        let second = status(&config, &good(), Some(&first), later);
+        let second = status(&config, &good(), None, Some(&first), later);
         let ready = &second.conditions.as_ref().unwrap()[3];
         assert_eq!(ready.last_transition_time, Some(Time(Timestamp::UNIX_EPOCH)));
         assert_eq!(ready.last_heartbeat_time, Some(Time(later)));

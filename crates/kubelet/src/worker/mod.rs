@@ -4,6 +4,7 @@
 //! two looks ([`Memory`]) is what nobody else knows: back-offs, probes' answers, why containers
 //! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
 //! where the last one ended.
+mod admit;
 mod finish;
 mod images;
 mod kill;
@@ -20,7 +21,9 @@ use crate::plan::{self, Plan, Probed, Step};
 use crate::pod::{self, Role};
 use crate::probes::Probes;
 use crate::runtime::{Runtime, RuntimeError};
+use crate::server::Counters;
 use crate::status;
+use api::names::NamespacedName;
 use api::status::Status;
 use client::events::{Happening, Recorder};
 use client::source::Patch;
@@ -54,6 +57,9 @@ pub struct Kubelet {
     pub runtime_name: String,
     /// Pods from manifests, by uid.
     pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
+    pub counters: Counters,
+    /// Held while a pod is admitted.
+    admitting: Mutex<()>,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
 }
 
@@ -75,6 +81,8 @@ pub struct Notes {
     pulls: images::Pulls,
     tokens: references::Tokens,
     ending_since: Option<Timestamp>,
+    /// It may run here.
+    admitted: bool,
     /// The last status that was written, which the informer may not have seen yet.
     written: Option<PodStatus>,
 }
@@ -124,6 +132,8 @@ impl Kubelet {
             facts,
             runtime_name,
             static_pods,
+            counters: Counters::default(),
+            admitting: Mutex::default(),
             memories,
         })
     }
@@ -152,6 +162,7 @@ impl Kubelet {
     }
 
     pub fn forget(&self, uid: &str) {
+        self.counters.forget(uid);
         if let Some(memory) = self.memories.lock().remove(uid) {
             memory.probes.stop();
         }
@@ -165,6 +176,33 @@ impl Kubelet {
         let reading = self.pods.read();
         let mut found = reading.by(self.by_uid, uid).map(|(_, pod)| pod);
         found.next().filter(|pod| !pod::is_mirror(pod)).cloned()
+    }
+
+    /// The pod that is known by a name: the static one, if that is its mirror's.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let key = NamespacedName::new(namespace, name);
+        let shown = self.pods.read().get(&key).cloned();
+        match shown.as_deref().and_then(|pod| pod::annotation(pod, pod::MIRROR)) {
+            Some(hash) => self.static_with(hash).and_then(|uid| self.pod(&uid)),
+            None => shown.or_else(|| {
+                let all = self.static_pods.lock();
+                all.values().find(|pod| pod::key(pod) == key).cloned()
+            }),
+        }
+    }
+
+    /// Every pod that is wanted here: from the API and from manifests.
+    pub fn all_pods(&self) -> Vec<Arc<Pod>> {
+        let reading = self.pods.read();
+        let from_api = reading.iter().map(|(_, pod)| pod).filter(|pod| !pod::is_mirror(pod));
+        from_api.cloned().chain(self.static_pods.lock().values().cloned()).collect()
+    }
+
+    /// What was told of a pod last, which the informer may not have seen yet.
+    pub fn last_status(&self, pod: &Pod) -> PodStatus {
+        let memory = self.memories.lock().get(pod::uid(pod)).cloned();
+        let written = memory.and_then(|memory| memory.notes.lock().written.clone());
+        written.unwrap_or_else(|| pod::status(pod).clone())
     }
 
     /// When to look again; `None`: when something happens.
@@ -181,7 +219,7 @@ impl Kubelet {
             };
             let mut found = found::find(&*self.runtime, uid).await?;
             message::read(&mut found);
-            self.refuse_unsupported(&pod, &memory);
+            self.admit(&pod, &found, &memory).await?;
             let plan = self.decide(&pod, &found, &memory);
             self.note_waits(&pod, &plan, &memory);
             self.watch_over(&pod, &found, &memory);
@@ -205,38 +243,6 @@ impl Kubelet {
         let ending = pod::is_deleting(pod) || notes.failed.is_some();
         let (probed, backoff) = (&notes.probed, &notes.backoff);
         plan::plan(&plan::Look { pod, found, probed, backoff, ending, now: self.context.now() })
-    }
-
-    /// A pod that asks for what is not here fails and says why, rather than run without it.
-    fn refuse_unsupported(&self, pod: &Pod, memory: &Memory) {
-        let spec = pod::spec(pod);
-        let os = spec.os.as_ref().map(|os| os.name.as_str()).unwrap_or("linux");
-        let faults = [
-            (
-                os != "linux",
-                "PodOSNotSupported",
-                "Failed to admit pod as the OS field doesn't match node OS",
-            ),
-            (
-                spec.host_users == Some(false),
-                "UnsupportedPodFeature",
-                "user namespaces (hostUsers: false) are not supported by this kubelet",
-            ),
-            (
-                spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()),
-                "UnsupportedPodFeature",
-                "resource claims are not supported by this kubelet",
-            ),
-        ];
-        let mut notes = memory.notes.lock();
-        if notes.failed.is_some() || pod::is_terminal(pod) {
-            return;
-        }
-        if let Some((_, reason, message)) = faults.into_iter().find(|(is, ..)| *is) {
-            notes.failed = Some((reason.to_owned(), message.to_owned()));
-            drop(notes);
-            self.warn(pod, None, reason, message);
-        }
     }
 
     fn note_waits(&self, pod: &Pod, plan: &Plan, memory: &Memory) {

@@ -1,5 +1,6 @@
 //! Starting: a sandbox; a container with its image, volumes, environment and hook.
 use super::{Kubelet, Memory, SyncError};
+use crate::cgroups;
 use crate::container::env::{self, Place};
 use crate::container::{config, sandbox};
 use crate::found::Found;
@@ -65,6 +66,12 @@ impl Kubelet {
         for path in [&logs, &folder] {
             fs::create_dir_all(path).map_err(|error| {
                 SyncError::Other(format!("failed to create {}: {error}", path.display()))
+            })?;
+        }
+        if self.config.cgroups_per_qos {
+            let made = cgroups::make_for(&self.config.cgroup_root, pod, &self.all_pods());
+            made.map_err(|error| {
+                SyncError::Other(format!("unable to ensure pod container exists: {error}"))
             })?;
         }
         let config = sandbox::config(&self.config, pod, attempt);

@@ -1,4 +1,6 @@
 //! First light: a Deployment's pods are real containers, on our own parts alone.
+mod server;
+
 use crate::apiserver::Running;
 use crate::cluster::Cluster;
 use std::fs;
@@ -49,10 +51,31 @@ impl<'c> Node<'c> {
     fn run(cluster: &Cluster) -> Running {
         let at = |name: &str| cluster.folder.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
-        command.args(["kubelet", "--hostname-override=node", "--node-ip=127.0.0.1"]);
+        command.args(["kubelet", "--hostname-override=node", "--port=0", "--healthz-port=0"]);
         command.arg("--kubeconfig").arg(cluster.kubeconfig());
+        // The certificate of another server of the cluster's at this address.
+        let pki = |file: &str| cluster.folder.path().join("pki").join(file);
+        command.arg("--tls-cert-file").arg(pki("apiserver.crt"));
+        command.arg("--tls-private-key-file").arg(pki("apiserver.key"));
+        command.arg("--client-ca-file").arg(pki("ca.crt"));
         command.arg("--root-dir").arg(at("kubelet")).arg("--pod-logs-dir").arg(at("logs"));
         Running(command.args(places(cluster)).spawn().expect("it starts"))
+    }
+
+    /// Brings in an image of busybox called `localhost/busybox`.
+    fn import_busybox(&self) {
+        let archive = self.cluster.folder.path().join("busybox.tar");
+        testkit::image::write_busybox(&archive, "localhost/busybox:1", &[]).expect("an archive");
+        let mut import = Command::new(env!("CARGO_BIN_EXE_skiff"));
+        import.arg("image").args(places(self.cluster)).arg("import").arg(&archive);
+        let output = import.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn is_ready(self) -> Self {
+        let ready = "get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+        self.cluster.until(ready, "True");
+        self
     }
 
     /// Killed without warning, and started again.
@@ -95,9 +118,7 @@ fn a_deployment_runs_outlives_its_kubelet_and_goes() {
     manager.arg(cluster.kubeconfig()).arg("--root-ca-file");
     let manager = manager.arg(cluster.folder.path().join("pki/ca.crt")).spawn();
     let manager = Running(manager.expect("it starts"));
-    let mut node = Node::start(&cluster);
-    let ready = "get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-    cluster.until(ready, "True");
+    let mut node = Node::start(&cluster).is_ready();
     // Pods act as somebody.
     cluster.until("get serviceaccounts default -o name", "serviceaccount/default");
     assert!(cluster.kubectl_with("create -f -", DEPLOYMENT).contains("created"));

@@ -1,0 +1,272 @@
+//! Whether a pod may run here: what the scheduler made sure of is checked again, for a pod may name
+//! its node itself, and others may have come first. A pod that is refused has failed
+//! (`pkg/kubelet/lifecycle`).
+mod affinity;
+mod requests;
+
+pub use requests::{Amounts, limits, requests};
+
+use crate::pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why a pod is refused: what its status and an event say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Refusal {
+    fn new(reason: &str, message: impl Into<String>) -> Refusal {
+        Refusal { reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn predicate(name: &str, why: &str) -> Refusal {
+        Refusal::new(name, format!("Predicate {name} failed: {why}"))
+    }
+
+    /// Labels may have changed since they were read.
+    pub fn is_of_labels(&self) -> bool {
+        self.reason == AFFINITY
+    }
+}
+
+const AFFINITY: &str = "NodeAffinity";
+
+/// What a pod is held against.
+pub struct Place<'a> {
+    pub node_name: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    pub allocatable: &'a Amounts,
+    /// Pods that have been admitted and have not ended.
+    pub others: &'a [Arc<Pod>],
+    pub has_app_armor: bool,
+}
+
+pub fn admit(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
+    supported(pod, place)?;
+    fits(pod, place)?;
+    if !affinity::matches(pod, place.labels, place.node_name) {
+        let why = "node(s) didn't match Pod's node affinity/selector";
+        return Err(Refusal::predicate(AFFINITY, why));
+    }
+    let taken = place.others.iter().flat_map(|other| ports(other)).collect::<Vec<_>>();
+    if ports(pod).any(|port| taken.iter().any(|other| port.conflicts(other))) {
+        let why = "node(s) didn't have free ports for the requested pod ports";
+        return Err(Refusal::predicate("NodePorts", why));
+    }
+    Ok(())
+}
+
+/// A pod that asks for what is not here fails and says why, rather than run without it.
+fn supported(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
+    let spec = pod::spec(pod);
+    let os = spec.os.as_ref().map_or("linux", |os| os.name.as_str());
+    let selected = spec.node_selector.as_ref().and_then(|all| all.get("kubernetes.io/os"));
+    let unsupported = |what: &str| {
+        Refusal::new("UnsupportedPodFeature", format!("{what} are not supported by this kubelet"))
+    };
+    if selected.is_some_and(|os| Some(os) != place.labels.get("kubernetes.io/os")) {
+        let text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Err(Refusal::new("PodOSSelectorNodeLabelDoesNotMatch", text));
+    }
+    if os != "linux" {
+        let text = "Failed to admit pod as the OS field doesn't match node OS";
+        return Err(Refusal::new("PodOSNotSupported", text));
+    }
+    if spec.host_users == Some(false) {
+        return Err(unsupported("user namespaces (hostUsers: false)"));
+    }
+    if spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()) {
+        return Err(unsupported("resource claims"));
+    }
+    if !place.has_app_armor && wants_app_armor(pod) {
+        let text = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+        return Err(Refusal::new("AppArmor", text));
+    }
+    let mut all = pod::containers(pod).map(|(_, one)| one);
+    if all.any(|one| one.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty())) {
+        return Err(unsupported("raw block volumes (volumeDevices)"));
+    }
+    Ok(())
+}
+
+/// Upstream's older way to ask, by container.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+fn wants_app_armor(pod: &Pod) -> bool {
+    let whole = pod::spec(pod).security_context.as_ref();
+    let whole = whole.and_then(|all| all.app_armor_profile.as_ref());
+    let own = |one: &Container| {
+        let context = one.security_context.as_ref();
+        let profile = context.and_then(|own| own.app_armor_profile.as_ref()).or(whole);
+        profile.is_some_and(|profile| profile.type_ != "Unconfined")
+    };
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let mut asked = annotations.filter(|(key, _)| key.starts_with(APP_ARMOR));
+    pod::containers(pod).any(|(_, one)| own(one))
+        || asked.any(|(_, profile)| !profile.is_empty() && profile != "unconfined")
+}
+
+/// What the pod asks for and the others left: pods, processors, memory, and the rest by name.
+fn fits(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
+    let wanted = requests(pod);
+    let mut used = Amounts::new();
+    for other in place.others {
+        for (name, amount) in requests(other) {
+            *used.entry(name).or_default() += amount;
+        }
+    }
+    used.insert("pods".to_owned(), i64::try_from(place.others.len()).unwrap_or(i64::MAX));
+    let first = ["pods", "cpu", "memory", "ephemeral-storage"];
+    let others = wanted.keys().map(String::as_str).filter(|name| !first.contains(name));
+    for name in first.into_iter().chain(others) {
+        let requested = if name == "pods" { 1 } else { wanted.get(name).copied().unwrap_or(0) };
+        // What a node does not know somebody else counts.
+        let Some(capacity) = place.allocatable.get(name).copied() else { continue };
+        let used = used.get(name).copied().unwrap_or(0);
+        if requested > 0 && requested > capacity - used {
+            let message = format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            );
+            return Err(Refusal::new(&format!("OutOf{name}"), message));
+        }
+    }
+    Ok(())
+}
+
+/// A port of the host.
+struct HostPort<'a> {
+    ip: &'a str,
+    protocol: &'a str,
+    port: i32,
+}
+
+impl HostPort<'_> {
+    fn conflicts(&self, other: &HostPort<'_>) -> bool {
+        let any = |ip: &str| matches!(ip, "" | "0.0.0.0");
+        (self.port, self.protocol) == (other.port, other.protocol)
+            && (any(self.ip) || any(other.ip) || self.ip == other.ip)
+    }
+}
+
+fn ports(pod: &Pod) -> impl Iterator<Item = HostPort<'_>> {
+    let all = pod::containers(pod).flat_map(|(_, one)| one.ports.iter().flatten());
+    all.filter_map(|port| {
+        Some(HostPort {
+            ip: port.host_ip.as_deref().unwrap_or_default(),
+            protocol: port.protocol.as_deref().unwrap_or("TCP"),
+            port: port.host_port.filter(|port| *port > 0)?,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value) -> Arc<Pod> {
+        let mut spec = spec;
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([{ "name": "c" }]);
+        }
+        Arc::new(serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap())
+    }
+
+    fn asks(requests: Value) -> Value {
+        json!({ "containers": [{ "name": "c", "resources": { "requests": requests } }] })
+    }
+
+    fn check(spec: Value, others: &[Value], expected: &str) {
+        let labels = [("kubernetes.io/os", "linux"), ("disk", "ssd")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let allocatable = [("cpu", 2000), ("memory", 1 << 30), ("pods", 3), ("hugepages-2Mi", 0)];
+        let allocatable = allocatable.map(|(name, amount)| (name.to_owned(), amount)).into();
+        let others: Vec<_> = others.iter().map(|spec| pod(spec.clone())).collect();
+        let place = Place {
+            node_name: "n1",
+            labels: &labels,
+            allocatable: &allocatable,
+            others: &others,
+            has_app_armor: false,
+        };
+        let said = match admit(&pod(spec), &place) {
+            Ok(()) => String::new(),
+            Err(refusal) => format!("{}: {}", refusal.reason, refusal.message),
+        };
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_pod_has_to_fit_beside_the_others() {
+        check(asks(json!({ "cpu": "2" })), &[], "");
+        check(asks(json!({ "example.com/gpu": "1" })), &[], "");
+        check(
+            asks(json!({ "cpu": "1500m" })),
+            &[asks(json!({ "cpu": "1" }))],
+            "OutOfcpu: Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000",
+        );
+        check(
+            asks(json!({ "memory": "2Gi" })),
+            &[],
+            "OutOfmemory: Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
+        );
+        check(
+            json!({}),
+            &[json!({}), json!({}), json!({})],
+            "OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3",
+        );
+        check(
+            asks(json!({ "hugepages-2Mi": "2Mi" })),
+            &[],
+            "OutOfhugepages-2Mi: Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 0, capacity: 0",
+        );
+    }
+
+    #[test]
+    fn labels_have_to_match() {
+        let no = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+        check(json!({ "nodeSelector": { "disk": "ssd" } }), &[], "");
+        check(json!({ "nodeSelector": { "disk": "tape" } }), &[], no);
+        check(
+            json!({ "nodeSelector": { "kubernetes.io/os": "windows" } }),
+            &[],
+            "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        );
+    }
+
+    #[test]
+    fn a_port_of_the_host_is_one_pods() {
+        let with = |ip: &str, protocol: &str| json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 1, "hostPort": 80, "hostIP": ip, "protocol": protocol }] }] });
+        let no = "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        check(with("", "TCP"), &[with("127.0.0.1", "TCP")], no);
+        check(with("10.0.0.1", "TCP"), &[with("127.0.0.1", "TCP")], "");
+        check(with("", "UDP"), &[with("", "TCP")], "");
+    }
+
+    #[test]
+    fn what_is_not_here_is_refused() {
+        let profile =
+            |kind: &str| json!({ "securityContext": { "appArmorProfile": { "type": kind } } });
+        check(
+            profile("RuntimeDefault"),
+            &[],
+            "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host",
+        );
+        check(profile("Unconfined"), &[], "");
+        check(
+            json!({ "hostUsers": false }),
+            &[],
+            "UnsupportedPodFeature: user namespaces (hostUsers: false) are not supported by this kubelet",
+        );
+        let block = json!({ "containers": [{ "name": "c", "volumeDevices": [{ "name": "v", "devicePath": "/dev/x" }] }] });
+        check(
+            block,
+            &[],
+            "UnsupportedPodFeature: raw block volumes (volumeDevices) are not supported by this kubelet",
+        );
+    }
+}

@@ -1,0 +1,42 @@
+//! What is thrown away while pods go on: containers that ended long ago, logs that grew long,
+//! images that nobody uses when the disk fills up.
+//!
+//! ```text
+//!  containers  which of those that ended are kept                 (pure decision)
+//!  images      which images go when the disk is full              (pure decision)
+//!  logs        rotation: rename, reopen, compress, remove
+//! ```
+mod containers;
+mod images;
+mod logs;
+
+use crate::worker::Kubelet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Upstream's periods.
+const CONTAINERS: Duration = Duration::from_secs(60);
+const IMAGES: Duration = Duration::from_secs(5 * 60);
+const LOGS: Duration = Duration::from_secs(10);
+
+/// Until the context stops.
+pub async fn collect(kubelet: &Arc<Kubelet>) {
+    tokio::join!(
+        async {
+            while kubelet.context.sleep(CONTAINERS).await {
+                containers::collect(kubelet).await;
+            }
+        },
+        async {
+            let mut seen = images::Seen::default();
+            while kubelet.context.sleep(IMAGES).await {
+                images::collect(kubelet, &mut seen).await;
+            }
+        },
+        async {
+            while kubelet.context.sleep(LOGS).await {
+                logs::rotate_all(kubelet).await;
+            }
+        },
+    );
+}

@@ -1,0 +1,407 @@
+//! `/metrics` and what is below it, as Prometheus reads them. Names and labels are upstream's; what
+//! is not measured here is not told.
+use super::answer::{self, Reply};
+use super::stats::{self, PodUsage, label, value};
+use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE};
+use crate::node::Usage;
+use crate::runtime::cri;
+use crate::worker::Kubelet;
+use http::{Method, StatusCode};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// What is counted while the kubelet runs.
+#[derive(Default)]
+pub struct Counters {
+    /// By method and page.
+    requests: Mutex<BTreeMap<(String, &'static str), u64>>,
+    /// By the labels of `prober_probe_total`.
+    probes: Mutex<BTreeMap<String, u64>>,
+    /// The processors' time when it was read last, for a rate.
+    last: Mutex<Option<(std::time::Instant, u64)>>,
+}
+
+/// Pages that are counted by their names: others are made up by clients.
+const PAGES: [&str; 13] = [
+    "attach",
+    "configz",
+    "containerLogs",
+    "exec",
+    "healthz",
+    "logs",
+    "metrics",
+    "pods",
+    "portForward",
+    "run",
+    "runningpods",
+    "stats",
+    "checkpoint",
+];
+
+impl Counters {
+    pub fn request(&self, method: &Method, page: &str) {
+        let page = PAGES.into_iter().find(|known| *known == page).unwrap_or("other");
+        let method = match method.as_str() {
+            known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD") => known,
+            _ => "other",
+        };
+        *self.requests.lock().entry((method.to_owned(), page)).or_default() += 1;
+    }
+
+    pub fn probe(&self, labels: String) {
+        *self.probes.lock().entry(labels).or_default() += 1;
+    }
+
+    /// Of a pod that is gone nothing more is told.
+    pub fn forget(&self, uid: &str) {
+        let marked = format!("pod_uid=\"{uid}\"");
+        self.probes.lock().retain(|labels, _| !labels.contains(&marked));
+    }
+
+    /// What the machine uses, with the rate since the last look.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::read();
+        let now = std::time::Instant::now();
+        let before = self.last.lock().replace((now, usage.cpu_nanoseconds));
+        if let Some((then, before)) = before {
+            let elapsed = now.duration_since(then).as_nanos().max(1);
+            let used = u128::from(usage.cpu_nanoseconds.saturating_sub(before));
+            usage.nano_cores = u64::try_from(used * 1_000_000_000 / elapsed).unwrap_or(0);
+        }
+        usage
+    }
+}
+
+pub async fn page(kubelet: &Arc<Kubelet>, rest: &[&str]) -> Result<Reply, Reply> {
+    let text = match rest {
+        [] => own(kubelet).await?,
+        ["resource"] => {
+            let pods = stats::pods(kubelet).await;
+            resource(
+                &kubelet.counters.usage(),
+                pods.as_deref().ok(),
+                &crate::node::Facts::read(&kubelet.config.root),
+            )
+        }
+        ["cadvisor"] => cadvisor(&stats::pods(kubelet).await.map_err(answer::internal)?),
+        ["probes"] => probes(&kubelet.counters),
+        _ => return Err(answer::not_found("404: Page Not Found")),
+    };
+    Ok(answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+}
+
+/// One family of samples.
+struct Family<'a> {
+    text: &'a mut String,
+    name: &'static str,
+}
+
+fn family<'a>(text: &'a mut String, name: &'static str, kind: &str, help: &str) -> Family<'a> {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    Family { text, name }
+}
+
+impl Family<'_> {
+    fn add(&mut self, labels: &str, value: impl std::fmt::Display) {
+        let name = self.name;
+        let _ = match labels {
+            "" => writeln!(self.text, "{name} {value}"),
+            labels => writeln!(self.text, "{name}{{{labels}}} {value}"),
+        };
+    }
+}
+
+/// A label's value as it is written between quotes.
+pub fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+async fn own(kubelet: &Kubelet) -> Result<String, Reply> {
+    let listed = kubelet.runtime.list_containers(Default::default()).await;
+    let listed = listed.map_err(answer::internal)?.containers;
+    let sandboxes = kubelet.runtime.list_pod_sandbox(Default::default()).await;
+    let sandboxes = sandboxes.map_err(answer::internal)?.items;
+    let ready = sandboxes.iter().filter(|one| one.state() == cri::PodSandboxState::SandboxReady);
+    let mut text = String::new();
+    family(
+        &mut text,
+        "kubelet_node_name",
+        "gauge",
+        "[ALPHA] The node's name. The count is always 1.",
+    )
+    .add(&format!("node=\"{}\"", quoted(&kubelet.config.node_name)), 1);
+    family(
+        &mut text,
+        "kubelet_running_pods",
+        "gauge",
+        "[BETA] Number of pods that have a running pod sandbox",
+    )
+    .add("", ready.count());
+    let mut states = family(
+        &mut text,
+        "kubelet_running_containers",
+        "gauge",
+        "[BETA] Number of containers currently running",
+    );
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for one in &listed {
+        *counts.entry(one.state().as_str_name().trim_start_matches("CONTAINER_")).or_default() += 1;
+    }
+    for (state, count) in counts {
+        states.add(&format!("container_state=\"{}\"", state.to_lowercase()), count);
+    }
+    family(
+        &mut text,
+        "kubelet_desired_pods",
+        "gauge",
+        "[ALPHA] The number of pods the kubelet is being instructed to run.",
+    )
+    .add("", kubelet.all_pods().len());
+    let mut requests = family(
+        &mut text,
+        "kubelet_http_requests_total",
+        "counter",
+        "[ALPHA] Number of the http requests received since the server started",
+    );
+    for ((method, page), count) in kubelet.counters.requests.lock().iter() {
+        requests.add(&format!("method=\"{method}\",path=\"{page}\""), count);
+    }
+    Ok(text)
+}
+
+fn names(labels: &std::collections::HashMap<String, String>) -> String {
+    let one = |key| quoted(label(labels, key));
+    format!("namespace=\"{}\",pod=\"{}\"", one(POD_NAMESPACE), one(POD_NAME))
+}
+
+fn seconds(nanoseconds: u64) -> String {
+    format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
+}
+
+type ContainerRow = (String, cri::ContainerStats, i64);
+
+fn containers(pods: &[PodUsage]) -> Vec<ContainerRow> {
+    let all = pods.iter().flat_map(|pod| {
+        let linux = pod.stats.linux.clone().unwrap_or_default();
+        linux.containers.into_iter().map(move |one| (pod, one))
+    });
+    let row = |(pod, one): (&PodUsage, cri::ContainerStats)| {
+        let attributes = one.attributes.clone().unwrap_or_default();
+        let name = quoted(label(&attributes.labels, CONTAINER_NAME));
+        let began = pod.began.get(&attributes.id).copied().unwrap_or_default();
+        (format!("container=\"{name}\",{}", names(&attributes.labels)), one, began)
+    };
+    all.map(row).collect()
+}
+
+/// What the resource metrics pipeline reads.
+fn resource(usage: &Usage, pods: Option<&[PodUsage]>, facts: &crate::node::Facts) -> String {
+    let mut text = String::new();
+    let rows = containers(pods.unwrap_or_default());
+    let working_set = |one: &Option<cri::MemoryUsage>| {
+        one.as_ref().and_then(|memory| value(&memory.working_set_bytes))
+    };
+    let cpu = |one: &Option<cri::CpuUsage>| {
+        one.as_ref().and_then(|cpu| value(&cpu.usage_core_nano_seconds))
+    };
+    let mut all = family(
+        &mut text,
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+    );
+    for (labels, one, _) in &rows {
+        cpu(&one.cpu).into_iter().for_each(|used| all.add(labels, seconds(used)));
+    }
+    let mut all = family(
+        &mut text,
+        "container_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the container in bytes",
+    );
+    for (labels, one, _) in &rows {
+        working_set(&one.memory).into_iter().for_each(|used| all.add(labels, used));
+    }
+    let mut all = family(
+        &mut text,
+        "container_start_time_seconds",
+        "gauge",
+        "[STABLE] Start time of the container since unix epoch in seconds",
+    );
+    for (labels, _, began) in &rows {
+        all.add(labels, seconds(began.unsigned_abs()));
+    }
+    family(
+        &mut text,
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+    )
+    .add("", seconds(usage.cpu_nanoseconds));
+    family(
+        &mut text,
+        "node_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the node in bytes",
+    )
+    .add("", facts.memory.saturating_sub(facts.memory_available));
+    let of_pods = || {
+        pods.unwrap_or_default().iter().map(|pod| {
+            let attributes = pod.stats.attributes.clone().unwrap_or_default();
+            (names(&attributes.labels), pod.stats.linux.clone().unwrap_or_default())
+        })
+    };
+    let mut all = family(
+        &mut text,
+        "pod_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+    );
+    for (labels, linux) in of_pods() {
+        cpu(&linux.cpu).into_iter().for_each(|used| all.add(&labels, seconds(used)));
+    }
+    let mut all = family(
+        &mut text,
+        "pod_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the pod in bytes",
+    );
+    for (labels, linux) in of_pods() {
+        working_set(&linux.memory).into_iter().for_each(|used| all.add(&labels, used));
+    }
+    family(
+        &mut text,
+        "resource_scrape_error",
+        "gauge",
+        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
+    )
+    .add("", u8::from(pods.is_none()));
+    text
+}
+
+/// The part of cAdvisor's metrics that dashboards of pods are made of.
+fn cadvisor(pods: &[PodUsage]) -> String {
+    type Read = fn(&cri::ContainerStats) -> Option<String>;
+    const ROWS: [(&str, &str, &str, Read); 5] = [
+        (
+            "container_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed in seconds.",
+            |one| Some(seconds(value(&one.cpu.as_ref()?.usage_core_nano_seconds)?)),
+        ),
+        (
+            "container_memory_usage_bytes",
+            "gauge",
+            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            |one| Some(value(&one.memory.as_ref()?.usage_bytes)?.to_string()),
+        ),
+        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |one| {
+            Some(value(&one.memory.as_ref()?.working_set_bytes)?.to_string())
+        }),
+        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |one| {
+            Some(value(&one.memory.as_ref()?.rss_bytes)?.to_string())
+        }),
+        (
+            "container_fs_usage_bytes",
+            "gauge",
+            "Number of bytes that are consumed by the container on this filesystem.",
+            |one| Some(value(&one.writable_layer.as_ref()?.used_bytes)?.to_string()),
+        ),
+    ];
+    let mut text = String::new();
+    let rows = containers(pods);
+    for (name, kind, help, read) in ROWS {
+        let mut all = family(&mut text, name, kind, help);
+        for (labels, one, _) in &rows {
+            let id = one.attributes.as_ref().map_or("", |attributes| attributes.id.as_str());
+            read(one).into_iter().for_each(|sample| {
+                all.add(&format!("{labels},id=\"{id}\""), sample);
+            });
+        }
+    }
+    type Count = fn(&cri::NetworkInterfaceUsage) -> Option<u64>;
+    const NETWORK: [(&str, &str, Count); 4] = [
+        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |one| {
+            value(&one.rx_bytes)
+        }),
+        (
+            "container_network_receive_errors_total",
+            "Cumulative count of errors encountered while receiving",
+            |one| value(&one.rx_errors),
+        ),
+        (
+            "container_network_transmit_bytes_total",
+            "Cumulative count of bytes transmitted",
+            |one| value(&one.tx_bytes),
+        ),
+        (
+            "container_network_transmit_errors_total",
+            "Cumulative count of errors encountered while transmitting",
+            |one| value(&one.tx_errors),
+        ),
+    ];
+    for (name, help, count) in NETWORK {
+        let mut all = family(&mut text, name, "counter", help);
+        for pod in pods {
+            let labels = pod.stats.attributes.clone().unwrap_or_default().labels;
+            let network = pod.stats.linux.as_ref().and_then(|linux| linux.network.as_ref());
+            let interfaces = network
+                .into_iter()
+                .flat_map(|all| all.default_interface.iter().chain(&all.interfaces));
+            for one in interfaces {
+                let labels = format!("{},interface=\"{}\"", names(&labels), quoted(&one.name));
+                count(one).into_iter().for_each(|number| all.add(&labels, number));
+            }
+        }
+    }
+    text
+}
+
+fn probes(counters: &Counters) -> String {
+    let mut text = String::new();
+    let mut all = family(
+        &mut text,
+        "prober_probe_total",
+        "counter",
+        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+    );
+    for (labels, count) in counters.probes.lock().iter() {
+        all.add(labels, count);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn requests_and_probes_are_counted() {
+        let counters = Counters::default();
+        counters.request(&Method::GET, "pods");
+        counters.request(&Method::GET, "made-up");
+        counters.request(&Method::GET, "made-up-too");
+        assert_eq!(counters.requests.lock().len(), 2);
+        counters.probe("probe_type=\"Readiness\",pod_uid=\"a\"".to_owned());
+        counters.probe("probe_type=\"Readiness\",pod_uid=\"a\"".to_owned());
+        counters.probe("probe_type=\"Readiness\",pod_uid=\"b\"".to_owned());
+        counters.forget("b");
+        expect![[r#"
+            # HELP prober_probe_total [BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.
+            # TYPE prober_probe_total counter
+            prober_probe_total{probe_type="Readiness",pod_uid="a"} 2
+        "#]]
+        .assert_eq(&probes(&counters));
+    }
+
+    #[test]
+    fn the_node_is_told_even_if_the_runtime_is_silent() {
+        let text = resource(&Usage::default(), None, &crate::node::Facts::default());
+        assert!(text.contains("\nresource_scrape_error 1\n"), "{text}");
+        assert!(text.contains("\nnode_cpu_usage_seconds_total 0.000000000\n"), "{text}");
+        assert_eq!(quoted("a\"b\\"), "a\\\"b\\\\");
+    }
+}

@@ -1,0 +1,241 @@
+//! The kubelet's own API, on port 10250: what the API server asks for on behalf of clients (logs,
+//! exec, attach, port-forward) and what monitoring asks for (stats, metrics, pods).
+//!
+//! ```text
+//!  connection ─► auth: who is it, may it ─► route ─┬─► logs     files of the node → lines
+//!      (TLS)       (TokenReview,                   ├─► stream   a pipe to the runtime's streams
+//!                   SubjectAccessReview)           ├─► pods     what runs here, as lists
+//!                                                  ├─► stats    cpu, memory, disk, network
+//!                                                  ├─► metrics  the same as Prometheus reads it
+//!                                                  └─► files    the machine's own logs
+//! ```
+//! Paths, parameters and messages are those of upstream's `pkg/kubelet/server`.
+mod answer;
+mod auth;
+mod configz;
+mod files;
+mod logs;
+mod metrics;
+mod pods;
+mod route;
+mod stats;
+mod stream;
+
+pub use auth::{Authorization, Believes};
+pub use metrics::Counters;
+
+use crate::worker::Kubelet;
+use answer::Reply;
+use auth::{Asking, Auth};
+use client::Context;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long a client may take to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A pause after a connection could not be taken: the process has no files left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How the kubelet is reached.
+#[derive(Clone)]
+pub struct ServerConfig {
+    pub address: IpAddr,
+    /// 0 takes a free one; the Node says which.
+    pub port: u16,
+    /// With the kubelet's certificate. Clients may show one of their own.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// Whether a client's certificate is of the CA that clients' certificates are of; without one
+    /// nobody is known by a certificate.
+    pub believes: Option<Believes>,
+    pub anonymous_auth: bool,
+    pub authorization: Authorization,
+    /// Without TLS and without asking who it is: `/healthz`, on loopback. `None` for none.
+    pub healthz_port: Option<u16>,
+    /// Without TLS and without asking who it is: pods, stats and metrics. `None` for none.
+    pub read_only_port: Option<u16>,
+    /// Files of `/var/log` at `/logs/`.
+    pub system_log_handler: bool,
+}
+
+impl ServerConfig {
+    /// Upstream's defaults.
+    pub fn new(tls: Arc<rustls::ServerConfig>, believes: Option<Believes>) -> ServerConfig {
+        ServerConfig {
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            port: 10250,
+            tls,
+            believes,
+            anonymous_auth: false,
+            authorization: Authorization::Webhook,
+            healthz_port: Some(10248),
+            read_only_port: None,
+            system_log_handler: true,
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.address, self.port)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to listen on {address}: is another kubelet running?")]
+pub struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// Sockets that listen and are not served yet.
+pub struct Server {
+    config: ServerConfig,
+    secure: TcpListener,
+    healthz: Option<TcpListener>,
+    read_only: Option<TcpListener>,
+    port: u16,
+}
+
+/// Which of the sockets was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Secure,
+    ReadOnly,
+    Health,
+}
+
+impl Server {
+    pub async fn bind(config: &ServerConfig) -> Result<Server, ListenError> {
+        let listen = async |ip: IpAddr, port: u16| {
+            let address = SocketAddr::new(ip, port);
+            TcpListener::bind(address).await.map_err(|source| ListenError { address, source })
+        };
+        let secure = listen(config.address, config.port).await?;
+        let port = secure.local_addr().map_or(config.port, |address| address.port());
+        let healthz = match config.healthz_port {
+            Some(port) => Some(listen(Ipv4Addr::LOCALHOST.into(), port).await?),
+            None => None,
+        };
+        let read_only = match config.read_only_port {
+            Some(port) => Some(listen(config.address, port).await?),
+            None => None,
+        };
+        Ok(Server { config: config.clone(), secure, healthz, read_only, port })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Serves until the context stops.
+    pub(crate) async fn serve(self, kubelet: Arc<Kubelet>) {
+        let context = kubelet.context.clone();
+        let auth = Auth::new(&self.config, &kubelet);
+        let shared = Arc::new(Shared { kubelet, auth, config: self.config });
+        let plain = async |listener: Option<TcpListener>, door| match listener {
+            Some(listener) => {
+                accept(&context, listener, |stream| {
+                    let shared = shared.clone();
+                    tokio::spawn(async move { converse(shared, stream, door, None).await });
+                })
+                .await
+            }
+            None => context.stopped().await,
+        };
+        let secure = accept(&context, self.secure, |stream| {
+            tokio::spawn(greet(shared.clone(), stream));
+        });
+        tokio::join!(
+            secure,
+            plain(self.healthz, Door::Health),
+            plain(self.read_only, Door::ReadOnly)
+        );
+    }
+}
+
+struct Shared {
+    kubelet: Arc<Kubelet>,
+    auth: Auth,
+    config: ServerConfig,
+}
+
+async fn accept(context: &Context, listener: TcpListener, take: impl Fn(TcpStream)) {
+    loop {
+        let accepted = tokio::select! {
+            () = context.stopped() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                // Keys that are typed in an exec are not to wait for more of them.
+                let _ = stream.set_nodelay(true);
+                take(stream);
+            }
+            Err(error) => {
+                tracing::warn!("failed to take a connection: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn greet(shared: Arc<Shared>, stream: TcpStream) {
+    let acceptor = tokio_rustls::TlsAcceptor::from(shared.config.tls.clone());
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!("a TLS handshake failed: {error}"),
+        Err(_) => return,
+    };
+    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+    converse(shared, stream, Door::Secure, Some(shown)).await;
+}
+
+async fn converse(
+    shared: Arc<Shared>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    door: Door,
+    shown: Option<auth::Certificates>,
+) {
+    let shown = Arc::new(shown.unwrap_or_default());
+    let context = shared.kubelet.context.clone();
+    let respond = service_fn(move |request| {
+        let (shared, shown) = (shared.clone(), shown.clone());
+        async move { Ok::<_, Infallible>(respond(shared, &shown, door, request).await) }
+    });
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    let conversation = builder.serve_connection_with_upgrades(TokioIo::new(stream), respond);
+    tokio::select! {
+        () = context.stopped() => {}
+        ended = conversation => if let Err(error) = ended {
+            tracing::debug!("a connection failed: {error}");
+        },
+    }
+}
+
+/// One request, start to finish.
+async fn respond(
+    shared: Arc<Shared>,
+    shown: &auth::Certificates,
+    door: Door,
+    request: Request<Incoming>,
+) -> Reply {
+    if door == Door::Secure {
+        let asking = Asking { method: request.method(), path: request.uri().path() };
+        let user = match shared.auth.identify(shown, request.headers()).await {
+            Some(user) => user,
+            None => return answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+        };
+        if let Err(refusal) = shared.auth.check(&user, &asking).await {
+            return refusal;
+        }
+    }
+    Box::pin(route::route(&shared, door, request)).await.unwrap_or_else(|refusal| refusal)
+}

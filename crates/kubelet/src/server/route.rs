@@ -1,0 +1,106 @@
+//! Which page a path is, and at which doors it may be asked for.
+use super::answer::{self, Reply};
+use super::{Door, Shared, configz, files, logs, metrics, pods, stats, stream};
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use std::borrow::Cow;
+
+/// A request's path and parameters.
+pub struct Asked<'a> {
+    pub rest: Vec<&'a str>,
+    pub query: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl Asked<'_> {
+    pub fn get(&self, name: &str) -> &str {
+        self.query.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    pub fn all(&self, name: &str) -> Vec<String> {
+        let named = self.query.iter().filter(|(key, _)| key == name);
+        named.map(|(_, value)| value.to_string()).collect()
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.get(name), "1" | "true" | "True" | "t" | "T" | "TRUE")
+    }
+}
+
+pub async fn route(
+    shared: &Shared,
+    door: Door,
+    request: Request<Incoming>,
+) -> Result<Reply, Reply> {
+    let (path, query) =
+        (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+    let mut parts = path.trim_start_matches('/').split('/');
+    let page = parts.next().unwrap_or_default();
+    let asked = Asked {
+        rest: parts.filter(|part| !part.is_empty()).collect(),
+        query: form_urlencoded::parse(query.as_bytes()).collect(),
+    };
+    let kubelet = &shared.kubelet;
+    shared.kubelet.counters.request(request.method(), page);
+    if door == Door::Health && page != "healthz" {
+        return Err(answer::not_found("404 page not found"));
+    }
+    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
+    let need_get = || match reads {
+        true => Ok(()),
+        false => Err(answer::text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")),
+    };
+    match (page, asked.rest.as_slice()) {
+        ("healthz", _) => return Ok(answer::text(StatusCode::OK, "ok")),
+        ("pods" | "allocatedPods", []) => {
+            need_get()?;
+            return Ok(pods::wanted(kubelet));
+        }
+        ("stats", ["summary"]) => {
+            need_get()?;
+            return stats::summary(kubelet, asked.flag("only_cpu_and_memory")).await;
+        }
+        ("metrics", rest) => {
+            need_get()?;
+            return metrics::page(kubelet, rest).await;
+        }
+        _ if door != Door::Secure => return Err(answer::not_found("404 page not found")),
+        _ => {}
+    }
+    match (page, asked.rest.as_slice()) {
+        ("runningpods", []) => {
+            need_get()?;
+            pods::running(kubelet).await
+        }
+        ("containerLogs", [namespace, pod, container]) => {
+            need_get()?;
+            logs::logs(kubelet, namespace, pod, container, &asked).await
+        }
+        ("exec" | "attach", [namespace, pod, container]) => {
+            stream::stream(kubelet, page, (namespace, pod, ""), container, &asked, request).await
+        }
+        ("exec" | "attach", [namespace, pod, uid, container]) => {
+            stream::stream(kubelet, page, (namespace, pod, uid), container, &asked, request).await
+        }
+        ("portForward", [namespace, pod]) => {
+            stream::stream(kubelet, page, (namespace, pod, ""), "", &asked, request).await
+        }
+        ("portForward", [namespace, pod, uid]) => {
+            stream::stream(kubelet, page, (namespace, pod, uid), "", &asked, request).await
+        }
+        ("run", [namespace, pod, container]) if request.method() == Method::POST => {
+            pods::run(kubelet, namespace, pod, "", container, &asked).await
+        }
+        ("run", [namespace, pod, uid, container]) if request.method() == Method::POST => {
+            pods::run(kubelet, namespace, pod, uid, container, &asked).await
+        }
+        ("configz", []) => Ok(configz::page(&kubelet.config, &shared.config)),
+        ("logs", _) if shared.config.system_log_handler => {
+            need_get()?;
+            files::page(path.trim_start_matches("/logs")).await
+        }
+        ("logs", _) => {
+            Err(answer::text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."))
+        }
+        _ => Err(answer::not_found("404: Page Not Found")),
+    }
+}

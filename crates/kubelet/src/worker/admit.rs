@@ -1,0 +1,76 @@
+//! Admission as the worker does it: once for each pod, one pod after another, so that two do not
+//! both get what only one can have.
+use super::{Kubelet, Memory, SyncError};
+use crate::admission::{self, Place, Refusal};
+use crate::found::Found;
+use crate::node;
+use crate::pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Kubelet {
+    pub(super) async fn admit(
+        &self,
+        pod: &Arc<Pod>,
+        found: &Found,
+        memory: &Memory,
+    ) -> Result<(), SyncError> {
+        {
+            let mut notes = memory.notes.lock();
+            // What runs was admitted by the kubelet before this one.
+            let known = notes.admitted || notes.failed.is_some() || !found.sandboxes.is_empty();
+            if known || pod::is_terminal(pod) || pod::is_deleting(pod) {
+                notes.admitted |= !found.sandboxes.is_empty();
+                return Ok(());
+            }
+        }
+        let labels = node::labels(&self.config);
+        let mut judged = self.judge(pod, memory, &labels);
+        if judged.as_ref().is_err_and(Refusal::is_of_labels) {
+            let node = self.client.get::<Node>("", &self.config.node_name).await?;
+            let node: Node = node.decode().map_err(|error| SyncError::Other(error.to_string()))?;
+            judged = self.judge(pod, memory, &node.metadata.labels.unwrap_or_default());
+        }
+        if let Err(Refusal { reason, message }) = judged {
+            let told = format!("Pod was rejected: {message}");
+            memory.notes.lock().failed = Some((reason.clone(), told));
+            self.warn(pod, None, &reason, &message);
+        }
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        pod: &Arc<Pod>,
+        memory: &Memory,
+        labels: &std::collections::BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        let _one_at_a_time = self.admitting.lock();
+        let others: Vec<Arc<Pod>> =
+            self.all_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
+        let place = Place {
+            node_name: &self.config.node_name,
+            labels,
+            allocatable: &node::allocatable(&self.config, &self.facts),
+            others: &others,
+            has_app_armor: Path::new("/sys/kernel/security/apparmor").exists(),
+        };
+        admission::admit(pod, &place)?;
+        memory.notes.lock().admitted = true;
+        Ok(())
+    }
+
+    /// Whether another pod has been admitted and has not ended.
+    fn counts(&self, other: &Pod, pod: &Pod) -> bool {
+        if pod::uid(other) == pod::uid(pod) || pod::is_terminal(other) {
+            return false;
+        }
+        let memory = self.memories.lock().get(pod::uid(other)).cloned();
+        let Some(memory) = memory else { return pod::status(other).start_time.is_some() };
+        let notes = memory.notes.lock();
+        let phase = notes.written.as_ref().and_then(|status| status.phase.as_deref());
+        let has_ended = notes.failed.is_some() || matches!(phase, Some("Succeeded" | "Failed"));
+        (notes.admitted || pod::status(other).start_time.is_some()) && !has_ended
+    }
+}

@@ -1,0 +1,124 @@
+//! `skiff kubelet`: pods of this node on the embedded runtime.
+pub mod serving;
+
+use super::Embedded;
+use anyhow::Context as _;
+use client::Context;
+use client::https::{Config, Https};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where the API server is and who we are to it.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The node's name; by default the machine's.
+    #[arg(long)]
+    hostname_override: Option<String>,
+    /// The node's address; by default the one that packets to others carry.
+    #[arg(long)]
+    node_ip: Option<IpAddr>,
+    /// Where pods' folders are.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    root_dir: PathBuf,
+    /// Where pods' logs are written.
+    #[arg(long, default_value = "/var/log/pods")]
+    pod_logs_dir: PathBuf,
+    /// A folder of static pods' manifests.
+    #[arg(long)]
+    pod_manifest_path: Option<PathBuf>,
+    /// The addresses of the cluster's DNS.
+    #[arg(long, value_delimiter = ',')]
+    cluster_dns: Vec<IpAddr>,
+    #[arg(long, default_value = "cluster.local")]
+    cluster_domain: String,
+    /// Pods that may run here at most.
+    #[arg(long, default_value_t = 110)]
+    max_pods: u32,
+    /// Labels that the node registers with.
+    #[arg(long, value_delimiter = ',', value_parser = pair)]
+    node_labels: Vec<(String, String)>,
+    /// Kept from pods for Kubernetes itself: `cpu=100m,memory=100Mi`.
+    #[arg(long, value_delimiter = ',', value_parser = pair)]
+    kube_reserved: Vec<(String, String)>,
+    /// Kept from pods for the rest of the system.
+    #[arg(long, value_delimiter = ',', value_parser = pair)]
+    system_reserved: Vec<(String, String)>,
+    /// Whether groups of QoS classes and pods are made and limited.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    cgroups_per_qos: bool,
+    /// A longer log is rotated.
+    #[arg(long, default_value = "10Mi")]
+    container_log_max_size: String,
+    /// Files of a log that are kept.
+    #[arg(long, default_value_t = 5)]
+    container_log_max_files: usize,
+    /// Per cent of the disk that images are on, above which images go that nobody uses.
+    #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_high_threshold: u8,
+    /// Per cent of that disk at which that ends.
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_low_threshold: u8,
+    #[command(flatten)]
+    serving: serving::Serving,
+    #[command(flatten)]
+    embedded: Embedded,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn amount(name: &str, text: &str) -> anyhow::Result<i64> {
+    let quantity = api::quantity::Quantity::parse(text)
+        .map_err(|error| anyhow::anyhow!("{text:?} is no amount of {name}: {error}"))?;
+    Ok(if name == "cpu" { quantity.milli_value() } else { quantity.value() })
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let stop = crate::stop_signal()?;
+    let name = match &options.hostname_override {
+        Some(name) => name.clone(),
+        None => std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .context("failed to read the machine's name")?,
+    };
+    let address = options.node_ip.or_else(::apiserver::pki::own_address);
+    let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let name = name.trim().to_lowercase();
+    let reserved = options.kube_reserved.iter().chain(&options.system_reserved);
+    let reserved = reserved.map(|(name, text)| Ok((name.clone(), amount(name, text)?)));
+    let reserved = reserved.collect::<anyhow::Result<_>>()?;
+    let config = kubelet::Config {
+        server: Some(options.serving.config(&name, address)?),
+        root: options.root_dir,
+        log_root: options.pod_logs_dir,
+        manifests: options.pod_manifest_path,
+        cluster_dns: options.cluster_dns,
+        cluster_domain: options.cluster_domain,
+        max_pods: options.max_pods,
+        labels: options.node_labels,
+        reserved,
+        cgroups_per_qos: options.cgroups_per_qos,
+        log_max_size: amount("bytes", &options.container_log_max_size)?.unsigned_abs(),
+        log_max_files: options.container_log_max_files.max(2),
+        image_gc_high: options.image_gc_high_threshold,
+        image_gc_low: options.image_gc_low_threshold,
+        ..kubelet::Config::new(&name, address)
+    };
+    let context = Context::new();
+    let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
+    let source = Arc::new(Https::new(&context, server)?);
+    let runtime = super::open(&options.embedded).await?;
+    runtime.serve_streams().await?;
+    let runtime = Arc::new(runtime);
+    let work = kubelet::run(config, source, context.clone(), runtime);
+    tokio::pin!(work);
+    tokio::select! {
+        () = stop => context.stop(),
+        ended = &mut work => return Ok(ended?),
+    }
+    Ok(work.await?)
+}

@@ -1,0 +1,94 @@
+//! How the kubelet is reached: its certificate, whom it believes, its ports.
+use ::apiserver::pki;
+use ::apiserver::tls::{self, Pair, Trust};
+use kubelet::ServerConfig;
+use kubelet::server::Authorization;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(clap::Args)]
+pub struct Serving {
+    /// The address that the kubelet serves on.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    address: IpAddr,
+    /// The port that the kubelet serves on; 0 takes a free one, which the Node tells.
+    #[arg(long, default_value_t = 10250)]
+    port: u16,
+    /// The kubelet's certificate; without one it signs its own.
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Where a certificate is kept that the kubelet signed itself.
+    #[arg(long, default_value = "/var/lib/kubelet/pki")]
+    cert_dir: PathBuf,
+    /// The CA of clients' certificates.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// Whether those are served who do not say who they are.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    anonymous_auth: bool,
+    /// Whether the API server is asked what a client may do.
+    #[arg(long, value_enum, default_value = "Webhook")]
+    authorization_mode: Mode,
+    /// A port on loopback for `/healthz`; 0 for none.
+    #[arg(long, default_value_t = 10248)]
+    healthz_port: u16,
+    /// A port for pods, stats and metrics that everybody may read; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    read_only_port: u16,
+    /// Whether `/logs/` shows the files of `/var/log`.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    enable_system_log_handler: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Mode {
+    AlwaysAllow,
+    Webhook,
+}
+
+/// With a certificate and a CA from files, which are read again when they change, on upstream's
+/// ports.
+pub fn serving(pair: &Pair, client_ca: Option<&Path>) -> Result<ServerConfig, tls::Error> {
+    let trust = client_ca.map(Trust::read).transpose()?;
+    let believed: Vec<&Trust> = trust.iter().collect();
+    let mut tls = tls::server(pair, &believed)?;
+    // A stream takes over its connection, which only HTTP/1.1 has.
+    if let Some(tls) = Arc::get_mut(&mut tls) {
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    }
+    let believes = trust.map(|trust| -> kubelet::server::Believes {
+        Arc::new(move |certificate, others| trust.verify(certificate, others).is_ok())
+    });
+    Ok(ServerConfig::new(tls, believes))
+}
+
+impl Serving {
+    pub fn config(&self, node: &str, address: IpAddr) -> anyhow::Result<ServerConfig> {
+        let pair = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => {
+                Pair { certificate: certificate.clone(), key: key.clone() }
+            }
+            _ => {
+                let names = [node.to_owned(), address.to_string(), "127.0.0.1".to_owned()];
+                pki::self_signed(&self.cert_dir, "kubelet", &names)?
+            }
+        };
+        Ok(ServerConfig {
+            address: self.address,
+            port: self.port,
+            anonymous_auth: self.anonymous_auth,
+            authorization: match self.authorization_mode {
+                Mode::AlwaysAllow => Authorization::AlwaysAllow,
+                Mode::Webhook => Authorization::Webhook,
+            },
+            healthz_port: Some(self.healthz_port).filter(|port| *port > 0),
+            read_only_port: Some(self.read_only_port).filter(|port| *port > 0),
+            system_log_handler: self.enable_system_log_handler,
+            ..serving(&pair, self.client_ca_file.as_deref())?
+        })
+    }
+}
