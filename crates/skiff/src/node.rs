@@ -1,6 +1,6 @@
 //! The commands about containers on this machine: thin calls into the runtime.
 mod image;
-mod kubelet;
+pub mod kubelet;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The components of a cluster beside its API server: one row each.
 use super::Options;
 use super::control_plane::ControlPlane;
+use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
 use ::apiserver::pki::Pki;
 use client::{Client, Context, Source};
@@ -27,6 +28,7 @@ pub struct Component {
 #[rustfmt::skip]
 pub const COMPONENTS: &[Component] = &[
     Component { name: "controller-manager", client: Some("controller-manager"), waits_for: "the first service account", run: |cluster| controller_manager(cluster).boxed(), ready: |cluster| accounts(cluster).boxed() },
+    Component { name: "scheduler", client: Some("scheduler"), waits_for: "the scheduler", run: |cluster| scheduler(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "kubelet", client: Some("kubelet-client"), waits_for: "the node to be ready", run: |cluster| kubelet(cluster).boxed(), ready: |cluster| node_ready(cluster).boxed() },
 ];
 
@@ -117,13 +119,22 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn scheduler(cluster: Cluster) -> anyhow::Result<()> {
+    let source = cluster.source("kube-scheduler", &user("system:kube-scheduler", &[]))?;
+    let config = ::scheduler::Config::new(&cluster.node_name);
+    ::scheduler::run(&cluster.context, source, config).await;
+    Ok(())
+}
+
 async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     let places = &cluster.options.places;
     let manifests = Some(cluster.options.pod_manifest_path.clone()).filter(|path| path.exists());
     for folder in [&places.kubelet_dir, &places.pod_logs_dir] {
         crate::reset::claim(folder)?;
     }
+    let serving = serving(&cluster.pki.pair("kubelet"), Some(&cluster.pki.ca()))?;
     let config = kubelet::Config {
+        server: Some(serving),
         root: places.kubelet_dir.clone(),
         log_root: places.pod_logs_dir.clone(),
         manifests,
@@ -135,6 +146,7 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     let source = cluster.source("kubelet", &user(&name, &["system:nodes"]))?;
     let runtime = cluster.options.data_dir.join("runtime");
     let runtime = crate::node::open_in(&runtime, &places.state_dir, &places.cgroup_root).await?;
+    runtime.serve_streams().await?;
     Ok(kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime)).await?)
 }
 

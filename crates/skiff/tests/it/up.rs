@@ -57,7 +57,6 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec:
-      nodeName: node
       containers:
       - name: demo
         image: localhost/skiff/demo
