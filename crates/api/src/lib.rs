@@ -38,6 +38,7 @@ pub mod openapi;
 pub mod owner;
 pub mod patch;
 pub mod pem;
+pub mod placement;
 pub mod quantity;
 pub mod quote;
 pub mod regexp;

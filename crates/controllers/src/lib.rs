@@ -18,8 +18,10 @@ pub mod action;
 mod apply;
 mod claim;
 mod clusterrole_aggregation;
+mod daemonset;
 mod deployment;
 mod driver;
+mod endpoints;
 mod endpointslice;
 mod garbage;
 mod history;
@@ -27,6 +29,7 @@ mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
+mod pod_gc;
 mod pods;
 mod replicaset;
 mod root_ca;
@@ -51,12 +54,15 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &namespace::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &daemonset::CONTROLLER,
     &statefulset::CONTROLLER,
     &endpointslice::CONTROLLER,
+    &endpoints::CONTROLLER,
     &job::CONTROLLER,
     &node_lifecycle::CONTROLLER,
     &node_ipam::CONTROLLER,
     &taint_eviction::CONTROLLER,
+    &pod_gc::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,
     &garbage::CONTROLLER,
 ];

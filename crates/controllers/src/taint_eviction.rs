@@ -4,10 +4,11 @@ use crate::driver::{Controller, Watching};
 use crate::pods;
 use crate::world::World;
 use api::names::NamespacedName;
+use api::placement::tolerates;
 use client::events::{Happening, reference};
 use client::source::{Delete, Patch};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use serde_json::json;
 
 pub const CONTROLLER: Controller = Controller {
@@ -68,19 +69,6 @@ fn due(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
         }
     };
     taints.iter().filter_map(due_for).min()
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
-    let is_about =
-        (key.is_empty() || key == taint.key) && (effect.is_empty() || effect == taint.effect);
-    is_about
-        && match toleration.operator.as_deref() {
-            Some("Exists") => true,
-            None | Some("" | "Equal") => text(&toleration.value) == text(&taint.value),
-            Some(_) => false,
-        }
 }
 
 /// The pod says why it goes, then it is deleted.

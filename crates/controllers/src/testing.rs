@@ -225,6 +225,22 @@ fn set(object: &mut Value, word: &str, value: &str) {
     }
 }
 
+/// What a row writes, with one part of each object.
+pub fn check_tree(row: &Controller, text: &str, key: &str, part: &str, expect: Expect) {
+    let mut out = String::new();
+    in_world(row, text, |world, _| {
+        for action in (row.reconcile)(&key_of(key), world, now()) {
+            let _ = writeln!(out, "{action}");
+            if let Action::Create(crate::action::Create { object, .. })
+            | Action::Update { object, .. } = &action
+            {
+                let _ = writeln!(out, "  {}", object[part]);
+            }
+        }
+    });
+    expect.assert_eq(&out);
+}
+
 /// What a row makes of slices: each with its labels, ports and endpoints.
 pub fn check_slices(row: &Controller, text: &str, key: &str, expect: Expect) {
     let mut out = String::new();

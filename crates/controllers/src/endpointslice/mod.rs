@@ -1,5 +1,5 @@
 //! Where a Service's traffic may go: its pods' addresses, in slices of a hundred.
-mod endpoint;
+pub mod endpoint;
 #[cfg(test)]
 mod tests;
 
@@ -9,6 +9,7 @@ use crate::pods;
 use crate::world::World;
 use api::names::NamespacedName;
 use api::selector::label::Selector;
+use client::Change;
 use endpoint::Group;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -28,7 +29,7 @@ pub const CONTROLLER: Controller = Controller {
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
-const HEADLESS: &str = "service.kubernetes.io/headless";
+pub const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Endpoints in one slice: upstream's `--max-endpoints-per-slice`.
 const SLICE: usize = 100;
 
@@ -41,17 +42,20 @@ fn watch(on: &Watching) {
         keys.dedup();
         keys
     });
-    on.each::<Pod>(|world, change| {
-        let services = world.informer::<Service>();
-        let read = services.read();
-        let selects = |service: &Service| {
-            let selector = selector(service);
-            let mut pods = change.old.iter().chain(&change.new);
-            pods.any(|pod| selector.matches(&pod.metadata.labels))
-        };
-        let found = read.in_namespace(&change.key.namespace);
-        found.filter(|(_, service)| selects(service)).map(|(key, _)| key.clone()).collect()
-    });
+    on.each::<Pod>(services_of);
+}
+
+/// The services that select a pod, or did.
+pub fn services_of(world: &World, change: &Change<Pod>) -> Vec<NamespacedName> {
+    let services = world.informer::<Service>();
+    let read = services.read();
+    let selects = |service: &Service| {
+        let selector = selector(service);
+        let mut pods = change.old.iter().chain(&change.new);
+        pods.any(|pod| selector.matches(&pod.metadata.labels))
+    };
+    let found = read.in_namespace(&change.key.namespace);
+    found.filter(|(_, service)| selects(service)).map(|(key, _)| key.clone()).collect()
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<NamespacedName> {
@@ -62,7 +66,7 @@ fn service_of(slice: &EndpointSlice) -> Option<NamespacedName> {
 }
 
 /// A service without a selector is somebody else's to fill.
-fn selector(service: &Service) -> Selector {
+pub fn selector(service: &Service) -> Selector {
     let spec = service.spec.as_ref();
     let is_external = spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName");
     let labels = spec.and_then(|spec| spec.selector.as_ref()).filter(|labels| !labels.is_empty());
