@@ -9,6 +9,7 @@ mod codec;
 mod measured;
 mod report;
 mod runtime;
+mod scheduler;
 mod store;
 
 use report::Report;
@@ -37,6 +38,11 @@ const BENCHES: &[Bench] = &[
         name: "runtime",
         about: "containers and sandboxes from creation to removal, beside runc and crun",
         run: runtime::run,
+    },
+    Bench {
+        name: "scheduler",
+        about: "decisions about pods of several shapes on 5,000 nodes",
+        run: scheduler::run,
     },
     Bench {
         name: "store",

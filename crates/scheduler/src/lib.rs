@@ -41,8 +41,9 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Owner};
 pub use driver::run;
+pub use engine::{Engine, Nomination, Task};
 pub use node::NodeInfo;
 pub use pod::PodInfo;
 

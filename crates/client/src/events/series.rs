@@ -6,10 +6,10 @@ use crate::context::Context;
 use crate::source::Patch;
 use api::status::Status;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -98,15 +98,16 @@ async fn send(client: &Client, event: &Event) -> Result<(), Status> {
     client.create(event).await.map(drop)
 }
 
-/// Events that more of the same may follow.
+/// Events that more of the same may follow, by their key: a scheduler has thousands.
 #[derive(Default)]
-struct Open(Vec<Event>);
+struct Open(BTreeMap<String, Event>);
 
 impl Open {
     /// What is to be written now.
     fn add(&mut self, event: Event, at: Timestamp) -> Option<Event> {
-        let Some(same) = self.0.iter_mut().find(|other| key(other) == key(&event)) else {
-            self.0.push(event.clone());
+        let key = key(&event);
+        let Some(same) = self.0.get_mut(&key) else {
+            self.0.insert(key, event.clone());
             return Some(event);
         };
         let is_first = same.series.is_none();
@@ -125,21 +126,17 @@ impl Open {
                 last.or(event.event_time.as_ref()).map_or(Timestamp::UNIX_EPOCH, |time| time.0);
             now.duration_since(last).unsigned_abs() > FINISH
         };
-        let (over, open) = std::mem::take(&mut self.0).into_iter().partition(is_over);
-        self.0 = open;
-        let over: Vec<Event> = over;
-        over.into_iter().filter(|event| event.series.is_some()).collect()
+        let over = self.0.extract_if(.., |_, event| is_over(event)).map(|(_, event)| event);
+        over.filter(|event| event.series.is_some()).collect()
     }
 
     fn refresh(&self) -> Vec<Event> {
-        self.0.iter().filter(|event| event.series.is_some()).cloned().collect()
+        self.0.values().filter(|event| event.series.is_some()).cloned().collect()
     }
 }
 
-type Key<'a> = ([Option<&'a str>; 5], Option<&'a ObjectReference>, Option<&'a ObjectReference>);
-
 /// Events with the same key are one series: their notes may differ.
-fn key(event: &Event) -> Key<'_> {
+fn key(event: &Event) -> String {
     let words = [
         &event.type_,
         &event.action,
@@ -147,7 +144,7 @@ fn key(event: &Event) -> Key<'_> {
         &event.reporting_controller,
         &event.reporting_instance,
     ];
-    (words.map(|word| word.as_deref()), event.regarding.as_ref(), event.related.as_ref())
+    format!("{words:?} {:?} {:?}", event.regarding, event.related)
 }
 
 #[cfg(test)]
@@ -156,6 +153,7 @@ mod tests {
     use super::*;
     use crate::testing::World;
     use expect_test::expect;
+    use k8s_openapi::api::core::v1::ObjectReference;
 
     #[tokio::test(start_paused = true)]
     async fn the_second_makes_a_series_that_is_written_now_and_then() {

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 
 /// How many pods matter in each place: by a label of nodes, and its value. Labels are few.
 #[derive(Clone, Default)]
-struct Counts(Vec<(Box<str>, HashMap<Box<str>, i64>)>);
+struct Counts(Vec<(Box<str>, ByValue)>);
+
+type ByValue = HashMap<Box<str>, i64>;
 
 impl Counts {
     fn is_empty(&self) -> bool {

@@ -1,0 +1,113 @@
+//! How fast the scheduler decides: 5,000 nodes, one thread, nothing but decisions.
+//!
+//! A pod is queued, decided about, assumed, and seen again as bound; the API server's part is left
+//! out. Upstream's benchmark of the same size (`scheduler_perf`, 5,000 nodes) is the comparison.
+use crate::report::Report;
+use ::scheduler::{Engine, NodeInfo, Owner, PodInfo, Task};
+use api::object::{Keep, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+
+const NODES: usize = 5000;
+const ZONES: usize = 3;
+const PODS: usize = 10_000;
+const SPREAD: &str = "topology.kubernetes.io/zone";
+
+struct Shape {
+    name: &'static str,
+    pods: usize,
+    /// What is peculiar about its pods.
+    spec: fn() -> Value,
+    has_owner: bool,
+}
+
+const SHAPES: &[Shape] = &[
+    Shape { name: "pods alone", pods: PODS, spec: || json!({}), has_owner: false },
+    Shape { name: "of a ReplicaSet", pods: PODS, spec: || json!({}), has_owner: true },
+    Shape { name: "spread over zones", pods: PODS, spec: spread, has_owner: true },
+    Shape { name: "apart from each other", pods: 2000, spec: apart, has_owner: true },
+];
+
+fn spread() -> Value {
+    json!({ "topologySpreadConstraints": [{ "maxSkew": 1, "topologyKey": SPREAD,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": { "matchLabels": { "app": "web" } } }] })
+}
+
+fn apart() -> Value {
+    json!({ "affinity": { "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": { "matchLabels": { "app": "web" } } }] } } })
+}
+
+pub fn run(_: &[String], report: &mut Report) {
+    for shape in SHAPES {
+        let mut engine = Engine::new("default-scheduler", 1);
+        let now = Timestamp::now();
+        for index in 0..NODES {
+            engine.node(None, Some(&node(index)), now);
+        }
+        engine.owner(None, Some(&replica_set()));
+        let pods: Vec<Arc<PodInfo>> = (0..shape.pods).map(|index| pod(shape, index)).collect();
+        for pod in &pods {
+            engine.pod(None, Some(pod), now);
+        }
+        let mut micros: Vec<f64> = Vec::with_capacity(shape.pods);
+        let begun = Instant::now();
+        loop {
+            let started = Instant::now();
+            let Some(tasks) = engine.next(now) else { break };
+            for task in tasks {
+                let Task::Bind { pod, node, .. } = task else { panic!("{task:?}") };
+                engine.pod(Some(&pod), Some(&Arc::new(pod.on(&node))), now);
+            }
+            micros.push(started.elapsed().as_secs_f64() * 1e6);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        assert_eq!(micros.len(), shape.pods, "each pod has a node");
+        micros.sort_by(f64::total_cmp);
+        let at = |share: f64| micros[(micros.len() as f64 * share) as usize];
+        report.row(
+            format!("{NODES} nodes, {} {}", shape.pods, shape.name),
+            &[("pods/s", shape.pods as f64 / seconds), ("p50 µs", at(0.5)), ("p99 µs", at(0.99))],
+        );
+    }
+}
+
+fn kept<K: Keep>(tree: &Value) -> Arc<K> {
+    let object = Arc::new(Object::from_tree(tree).expect("an object"));
+    K::keep(&object).expect("an object of its kind")
+}
+
+fn node(index: usize) -> Arc<NodeInfo> {
+    let name = format!("node-{index}");
+    kept(&json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name,
+            SPREAD: format!("zone-{}", index % ZONES) } },
+        "status": { "allocatable": { "cpu": "4", "memory": "32Gi", "pods": "110" } },
+    }))
+}
+
+fn replica_set() -> Arc<Owner> {
+    kept(&json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": { "name": "web", "namespace": "default" },
+        "spec": { "selector": { "matchLabels": { "app": "web" } } },
+    }))
+}
+
+fn pod(shape: &Shape, index: usize) -> Arc<PodInfo> {
+    let mut spec = (shape.spec)();
+    spec["containers"] = json!([{ "name": "c", "image": "web:1",
+        "resources": { "requests": { "cpu": "100m", "memory": "500Mi" } } }]);
+    let mut metadata = json!({ "name": format!("web-{index}"), "namespace": "default",
+        "uid": format!("uid-{index}"), "labels": { "app": "web" } });
+    if shape.has_owner {
+        metadata["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "name": "web", "uid": "u", "controller": true }]);
+    }
+    kept(&json!({ "metadata": metadata, "spec": spec }))
+}
