@@ -23,6 +23,8 @@ pub struct Look<'a> {
     pub waiting: &'a BTreeMap<String, (String, String)>,
     /// Why the pod as a whole was refused or ended: reason and message.
     pub failed: Option<&'a (String, String)>,
+    /// Why the pod cannot be given what it asks for now.
+    pub resize_pending: Option<&'a (String, String)>,
     pub host_ip: IpAddr,
     /// `skiff`: how containers' ids begin.
     pub runtime_name: &'a str,
@@ -115,6 +117,10 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
     status.restart_count = i32::try_from(latest.restarts).unwrap_or(i32::MAX);
     status.container_id = Some(container_id(look, latest));
     status.image_id.clone_from(&latest.image_id);
+    // The pod is told of here with what it has been given.
+    let given = container.resources.clone().filter(|_| role != Role::Ephemeral);
+    status.allocated_resources = given.as_ref().and_then(|all| all.requests.clone());
+    status.resources = given.filter(|_| latest.state == State::Running);
     if !latest.image.is_empty() {
         status.image.clone_from(&latest.image);
     }
@@ -337,15 +343,37 @@ fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
             type_: type_.to_owned(),
         });
     }
+    if let Some((reason, message)) = look.resize_pending {
+        let same = old.iter().find(|one| one.type_ == RESIZE_PENDING && one.status == "True");
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message: Some(message.clone()),
+            observed_generation: look.pod.metadata.generation,
+            reason: Some(reason.clone()),
+            status: "True".to_owned(),
+            type_: RESIZE_PENDING.to_owned(),
+        });
+    }
     // Conditions of others stay.
     let foreign = old.iter().filter(|one| is_foreign(&one.type_));
     made.extend(foreign.cloned());
     made
 }
 
+const RESIZE_PENDING: &str = "PodResizePending";
+
 fn is_foreign(type_: &str) -> bool {
-    !["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
-        .contains(&type_)
+    const OURS: [&str; 6] = [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+        RESIZE_PENDING,
+    ];
+    !OURS.contains(&type_)
 }
 
 /// The change from one status to another as a strategic patch; `None` if there is none.
@@ -375,7 +403,8 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     (!change.is_empty()).then_some(patch)
 }
 
-/// Conditions are merged by their types: what one no longer says has to be unsaid.
+/// Conditions are merged by their types: what one no longer says has to be unsaid, and one that is
+/// no more taken away.
 fn forget_what_went(old: Option<&Value>, new: &mut Value) {
     let before = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for condition in new.as_array_mut().into_iter().flatten() {
@@ -386,6 +415,11 @@ fn forget_what_went(old: Option<&Value>, new: &mut Value) {
             }
         }
     }
+    let Some(list) = new.as_array_mut() else { return };
+    let gone = before.iter().filter(|old| !list.iter().any(|new| new["type"] == old["type"]));
+    let gone: Vec<Value> =
+        gone.map(|old| json!({ "$patch": "delete", "type": old["type"] })).collect();
+    list.extend(gone);
 }
 
 #[cfg(test)]
@@ -405,6 +439,7 @@ mod tests {
             probed: &world.probed,
             waiting: &waiting.collect(),
             failed: None,
+            resize_pending: None,
             host_ip: "10.1.1.1".parse().unwrap(),
             runtime_name: "skiff",
             now: testing::at(world.now),
