@@ -9,6 +9,7 @@ mod finish;
 mod images;
 mod kill;
 mod message;
+mod mounts;
 mod references;
 mod resize;
 mod start;
@@ -349,7 +350,9 @@ impl Kubelet {
             self.finish(pod).await?;
             return Ok(Some(RETRY));
         }
-        if !plan.is_over {
+        if plan.is_over {
+            self.wake_deferred();
+        } else {
             self.refresh_volumes(pod, found, memory).await;
         }
         let now = self.context.now();

@@ -18,7 +18,9 @@ impl Kubelet {
         let mut notes = memory.notes.lock();
         let wanted = wanted(pod);
         let known = notes.allocated.get_or_insert_with(|| reported(pod, &wanted)).clone();
-        if known == wanted {
+        // What ends gets nothing more, and waits for nothing.
+        let ends = pod::is_terminal(pod) || pod::is_deleting(pod);
+        if known == wanted || ends {
             notes.resize_pending = None;
             return pod.clone();
         }
@@ -35,6 +37,14 @@ impl Kubelet {
             }
             Some(_) => Arc::new(with(pod, &known)),
         }
+    }
+
+    /// Something ended: others may have room now for what they ask for.
+    pub(super) fn wake_deferred(&self) {
+        let memories = self.memories.lock();
+        let waits =
+            memories.iter().filter(|(_, memory)| memory.notes.lock().resize_pending.is_some());
+        waits.for_each(|(uid, _)| self.queue.add(uid.clone()));
     }
 
     pub(super) async fn resize(

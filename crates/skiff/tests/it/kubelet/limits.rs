@@ -118,3 +118,43 @@ fn a_container_can_be_added_to_look_into_another() {
     // It sees the processes of the other.
     assert_eq!(cluster.kubectl("logs web -c debug"), "sleep 1000");
 }
+
+#[test]
+fn limits_change_while_a_container_runs() {
+    let cluster = Cluster::start().with_default_account();
+    let node = Node::start(&cluster).is_ready();
+    node.import_busybox();
+    let limits = |cpu: &str| json!({ "limits": { "cpu": cpu, "memory": "32Mi" } });
+    create(&cluster, "web", json!({ "command": ["sleep", "1000"], "resources": limits("100m") }));
+    cluster.until("get pod web -o jsonpath={.status.phase}", "Running");
+    let resize = |cpu: &str| {
+        let mut pod = cluster.json("get pod web");
+        for list in ["limits", "requests"] {
+            pod["spec"]["containers"][0]["resources"][list]["cpu"] = cpu.into();
+        }
+        let path = "/api/v1/namespaces/default/pods/web/resize";
+        let said = cluster.kubectl_with(&format!("replace --raw {path} -f -"), &pod.to_string());
+        assert!(said.starts_with('{'), "{said}");
+    };
+    let given = "get pod web -o jsonpath={.status.containerStatuses[0].resources.limits.cpu}/{.status.containerStatuses[0].restartCount}";
+    cluster.until(given, "100m/0");
+    resize("200m");
+    cluster.until(given, "200m/0");
+    let uid = cluster.kubectl("get pod web -o jsonpath={.metadata.uid}");
+    let quota = read(&format!("kubepods/pod{uid}"), ["cpu.cfs_quota_us", "cpu.max"]);
+    assert_eq!(quota.split(' ').next(), Some("20000"));
+    // Another takes all but half a processor: more than that has to wait until it is gone.
+    let cpus = cluster.kubectl("get node node -o jsonpath={.status.allocatable.cpu}");
+    let most = cpus.parse::<u32>().expect("whole processors") * 1000 - 500;
+    let asked = json!({ "requests": { "cpu": format!("{most}m") } });
+    create(&cluster, "other", json!({ "command": ["sleep", "1000"], "resources": asked }));
+    cluster.until("get pod other -o jsonpath={.status.phase}", "Running");
+    resize("600m");
+    let condition =
+        "get pod web -o jsonpath={.status.conditions[?(@.type==\"PodResizePending\")].reason}";
+    cluster.until(condition, "Deferred");
+    assert_eq!(cluster.kubectl(given), "200m/0");
+    cluster.kubectl("delete pod other");
+    cluster.until(condition, "");
+    cluster.until(given, "600m/0");
+}
