@@ -31,6 +31,8 @@ pub struct Config {
     /// A longer log is rotated, and so many files of it are kept.
     pub log_max_size: u64,
     pub log_max_files: usize,
+    /// How often logs are looked at: `containerLogMonitorInterval`.
+    pub log_period: Duration,
     /// Per cent of the images' disk: above the one images go until it is at the other.
     pub image_gc_high: u8,
     pub image_gc_low: u8,
@@ -60,6 +62,7 @@ impl Config {
             lease_period: Duration::from_secs(10),
             log_max_size: 10 << 20,
             log_max_files: 5,
+            log_period: Duration::from_secs(10),
             image_gc_high: 85,
             image_gc_low: 80,
             labels: Vec::new(),

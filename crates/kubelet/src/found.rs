@@ -54,6 +54,8 @@ pub struct Container {
     /// Where its termination message is on the host, if it has such a place.
     pub message_file: Option<String>,
     pub user: Option<(i64, i64, Vec<i64>)>,
+    /// What it may use, if the runtime tells.
+    pub limits: Option<cri::LinuxContainerResources>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -177,6 +179,7 @@ fn container_of(status: cri::ContainerStatus, sandbox: &str) -> Container {
         image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
         log_path: status.log_path,
         annotations: status.annotations,
+        limits: status.resources.and_then(|all| all.linux),
         user: user.map(|user| (user.uid, user.gid, user.supplemental_groups)),
     }
 }

@@ -5,8 +5,10 @@
 //! long. The behaviour is that of `computePodActions` in upstream's
 //! `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
 use crate::backoff::Backoff;
+use crate::container::resources;
 use crate::found::{Container as Found1, Found, State};
 use crate::pod::{self, Role};
+use crate::runtime::cri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;
@@ -19,6 +21,8 @@ pub struct Look<'a> {
     pub backoff: &'a Backoff,
     /// It is deleted, evicted or refused: everything has to end.
     pub ending: bool,
+    /// Of the machine, in bytes.
+    pub node_memory: u64,
     pub now: Timestamp,
 }
 
@@ -44,6 +48,11 @@ pub enum Step {
     CreateSandbox {
         attempt: u32,
     },
+    /// Other limits for a container that goes on.
+    Resize {
+        id: String,
+        limits: Box<cri::LinuxContainerResources>,
+    },
     Start {
         container: Box<Container>,
         role: Role,
@@ -57,6 +66,7 @@ pub enum Why {
     Changed,
     NotLive,
     NotStarted,
+    Resized,
     Unknown,
 }
 
@@ -202,6 +212,18 @@ fn keep_running(look: &Look<'_>, container: &Container, role: Role, plan: &mut P
                 plan.steps.push(kill(Why::NotStarted));
             } else if said(&look.probed.live) == Some(false) {
                 plan.steps.push(kill(Why::NotLive));
+            } else if role != Role::Init {
+                match resized(look, container, one) {
+                    None => {}
+                    Some((_, true)) => {
+                        plan.steps.push(kill(Why::Resized));
+                        plan.start(container, role, next);
+                    }
+                    Some((limits, false)) => {
+                        let limits = Box::new(limits);
+                        plan.steps.push(Step::Resize { id: one.id.clone(), limits });
+                    }
+                }
             }
         }
         State::Unknown => {
@@ -220,6 +242,37 @@ fn keep_running(look: &Look<'_>, container: &Container, role: Role, plan: &mut P
             }
         }
     }
+}
+
+/// The limits that a container is to have if it has others, and whether it has to be started again
+/// for them.
+fn resized(
+    look: &Look<'_>,
+    container: &Container,
+    one: &Found1,
+) -> Option<(cri::LinuxContainerResources, bool)> {
+    let has = one.limits.as_ref()?;
+    let wanted = resources::linux(look.pod, container, look.node_memory);
+    let cpu = |limits: &cri::LinuxContainerResources| (limits.cpu_shares, limits.cpu_quota.max(0));
+    let changed = [
+        ("cpu", cpu(has) != cpu(&wanted)),
+        ("memory", has.memory_limit_in_bytes.max(0) != wanted.memory_limit_in_bytes),
+    ];
+    let policies = container.resize_policy.as_deref().unwrap_or_default();
+    let restarts = |name: &str| {
+        let mut own = policies.iter().filter(|policy| policy.resource_name == name);
+        own.any(|policy| policy.restart_policy == "RestartContainer")
+    };
+    let changed: Vec<&str> = changed.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    let again = changed.iter().any(|name| restarts(name));
+    // What is not limited any more is written as a limit that is none.
+    let unlimited = |number: i64| if number == 0 { -1 } else { number };
+    let limits = cri::LinuxContainerResources {
+        cpu_quota: unlimited(wanted.cpu_quota),
+        memory_limit_in_bytes: unlimited(wanted.memory_limit_in_bytes),
+        ..wanted
+    };
+    (!changed.is_empty()).then_some((limits, again))
 }
 
 fn wait_or_start(
@@ -293,6 +346,9 @@ impl Why {
             Why::Changed => format!("{container} {name} definition changed{ending}"),
             Why::NotLive => format!("{container} {name} failed liveness probe{ending}"),
             Why::NotStarted => format!("{container} {name} failed startup probe{ending}"),
+            Why::Resized => {
+                format!("{container} {name} resize requires restart")
+            }
             Why::Unknown => {
                 format!("{container} is in \"Unknown\" state, try killing it before restart")
             }

@@ -1,6 +1,8 @@
 //! What the API is told of a pod: a pure function of the pod, what the runtime has of it, what
 //! probes say, and why containers wait. The rules are those of `pkg/kubelet/kubelet_pods.go` and
 //! `pkg/kubelet/status/generate.go` upstream.
+mod conditions;
+
 use crate::found::{Container as Found1, Found, State};
 use crate::plan::Probed;
 use crate::pod::{self, Role};
@@ -23,6 +25,8 @@ pub struct Look<'a> {
     pub waiting: &'a BTreeMap<String, (String, String)>,
     /// Why the pod as a whole was refused or ended: reason and message.
     pub failed: Option<&'a (String, String)>,
+    /// Why the pod cannot be given what it asks for now.
+    pub resize_pending: Option<&'a (String, String)>,
     pub host_ip: IpAddr,
     /// `skiff`: how containers' ids begin.
     pub runtime_name: &'a str,
@@ -61,7 +65,7 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
         observed_generation: look.pod.metadata.generation,
         ..old.clone()
     };
-    status.conditions = Some(conditions(look, &status));
+    status.conditions = Some(conditions::conditions(look, &status));
     status
 }
 
@@ -115,6 +119,10 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
     status.restart_count = i32::try_from(latest.restarts).unwrap_or(i32::MAX);
     status.container_id = Some(container_id(look, latest));
     status.image_id.clone_from(&latest.image_id);
+    // The pod is told of here with what it has been given.
+    let given = container.resources.clone().filter(|_| role != Role::Ephemeral);
+    status.allocated_resources = given.as_ref().and_then(|all| all.requests.clone());
+    status.resources = given.filter(|_| latest.state == State::Running);
     if !latest.image.is_empty() {
         status.image.clone_from(&latest.image);
     }
@@ -250,104 +258,6 @@ fn phase_of(
     }
 }
 
-fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
-    let old = pod::status(look.pod).conditions.as_deref().unwrap_or_default();
-    let phase = status.phase.as_deref().unwrap_or_default();
-    let done = match phase {
-        "Succeeded" => Some("PodCompleted"),
-        "Failed" => Some("PodFailed"),
-        _ => None,
-    };
-    let spec = pod::spec(look.pod);
-    let init = status.init_container_statuses.as_deref().unwrap_or_default();
-    let regular = status.container_statuses.as_deref().unwrap_or_default();
-    let started = regular.iter().any(|one| one.container_id.is_some());
-    let sidecar = |name: &str| {
-        let mut sidecars = pod::containers(look.pod).filter(|(role, _)| *role == Role::Sidecar);
-        sidecars.any(|(_, one)| one.name == name)
-    };
-    let is_done = |one: &&ContainerStatus| match sidecar(&one.name) {
-        true => one.started == Some(true) || started,
-        false => one.ready || started,
-    };
-    let names = |list: Vec<&ContainerStatus>| {
-        list.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(" ")
-    };
-    let incomplete: Vec<_> = init.iter().filter(|one| !is_done(one)).collect();
-    let sidecars = init.iter().filter(|one| sidecar(&one.name));
-    let unready: Vec<_> = sidecars.chain(regular).filter(|one| !one.ready).collect();
-    let initialized = match (incomplete.is_empty(), phase) {
-        (_, "Succeeded") => (true, Some("PodCompleted"), None),
-        (true, _) => (true, None, None),
-        (false, _) => {
-            let text = format!("containers with incomplete status: [{}]", names(incomplete));
-            (false, Some("ContainersNotInitialized"), Some(text))
-        }
-    };
-    let containers = match (done, unready.is_empty()) {
-        (Some(reason), _) => (false, Some(reason), None),
-        (None, true) => (true, None, None),
-        (None, false) => {
-            let text = format!("containers with unready status: [{}]", names(unready));
-            (false, Some("ContainersNotReady"), Some(text))
-        }
-    };
-    let is_true = |type_: &str| old.iter().any(|one| one.type_ == type_ && one.status == "True");
-    let gates = spec.readiness_gates.iter().flatten();
-    let missing: Vec<_> = gates.filter(|gate| !is_true(&gate.condition_type)).collect();
-    let ready = match (containers.0, missing.first()) {
-        (true, Some(gate)) => {
-            let text = format!(
-                "corresponding condition of pod readiness gate \"{}\" does not exist.",
-                gate.condition_type
-            );
-            (false, Some("ReadinessGatesNotReady"), Some(text))
-        }
-        _ => containers.clone(),
-    };
-    let sandbox = look
-        .found
-        .sandbox()
-        .is_some_and(|one| pod::uses_host_network(look.pod) || !one.ips.is_empty() || started);
-    let rows = [
-        ("PodReadyToStartContainers", (sandbox, None, None)),
-        ("Initialized", initialized),
-        ("Ready", ready),
-        ("ContainersReady", containers),
-        ("PodScheduled", (true, None, None)),
-    ];
-    let mut made: Vec<PodCondition> = Vec::new();
-    for (type_, (is, reason, message)) in rows {
-        let status = if is { "True" } else { "False" };
-        let before = old.iter().find(|one| one.type_ == type_);
-        let same = before.filter(|one| one.status == status);
-        // The scheduler wrote this one.
-        if let Some(same) = same.filter(|_| type_ == "PodScheduled") {
-            made.push(same.clone());
-            continue;
-        }
-        made.push(PodCondition {
-            last_probe_time: None,
-            last_transition_time: same
-                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
-            message,
-            observed_generation: look.pod.metadata.generation,
-            reason: reason.map(str::to_owned),
-            status: status.to_owned(),
-            type_: type_.to_owned(),
-        });
-    }
-    // Conditions of others stay.
-    let foreign = old.iter().filter(|one| is_foreign(&one.type_));
-    made.extend(foreign.cloned());
-    made
-}
-
-fn is_foreign(type_: &str) -> bool {
-    !["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
-        .contains(&type_)
-}
-
 /// The change from one status to another as a strategic patch; `None` if there is none.
 pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     let (old, new) = (json!(old), json!(new));
@@ -375,7 +285,8 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     (!change.is_empty()).then_some(patch)
 }
 
-/// Conditions are merged by their types: what one no longer says has to be unsaid.
+/// Conditions are merged by their types: what one no longer says has to be unsaid, and one that is
+/// no more taken away.
 fn forget_what_went(old: Option<&Value>, new: &mut Value) {
     let before = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for condition in new.as_array_mut().into_iter().flatten() {
@@ -386,186 +297,12 @@ fn forget_what_went(old: Option<&Value>, new: &mut Value) {
             }
         }
     }
+    let Some(list) = new.as_array_mut() else { return };
+    let gone = before.iter().filter(|old| !list.iter().any(|new| new["type"] == old["type"]));
+    let gone: Vec<Value> =
+        gone.map(|old| json!({ "$patch": "delete", "type": old["type"] })).collect();
+    list.extend(gone);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-    use expect_test::{Expect, expect};
-
-    fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
-        let world = testing::world(world);
-        let waiting = waiting
-            .iter()
-            .map(|(name, reason)| (String::from(*name), (String::from(*reason), "why".to_owned())));
-        let look = Look {
-            pod: &world.pod,
-            found: &world.found,
-            probed: &world.probed,
-            waiting: &waiting.collect(),
-            failed: None,
-            host_ip: "10.1.1.1".parse().unwrap(),
-            runtime_name: "skiff",
-            now: testing::at(world.now),
-        };
-        let status = generate(&look);
-        let mut text = status.phase.unwrap();
-        for condition in status.conditions.unwrap() {
-            if condition.status == "True" {
-                text += &format!(" {}", condition.type_);
-            }
-        }
-        let all = status.init_container_statuses.into_iter().chain(status.container_statuses);
-        for one in all.flatten() {
-            let show = |state: Option<ContainerState>| match state.unwrap_or_default() {
-                ContainerState { running: Some(_), .. } => "running".to_owned(),
-                ContainerState { waiting: Some(waiting), .. } => waiting.reason.unwrap(),
-                ContainerState { terminated: Some(end), .. } => {
-                    format!("{}={}", end.reason.unwrap(), end.exit_code)
-                }
-                _ => "-".to_owned(),
-            };
-            text += &format!(
-                "\n{} {} last {} restarts {}",
-                one.name,
-                show(one.state),
-                show(one.last_state),
-                one.restart_count
-            );
-            text += if one.ready { " ready" } else { "" };
-        }
-        expected.assert_eq(&text);
-    }
-
-    #[test]
-    fn a_new_pod_is_pending() {
-        check(
-            "container web",
-            &[],
-            expect![[r#"
-                Pending Initialized PodScheduled
-                web ContainerCreating last - restarts 0"#]],
-        );
-    }
-
-    #[test]
-    fn init_containers_hold_it_back() {
-        check(
-            "init a\ncontainer web\nsandbox s0 ready\nfound a s0 running",
-            &[],
-            expect![[r#"
-                Pending PodReadyToStartContainers PodScheduled
-                a running last - restarts 0
-                web PodInitializing last - restarts 0"#]],
-        );
-        check(
-            "pod restart=Never\ninit a\ncontainer web\nsandbox s0 not\nfound a s0 exited=1",
-            &[],
-            expect![[r#"
-                Failed PodScheduled
-                a Error=1 last - restarts 0
-                web PodInitializing last - restarts 0"#]],
-        );
-    }
-
-    #[test]
-    fn a_running_pod_is_ready_when_its_probes_say_so() {
-        check(
-            "container web\nsandbox s0 ready\nfound web s0 running",
-            &[],
-            expect![[r#"
-                Running PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled
-                web running last - restarts 0 ready"#]],
-        );
-        check(
-            "container web readiness\nsandbox s0 ready\nfound web s0 running",
-            &[],
-            expect![[r#"
-                Running PodReadyToStartContainers Initialized PodScheduled
-                web running last - restarts 0"#]],
-        );
-        check(
-            "container web readiness\nsandbox s0 ready\nfound web s0 running ready",
-            &[],
-            expect![[r#"
-                Running PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled
-                web running last - restarts 0 ready"#]],
-        );
-    }
-
-    #[test]
-    fn what_crashes_is_running_and_says_how_it_ended() {
-        check(
-            "container web\nsandbox s0 ready\nfound web s0 exited=2\nfound web s0 exited=3",
-            &[("web", "CrashLoopBackOff")],
-            expect![[r#"
-                Running PodReadyToStartContainers Initialized PodScheduled
-                web CrashLoopBackOff last Error=3 restarts 1"#]],
-        );
-        check(
-            "container web\nsandbox s0 ready\nfound web s0 exited=2\nfound web s0 running",
-            &[],
-            expect![[r#"
-                Running PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled
-                web running last Error=2 restarts 1 ready"#]],
-        );
-    }
-
-    #[test]
-    fn what_has_ended_succeeded_or_failed() {
-        check(
-            "pod restart=Never\ncontainer a\ncontainer b\nsandbox s0 not\nfound a s0 exited=0\nfound b s0 exited=0",
-            &[],
-            expect![[r#"
-                Succeeded Initialized PodScheduled
-                a Completed=0 last - restarts 0
-                b Completed=0 last - restarts 0"#]],
-        );
-        check(
-            "pod restart=Never\ncontainer a\ncontainer b\nsandbox s0 not\nfound a s0 exited=0\nfound b s0 exited=9",
-            &[],
-            expect![[r#"
-                Failed Initialized PodScheduled
-                a Completed=0 last - restarts 0
-                b Error=9 last - restarts 0"#]],
-        );
-    }
-
-    #[test]
-    fn a_patch_holds_what_changed_and_takes_away_what_is_gone() {
-        let old = PodStatus {
-            pod_ip: Some("1".into()),
-            reason: Some("r".into()),
-            ..PodStatus::default()
-        };
-        let new = PodStatus {
-            pod_ip: Some("2".into()),
-            pod_ips: Some(vec![PodIP { ip: "2".into() }]),
-            ..PodStatus::default()
-        };
-        let patch = patch("u", &old, &new).unwrap();
-        assert_eq!(
-            patch,
-            json!({"metadata": {"uid": "u"}, "status": {
-                "podIP": "2", "podIPs": [{"ip": "2"}, {"$patch": "replace"}], "reason": null}})
-        );
-        assert_eq!(super::patch("u", &new, &new), None);
-    }
-
-    #[test]
-    fn what_a_condition_no_longer_says_is_unsaid() {
-        let status = |reason: Option<&str>| PodStatus {
-            conditions: Some(vec![PodCondition {
-                type_: "Ready".to_owned(),
-                status: if reason.is_some() { "False" } else { "True" }.to_owned(),
-                reason: reason.map(str::to_owned),
-                ..PodCondition::default()
-            }]),
-            ..PodStatus::default()
-        };
-        let patch = patch("u", &status(Some("ContainersNotReady")), &status(None)).unwrap();
-        let expected = json!([{ "type": "Ready", "status": "True", "reason": null }]);
-        assert_eq!(patch["status"]["conditions"], expected);
-    }
-}
+mod tests;

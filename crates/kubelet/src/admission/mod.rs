@@ -47,7 +47,7 @@ pub struct Place<'a> {
 
 pub fn admit(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     supported(pod, place)?;
-    fits(pod, place)?;
+    fits(pod, place.allocatable, place.others)?;
     if !affinity::matches(pod, place.labels, place.node_name) {
         let why = "node(s) didn't match Pod's node affinity/selector";
         return Err(Refusal::predicate(AFFINITY, why));
@@ -111,21 +111,21 @@ fn wants_app_armor(pod: &Pod) -> bool {
 }
 
 /// What the pod asks for and the others left: pods, processors, memory, and the rest by name.
-fn fits(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
+pub fn fits(pod: &Pod, allocatable: &Amounts, others: &[Arc<Pod>]) -> Result<(), Refusal> {
     let wanted = requests(pod);
     let mut used = Amounts::new();
-    for other in place.others {
+    for other in others {
         for (name, amount) in requests(other) {
             *used.entry(name).or_default() += amount;
         }
     }
-    used.insert("pods".to_owned(), i64::try_from(place.others.len()).unwrap_or(i64::MAX));
+    used.insert("pods".to_owned(), i64::try_from(others.len()).unwrap_or(i64::MAX));
     let first = ["pods", "cpu", "memory", "ephemeral-storage"];
-    let others = wanted.keys().map(String::as_str).filter(|name| !first.contains(name));
-    for name in first.into_iter().chain(others) {
+    let rest = wanted.keys().map(String::as_str).filter(|name| !first.contains(name));
+    for name in first.into_iter().chain(rest) {
         let requested = if name == "pods" { 1 } else { wanted.get(name).copied().unwrap_or(0) };
         // What a node does not know somebody else counts.
-        let Some(capacity) = place.allocatable.get(name).copied() else { continue };
+        let Some(capacity) = allocatable.get(name).copied() else { continue };
         let used = used.get(name).copied().unwrap_or(0);
         if requested > 0 && requested > capacity - used {
             let message = format!(

@@ -17,7 +17,6 @@ use std::time::Duration;
 /// Upstream's periods.
 const CONTAINERS: Duration = Duration::from_secs(60);
 const IMAGES: Duration = Duration::from_secs(5 * 60);
-const LOGS: Duration = Duration::from_secs(10);
 
 /// Until the context stops.
 pub async fn collect(kubelet: &Arc<Kubelet>) {
@@ -34,7 +33,7 @@ pub async fn collect(kubelet: &Arc<Kubelet>) {
             }
         },
         async {
-            while kubelet.context.sleep(LOGS).await {
+            while kubelet.context.sleep(kubelet.config.log_period).await {
                 logs::rotate_all(kubelet).await;
             }
         },

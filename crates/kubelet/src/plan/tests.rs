@@ -4,13 +4,17 @@ use expect_test::{Expect, expect};
 
 /// The world as text (see [`testing::world`]); the plan as lines.
 fn check(world: &str, expected: Expect) {
-    let world = testing::world(world);
+    check_world(&testing::world(world), expected);
+}
+
+fn check_world(world: &testing::World, expected: Expect) {
     let look = Look {
         pod: &world.pod,
         found: &world.found,
         probed: &world.probed,
         backoff: &world.backoff,
         ending: pod::is_deleting(&world.pod),
+        node_memory: 1 << 30,
         now: testing::at(world.now),
     };
     let plan = plan(&look);
@@ -26,6 +30,7 @@ fn check(world: &str, expected: Expect) {
 fn line(step: &Step) -> String {
     match step {
         Step::Kill { id, why, .. } => format!("kill {id} {why:?}"),
+        Step::Resize { id, limits } => format!("resize {id} quota={}", limits.cpu_quota),
         Step::StopSandbox { id } => format!("stop sandbox {id}"),
         Step::CreateSandbox { attempt } => format!("create sandbox {attempt}"),
         Step::Start { container, restarts, .. } => format!("start {} {restarts}", container.name),
@@ -180,4 +185,35 @@ fn a_deleted_pod_ends_sidecars_last_and_in_reverse() {
     );
     check(&format!("{pod}\nfound p s0 exited=0"), expect!["stop sandbox s0"]);
     check("pod deleting\ncontainer web\nsandbox s0 not", expect!["over"]);
+}
+
+#[test]
+fn other_limits_are_set_or_need_a_restart() {
+    let with = |policy: &str, expected: Expect| {
+        let mut world = testing::world("container web\nsandbox s0 ready\nfound web s0 running");
+        let container = &mut world.pod.spec.as_mut().unwrap().containers[0];
+        let limits =
+            serde_json::json!({ "limits": { "cpu": "500m" }, "requests": { "cpu": "500m" } });
+        container.resources = serde_json::from_value(limits).unwrap();
+        let policy = serde_json::json!([{ "resourceName": "cpu", "restartPolicy": policy }]);
+        container.resize_policy = serde_json::from_value(policy).unwrap();
+        let was = cri::LinuxContainerResources {
+            cpu_shares: 1024,
+            cpu_quota: 100_000,
+            ..Default::default()
+        };
+        world.found.containers[0].limits = Some(was);
+        check_world(&world, expected);
+        let now =
+            resources::linux(&world.pod, &world.pod.spec.as_ref().unwrap().containers[0], 1 << 30);
+        world.found.containers[0].limits = Some(now);
+        check_world(&world, expect![""]);
+    };
+    with("NotRequired", expect!["resize web-0 quota=50000"]);
+    with(
+        "RestartContainer",
+        expect![[r#"
+        kill web-0 Resized
+        start web 1"#]],
+    );
 }

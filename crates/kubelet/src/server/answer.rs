@@ -28,14 +28,31 @@ pub fn json(value: &impl Serialize) -> Reply {
     }
 }
 
-pub fn bad_request(message: impl Into<String>) -> Reply {
-    text(StatusCode::BAD_REQUEST, message)
+/// What is said instead of what was asked for.
+#[derive(Debug)]
+pub struct Refused {
+    status: StatusCode,
+    message: String,
 }
 
-pub fn not_found(message: impl Into<String>) -> Reply {
-    text(StatusCode::NOT_FOUND, message)
+impl From<Refused> for Reply {
+    fn from(refused: Refused) -> Reply {
+        text(refused.status, refused.message)
+    }
 }
 
-pub fn internal(message: impl ToString) -> Reply {
-    text(StatusCode::INTERNAL_SERVER_ERROR, message.to_string())
+pub fn refuse(status: StatusCode, message: impl Into<String>) -> Refused {
+    Refused { status, message: message.into() }
+}
+
+pub fn bad_request(message: impl Into<String>) -> Refused {
+    refuse(StatusCode::BAD_REQUEST, message)
+}
+
+pub fn not_found(message: impl Into<String>) -> Refused {
+    refuse(StatusCode::NOT_FOUND, message)
+}
+
+pub fn internal(message: impl ToString) -> Refused {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, message.to_string())
 }

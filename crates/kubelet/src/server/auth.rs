@@ -1,7 +1,7 @@
 //! Who asks and whether it may: certificates of the clients' CA, tokens that the API server knows,
 //! and what it says to a `SubjectAccessReview` about the node.
 use super::{ServerConfig, answer};
-use crate::server::answer::Reply;
+use crate::server::answer::Refused;
 use crate::worker::Kubelet;
 use client::{ApiResource, Client, Context};
 use http::header::AUTHORIZATION;
@@ -123,7 +123,7 @@ impl Auth {
     }
 
     /// `Err` with what is answered instead.
-    pub async fn check(&self, user: &User, asking: &Asking<'_>) -> Result<(), Reply> {
+    pub async fn check(&self, user: &User, asking: &Asking<'_>) -> Result<(), Refused> {
         if self.authorization == Authorization::AlwaysAllow {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Auth {
             user.name,
             parts.join(" ")
         );
-        Err(answer::text(StatusCode::FORBIDDEN, text))
+        Err(answer::refuse(StatusCode::FORBIDDEN, text))
     }
 
     async fn may(&self, user: &User, verb: &str, part: &str) -> Result<bool, api::status::Status> {

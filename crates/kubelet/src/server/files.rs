@@ -1,5 +1,5 @@
 //! `/logs/`: files below `/var/log`, as a page of links or as they are.
-use super::answer::{self, Reply};
+use super::answer::{self, Refused, Reply};
 use http::StatusCode;
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ const ROOT: &str = "/var/log";
 /// Most of a file that is sent: its end, which is what is looked for in a log.
 const MOST: u64 = 8 << 20;
 
-pub async fn page(path: &str) -> Result<Reply, Reply> {
+pub async fn page(path: &str) -> Result<Reply, Refused> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read(Path::new(ROOT), &path)).await;
     read.map_err(answer::internal)?
 }
 
-fn read(root: &Path, path: &str) -> Result<Reply, Reply> {
+fn read(root: &Path, path: &str) -> Result<Reply, Refused> {
     let missing = || answer::not_found("404 page not found");
     let place = within(root, path).ok_or_else(missing)?;
     if place.is_dir() {

@@ -1,6 +1,6 @@
 //! `/metrics` and what is below it, as Prometheus reads them. Names and labels are upstream's; what
 //! is not measured here is not told.
-use super::answer::{self, Reply};
+use super::answer::{self, Refused, Reply};
 use super::stats::{self, PodUsage, label, value};
 use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE};
 use crate::node::Usage;
@@ -74,7 +74,7 @@ impl Counters {
     }
 }
 
-pub async fn page(kubelet: &Arc<Kubelet>, rest: &[&str]) -> Result<Reply, Reply> {
+pub async fn page(kubelet: &Arc<Kubelet>, rest: &[&str]) -> Result<Reply, Refused> {
     let text = match rest {
         [] => own(kubelet).await?,
         ["resource"] => {
@@ -118,7 +118,7 @@ pub fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-async fn own(kubelet: &Kubelet) -> Result<String, Reply> {
+async fn own(kubelet: &Kubelet) -> Result<String, Refused> {
     let listed = kubelet.runtime.list_containers(Default::default()).await;
     let listed = listed.map_err(answer::internal)?.containers;
     let sandboxes = kubelet.runtime.list_pod_sandbox(Default::default()).await;

@@ -234,8 +234,8 @@ async fn respond(
             None => return answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"),
         };
         if let Err(refusal) = shared.auth.check(&user, &asking).await {
-            return refusal;
+            return refusal.into();
         }
     }
-    Box::pin(route::route(&shared, door, request)).await.unwrap_or_else(|refusal| refusal)
+    Box::pin(route::route(&shared, door, request)).await.unwrap_or_else(Reply::from)
 }

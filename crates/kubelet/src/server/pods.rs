@@ -1,5 +1,5 @@
 //! Pods as lists: those that are wanted here, and those that something runs of.
-use super::answer::{self, Reply};
+use super::answer::{self, Refused, Reply};
 use super::route::Asked;
 use super::stream;
 use crate::found::{self, CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID};
@@ -30,7 +30,7 @@ pub fn wanted(kubelet: &Arc<Kubelet>) -> Reply {
 }
 
 /// `/runningpods/`: what the runtime has, whether it is wanted or not.
-pub async fn running(kubelet: &Arc<Kubelet>) -> Result<Reply, Reply> {
+pub async fn running(kubelet: &Arc<Kubelet>) -> Result<Reply, Refused> {
     let filter = cri::ContainerFilter {
         state: Some(cri::ContainerStateValue {
             state: cri::ContainerState::ContainerRunning.into(),
@@ -69,7 +69,7 @@ pub async fn run(
     uid: &str,
     container: &str,
     asked: &Asked<'_>,
-) -> Result<Reply, Reply> {
+) -> Result<Reply, Refused> {
     let pod = kubelet.named(namespace, name).filter(|pod| uid.is_empty() || pod::uid(pod) == uid);
     let pod = pod.ok_or_else(|| answer::not_found("pod does not exist"))?;
     let found = found::find(&*kubelet.runtime, pod::uid(&pod)).await.map_err(answer::internal)?;

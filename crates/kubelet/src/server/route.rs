@@ -1,5 +1,5 @@
 //! Which page a path is, and at which doors it may be asked for.
-use super::answer::{self, Reply};
+use super::answer::{self, Refused, Reply};
 use super::{Door, Shared, configz, files, logs, metrics, pods, stats, stream};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -30,7 +30,7 @@ pub async fn route(
     shared: &Shared,
     door: Door,
     request: Request<Incoming>,
-) -> Result<Reply, Reply> {
+) -> Result<Reply, Refused> {
     let (path, query) =
         (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
     let mut parts = path.trim_start_matches('/').split('/');
@@ -47,7 +47,7 @@ pub async fn route(
     let reads = request.method() == Method::GET || request.method() == Method::HEAD;
     let need_get = || match reads {
         true => Ok(()),
-        false => Err(answer::text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")),
+        false => Err(answer::refuse(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")),
     };
     match (page, asked.rest.as_slice()) {
         ("healthz", _) => return Ok(answer::text(StatusCode::OK, "ok")),
@@ -99,7 +99,7 @@ pub async fn route(
             files::page(path.trim_start_matches("/logs")).await
         }
         ("logs", _) => {
-            Err(answer::text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."))
+            Err(answer::refuse(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."))
         }
         _ => Err(answer::not_found("404: Page Not Found")),
     }

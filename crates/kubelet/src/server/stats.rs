@@ -1,6 +1,6 @@
 //! `/stats/summary`: what the node and its pods use, in the words of upstream's
 //! `stats/v1alpha1.Summary`. The runtime knows of containers and pods, the kernel of the machine.
-use super::answer::{self, Reply};
+use super::answer::{self, Refused, Reply};
 use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID};
 use crate::node::{Facts, Usage};
 use crate::runtime::{RuntimeError, cri};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub async fn summary(kubelet: &Arc<Kubelet>, only_cpu_and_memory: bool) -> Result<Reply, Reply> {
+pub async fn summary(kubelet: &Arc<Kubelet>, only_cpu_and_memory: bool) -> Result<Reply, Refused> {
     let pods = pods(kubelet).await.map_err(answer::internal)?;
     let images = match only_cpu_and_memory {
         true => None,

@@ -1,6 +1,6 @@
 //! Exec, attach and port-forward: the runtime is asked for a place to stream to, and the client's
 //! connection becomes a pipe to there. What goes through it is between the two of them.
-use super::answer::{self, Reply};
+use super::answer::{self, Refused, Reply};
 use super::route::Asked;
 use crate::found::{self, Found, State};
 use crate::pod;
@@ -22,7 +22,7 @@ pub async fn stream(
     container: &str,
     asked: &Asked<'_>,
     request: Request<Incoming>,
-) -> Result<Reply, Reply> {
+) -> Result<Reply, Refused> {
     let pod = kubelet.named(namespace, name).filter(|pod| uid.is_empty() || pod::uid(pod) == uid);
     let pod = pod.ok_or_else(|| answer::not_found("pod does not exist"))?;
     let found = found::find(&*kubelet.runtime, pod::uid(&pod)).await.map_err(refused)?;
@@ -56,20 +56,20 @@ pub async fn stream(
     })
 }
 
-pub fn running(found: &Found, container: &str) -> Result<String, Reply> {
+pub fn running(found: &Found, container: &str) -> Result<String, Refused> {
     let one = found.latest(container).filter(|one| one.state == State::Running);
     one.map(|one| one.id.clone())
         .ok_or_else(|| answer::internal(format!("container not found ({container:?})")))
 }
 
 /// What the runtime refuses, in HTTP's words.
-fn refused(error: RuntimeError) -> Reply {
+fn refused(error: RuntimeError) -> Refused {
     let status = match error.code.as_str() {
         "NotFound" => StatusCode::NOT_FOUND,
         "ResourceExhausted" => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    answer::text(status, error.message)
+    answer::refuse(status, error.message)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -62,7 +62,7 @@ impl Kubelet {
     }
 
     /// Whether another pod has been admitted and has not ended.
-    fn counts(&self, other: &Pod, pod: &Pod) -> bool {
+    pub(super) fn counts(&self, other: &Pod, pod: &Pod) -> bool {
         if pod::uid(other) == pod::uid(pod) || pod::is_terminal(other) {
             return false;
         }

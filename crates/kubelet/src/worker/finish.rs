@@ -54,6 +54,7 @@ impl Kubelet {
         self.remove_folder(uid)?;
         self.remove_logs(uid);
         self.forget(uid);
+        self.wake_deferred();
         Ok(())
     }
 

@@ -9,7 +9,9 @@ mod finish;
 mod images;
 mod kill;
 mod message;
+mod mounts;
 mod references;
+mod resize;
 mod start;
 
 use crate::backoff::Backoff;
@@ -83,6 +85,10 @@ pub struct Notes {
     ending_since: Option<Timestamp>,
     /// It may run here.
     admitted: bool,
+    /// What its containers have been given.
+    allocated: Option<resize::Allocated>,
+    /// Why they cannot be given what they ask for now.
+    resize_pending: Option<(String, String)>,
     /// The last status that was written, which the informer may not have seen yet.
     written: Option<PodStatus>,
 }
@@ -220,6 +226,7 @@ impl Kubelet {
             let mut found = found::find(&*self.runtime, uid).await?;
             message::read(&mut found);
             self.admit(&pod, &found, &memory).await?;
+            let pod = self.allocate(&pod, &memory);
             let plan = self.decide(&pod, &found, &memory);
             self.note_waits(&pod, &plan, &memory);
             self.watch_over(&pod, &found, &memory);
@@ -242,7 +249,8 @@ impl Kubelet {
         let notes = memory.notes.lock();
         let ending = pod::is_deleting(pod) || notes.failed.is_some();
         let (probed, backoff) = (&notes.probed, &notes.backoff);
-        plan::plan(&plan::Look { pod, found, probed, backoff, ending, now: self.context.now() })
+        let (now, node_memory) = (self.context.now(), self.facts.memory);
+        plan::plan(&plan::Look { pod, found, probed, backoff, ending, node_memory, now })
     }
 
     fn note_waits(&self, pod: &Pod, plan: &Plan, memory: &Memory) {
@@ -306,6 +314,7 @@ impl Kubelet {
         for step in others {
             match step {
                 Step::Kill { .. } => {}
+                Step::Resize { id, limits } => self.resize(pod, &id, *limits).await?,
                 Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
                 Step::Start { container, role, restarts } => {
@@ -341,7 +350,9 @@ impl Kubelet {
             self.finish(pod).await?;
             return Ok(Some(RETRY));
         }
-        if !plan.is_over {
+        if plan.is_over {
+            self.wake_deferred();
+        } else {
             self.refresh_volumes(pod, found, memory).await;
         }
         let now = self.context.now();
@@ -377,6 +388,7 @@ impl Kubelet {
                 probed: &notes.probed,
                 waiting: &notes.waiting,
                 failed: notes.failed.as_ref(),
+                resize_pending: notes.resize_pending.as_ref(),
                 host_ip: self.config.node_ip,
                 runtime_name: &self.runtime_name,
                 now: self.context.now(),

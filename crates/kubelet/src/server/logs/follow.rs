@@ -19,6 +19,10 @@ use tokio::sync::mpsc;
 
 /// How often a container is asked about whose log is silent.
 const LOOK: Duration = Duration::from_secs(5);
+/// How often, and how many times, one is asked about whose log was closed: the runtime closes it a
+/// moment before it says that the container has ended, and also to begin another file.
+const CLOSED_LOOK: Duration = Duration::from_millis(50);
+const CLOSED_LOOKS: u32 = 40;
 /// What is read at once.
 const PIECE: usize = 64 << 10;
 /// The runtime cuts lines long before this; what is longer is of no runtime.
@@ -52,7 +56,7 @@ impl Log {
         }
         let mut writer = Writer::new(options);
         let mut rest = Vec::new();
-        let mut is_over = false;
+        let (mut is_over, mut closed_looks) = (false, 0u32);
         loop {
             if !self.read_on(&mut writer, &mut rest, &to).await? {
                 return Ok(());
@@ -68,8 +72,13 @@ impl Log {
             if is_over {
                 return Ok(());
             }
-            let was_closed = changes.wait().await?;
-            is_over = was_closed && !is_running(runtime, container).await;
+            let limit = if closed_looks > 0 { CLOSED_LOOK } else { LOOK };
+            let change = changes.wait(limit).await?;
+            closed_looks = match change {
+                Change::Closed => CLOSED_LOOKS,
+                _ => closed_looks.saturating_sub(1),
+            };
+            is_over = change != Change::Written && !is_running(runtime, container).await;
         }
     }
 
@@ -162,6 +171,14 @@ async fn is_running(runtime: &dyn Runtime, container: &str) -> bool {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Change {
+    Written,
+    Closed,
+    /// Nothing for as long as was waited.
+    Nothing,
+}
+
 /// Changes in a folder.
 struct Changes(AsyncFd<OwnedFd>);
 
@@ -182,10 +199,9 @@ impl Changes {
         Ok(Changes(AsyncFd::new(fd)?))
     }
 
-    /// Waits for some. True: it may be over.
-    async fn wait(&self) -> io::Result<bool> {
-        let Ok(ready) = tokio::time::timeout(LOOK, self.0.readable()).await else {
-            return Ok(true);
+    async fn wait(&self, limit: Duration) -> io::Result<Change> {
+        let Ok(ready) = tokio::time::timeout(limit, self.0.readable()).await else {
+            return Ok(Change::Nothing);
         };
         let mut ready = ready?;
         let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -200,7 +216,7 @@ impl Changes {
                 }
                 Err(rustix::io::Errno::AGAIN) => {
                     ready.clear_ready();
-                    return Ok(was_closed);
+                    return Ok(if was_closed { Change::Closed } else { Change::Written });
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -9,7 +9,7 @@ mod follow;
 mod line;
 mod options;
 
-use super::answer::{self, Body, Reply};
+use super::answer::{self, Body, Refused, Reply};
 use super::route::Asked;
 use crate::found::{self, Found, State};
 use crate::pod;
@@ -37,9 +37,9 @@ pub async fn logs(
     name: &str,
     container: &str,
     asked: &Asked<'_>,
-) -> Result<Reply, Reply> {
+) -> Result<Reply, Refused> {
     let options = options::parse(asked, kubelet.context.now())
-        .map_err(|(status, message)| answer::text(status, message))?;
+        .map_err(|(status, message)| answer::refuse(status, message))?;
     let pod = kubelet.named(namespace, name);
     let pod = pod.ok_or_else(|| answer::not_found(format!("pod {name:?} does not exist")))?;
     if pod::container(&pod, container).is_none() {

@@ -8,6 +8,7 @@ use client::https::{Config, Https};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -55,6 +56,9 @@ pub struct Options {
     /// Files of a log that are kept.
     #[arg(long, default_value_t = 5)]
     container_log_max_files: usize,
+    /// Seconds between two looks at the sizes of logs.
+    #[arg(long, default_value_t = 10)]
+    container_log_monitor_interval: u64,
     /// Per cent of the disk that images are on, above which images go that nobody uses.
     #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_high_threshold: u8,
@@ -104,6 +108,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         cgroups_per_qos: options.cgroups_per_qos,
         log_max_size: amount("bytes", &options.container_log_max_size)?.unsigned_abs(),
         log_max_files: options.container_log_max_files.max(2),
+        log_period: Duration::from_secs(options.container_log_monitor_interval.max(1)),
         image_gc_high: options.image_gc_high_threshold,
         image_gc_low: options.image_gc_low_threshold,
         ..kubelet::Config::new(&name, address)

@@ -1,4 +1,5 @@
 //! First light: a Deployment's pods are real containers, on our own parts alone.
+mod limits;
 mod server;
 
 use crate::apiserver::Running;
@@ -11,6 +12,7 @@ use std::process::Command;
 struct Node<'c> {
     cluster: &'c Cluster,
     process: Running,
+    flags: &'static [&'static str],
 }
 
 const DEPLOYMENT: &str = r#"
@@ -45,10 +47,14 @@ fn places(cluster: &Cluster) -> Vec<String> {
 
 impl<'c> Node<'c> {
     fn start(cluster: &'c Cluster) -> Node<'c> {
-        Node { cluster, process: Node::run(cluster) }
+        Node::start_with(cluster, &[])
     }
 
-    fn run(cluster: &Cluster) -> Running {
+    fn start_with(cluster: &'c Cluster, flags: &'static [&'static str]) -> Node<'c> {
+        Node { cluster, process: Node::run(cluster, flags), flags }
+    }
+
+    fn run(cluster: &Cluster, flags: &[&str]) -> Running {
         let at = |name: &str| cluster.folder.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
         command.args(["kubelet", "--hostname-override=node", "--port=0", "--healthz-port=0"]);
@@ -59,7 +65,7 @@ impl<'c> Node<'c> {
         command.arg("--tls-private-key-file").arg(pki("apiserver.key"));
         command.arg("--client-ca-file").arg(pki("ca.crt"));
         command.arg("--root-dir").arg(at("kubelet")).arg("--pod-logs-dir").arg(at("logs"));
-        Running(command.args(places(cluster)).spawn().expect("it starts"))
+        Running(command.args(flags).args(places(cluster)).spawn().expect("it starts"))
     }
 
     /// Brings in an image of busybox called `localhost/busybox`.
@@ -82,7 +88,7 @@ impl<'c> Node<'c> {
     fn crash_and_restart(&mut self) {
         self.process.0.kill().expect("a running process");
         self.process.0.wait().expect("a killed process");
-        self.process = Node::run(self.cluster);
+        self.process = Node::run(self.cluster, self.flags);
     }
 }
 

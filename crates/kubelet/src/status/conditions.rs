@@ -1,0 +1,122 @@
+//! A pod's conditions, from the statuses of its containers.
+use super::*;
+
+pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
+    let old = pod::status(look.pod).conditions.as_deref().unwrap_or_default();
+    let phase = status.phase.as_deref().unwrap_or_default();
+    let done = match phase {
+        "Succeeded" => Some("PodCompleted"),
+        "Failed" => Some("PodFailed"),
+        _ => None,
+    };
+    let spec = pod::spec(look.pod);
+    let init = status.init_container_statuses.as_deref().unwrap_or_default();
+    let regular = status.container_statuses.as_deref().unwrap_or_default();
+    let started = regular.iter().any(|one| one.container_id.is_some());
+    let sidecar = |name: &str| {
+        let mut sidecars = pod::containers(look.pod).filter(|(role, _)| *role == Role::Sidecar);
+        sidecars.any(|(_, one)| one.name == name)
+    };
+    let is_done = |one: &&ContainerStatus| match sidecar(&one.name) {
+        true => one.started == Some(true) || started,
+        false => one.ready || started,
+    };
+    let names = |list: Vec<&ContainerStatus>| {
+        list.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let incomplete: Vec<_> = init.iter().filter(|one| !is_done(one)).collect();
+    let sidecars = init.iter().filter(|one| sidecar(&one.name));
+    let unready: Vec<_> = sidecars.chain(regular).filter(|one| !one.ready).collect();
+    let initialized = match (incomplete.is_empty(), phase) {
+        (_, "Succeeded") => (true, Some("PodCompleted"), None),
+        (true, _) => (true, None, None),
+        (false, _) => {
+            let text = format!("containers with incomplete status: [{}]", names(incomplete));
+            (false, Some("ContainersNotInitialized"), Some(text))
+        }
+    };
+    let containers = match (done, unready.is_empty()) {
+        (Some(reason), _) => (false, Some(reason), None),
+        (None, true) => (true, None, None),
+        (None, false) => {
+            let text = format!("containers with unready status: [{}]", names(unready));
+            (false, Some("ContainersNotReady"), Some(text))
+        }
+    };
+    let is_true = |type_: &str| old.iter().any(|one| one.type_ == type_ && one.status == "True");
+    let gates = spec.readiness_gates.iter().flatten();
+    let missing: Vec<_> = gates.filter(|gate| !is_true(&gate.condition_type)).collect();
+    let ready = match (containers.0, missing.first()) {
+        (true, Some(gate)) => {
+            let text = format!(
+                "corresponding condition of pod readiness gate \"{}\" does not exist.",
+                gate.condition_type
+            );
+            (false, Some("ReadinessGatesNotReady"), Some(text))
+        }
+        _ => containers.clone(),
+    };
+    let sandbox = look
+        .found
+        .sandbox()
+        .is_some_and(|one| pod::uses_host_network(look.pod) || !one.ips.is_empty() || started);
+    let rows = [
+        ("PodReadyToStartContainers", (sandbox, None, None)),
+        ("Initialized", initialized),
+        ("Ready", ready),
+        ("ContainersReady", containers),
+        ("PodScheduled", (true, None, None)),
+    ];
+    let mut made: Vec<PodCondition> = Vec::new();
+    for (type_, (is, reason, message)) in rows {
+        let status = if is { "True" } else { "False" };
+        let before = old.iter().find(|one| one.type_ == type_);
+        let same = before.filter(|one| one.status == status);
+        // The scheduler wrote this one.
+        if let Some(same) = same.filter(|_| type_ == "PodScheduled") {
+            made.push(same.clone());
+            continue;
+        }
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message,
+            observed_generation: look.pod.metadata.generation,
+            reason: reason.map(str::to_owned),
+            status: status.to_owned(),
+            type_: type_.to_owned(),
+        });
+    }
+    if let Some((reason, message)) = look.resize_pending {
+        let same = old.iter().find(|one| one.type_ == RESIZE_PENDING && one.status == "True");
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message: Some(message.clone()),
+            observed_generation: look.pod.metadata.generation,
+            reason: Some(reason.clone()),
+            status: "True".to_owned(),
+            type_: RESIZE_PENDING.to_owned(),
+        });
+    }
+    // Conditions of others stay.
+    let foreign = old.iter().filter(|one| is_foreign(&one.type_));
+    made.extend(foreign.cloned());
+    made
+}
+
+const RESIZE_PENDING: &str = "PodResizePending";
+
+fn is_foreign(type_: &str) -> bool {
+    const OURS: [&str; 6] = [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+        RESIZE_PENDING,
+    ];
+    !OURS.contains(&type_)
+}

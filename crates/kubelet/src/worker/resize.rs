@@ -1,0 +1,155 @@
+//! Resources that change while a pod runs: what a pod is given is what it asks for once that fits;
+//! until then it keeps what it has, and a condition says so (`pkg/kubelet/allocation`).
+use super::{Kubelet, Memory, SyncError};
+use crate::admission::{self, Amounts};
+use crate::cgroups;
+use crate::node;
+use crate::pod;
+use crate::runtime::cri;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub type Allocated = BTreeMap<String, ResourceRequirements>;
+
+impl Kubelet {
+    /// The pod with the resources that it has been given.
+    pub(super) fn allocate(&self, pod: &Arc<Pod>, memory: &Memory) -> Arc<Pod> {
+        let mut notes = memory.notes.lock();
+        let wanted = wanted(pod);
+        let known = notes.allocated.get_or_insert_with(|| reported(pod, &wanted)).clone();
+        // What ends gets nothing more, and waits for nothing.
+        let ends = pod::is_terminal(pod) || pod::is_deleting(pod);
+        if known == wanted || ends {
+            notes.resize_pending = None;
+            return pod.clone();
+        }
+        drop(notes);
+        let others: Vec<Arc<Pod>> =
+            self.all_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
+        let pending = pending(pod, &node::allocatable(&self.config, &self.facts), &others);
+        let mut notes = memory.notes.lock();
+        notes.resize_pending.clone_from(&pending);
+        match pending {
+            None => {
+                notes.allocated = Some(wanted);
+                pod.clone()
+            }
+            Some(_) => Arc::new(with(pod, &known)),
+        }
+    }
+
+    /// Something ended: others may have room now for what they ask for.
+    pub(super) fn wake_deferred(&self) {
+        let memories = self.memories.lock();
+        let waits =
+            memories.iter().filter(|(_, memory)| memory.notes.lock().resize_pending.is_some());
+        waits.for_each(|(uid, _)| self.queue.add(uid.clone()));
+    }
+
+    pub(super) async fn resize(
+        &self,
+        pod: &Pod,
+        id: &str,
+        limits: cri::LinuxContainerResources,
+    ) -> Result<(), SyncError> {
+        let request = cri::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(limits),
+            ..cri::UpdateContainerResourcesRequest::default()
+        };
+        // A group may not have more than the one it is in: whichever comes first, the other follows.
+        let whole = |kubelet: &Kubelet| match kubelet.config.cgroups_per_qos {
+            true => cgroups::make_for(&kubelet.config.cgroup_root, pod, &kubelet.all_pods()),
+            false => Ok(()),
+        };
+        let first = whole(self);
+        self.runtime.update_container_resources(request).await?;
+        first.or_else(|_| whole(self)).map_err(|error| SyncError::Other(error.to_string()))
+    }
+}
+
+fn of(container: &Container) -> ResourceRequirements {
+    container.resources.clone().unwrap_or_default()
+}
+
+fn wanted(pod: &Pod) -> Allocated {
+    pod::containers(pod).map(|(_, one)| (one.name.clone(), of(one))).collect()
+}
+
+/// What the kubelet before this one told that it had given.
+fn reported(pod: &Pod, wanted: &Allocated) -> Allocated {
+    let status = pod::status(pod);
+    let lists = [&status.container_statuses, &status.init_container_statuses];
+    let mut known = wanted.clone();
+    for told in lists.into_iter().flatten().flatten() {
+        if let (Some(known), Some(resources)) = (known.get_mut(&told.name), &told.resources) {
+            known.limits.clone_from(&resources.limits);
+            known.requests.clone_from(&resources.requests);
+        }
+    }
+    known
+}
+
+fn with(pod: &Pod, allocated: &Allocated) -> Pod {
+    let mut pod = pod.clone();
+    let Some(spec) = &mut pod.spec else { return pod };
+    let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    for container in all {
+        if let Some(known) = allocated.get(&container.name) {
+            container.resources = Some(known.clone());
+        }
+    }
+    pod
+}
+
+/// Why a pod cannot have what it asks for, if it cannot.
+fn pending(pod: &Pod, allocatable: &Amounts, others: &[Arc<Pod>]) -> Option<(String, String)> {
+    for (name, requested) in admission::requests(pod) {
+        let capacity = allocatable.get(&name).copied().unwrap_or(i64::MAX);
+        if requested > capacity {
+            let text = format!(
+                "Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}"
+            );
+            return Some(("Infeasible".to_owned(), text));
+        }
+    }
+    let refused = admission::fits(pod, allocatable, others).err()?;
+    Some(("Deferred".to_owned(), refused.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(cpu: &str) -> Pod {
+        let container = json!({ "name": "c", "resources": { "requests": { "cpu": cpu } } });
+        serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [container] } }))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_pod_gets_more_when_it_fits() {
+        let allocatable = [("cpu".to_owned(), 2000), ("pods".to_owned(), 10)].into();
+        let other = [Arc::new(pod("1500m"))];
+        let check = |cpu: &str, others: &[Arc<Pod>], expected: Option<&str>| {
+            let said = pending(&pod(cpu), &allocatable, others);
+            assert_eq!(said.map(|(reason, _)| reason).as_deref(), expected, "{cpu}");
+        };
+        check("2", &[], None);
+        check("3", &[], Some("Infeasible"));
+        check("500m", &other, None);
+        check("1", &other, Some("Deferred"));
+    }
+
+    #[test]
+    fn what_was_given_before_is_kept() {
+        let mut pod = pod("2");
+        let told = json!({ "containerStatuses": [{ "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0, "resources": { "requests": { "cpu": "1" } } }] });
+        pod.status = Some(serde_json::from_value(told).unwrap());
+        let known = reported(&pod, &wanted(&pod));
+        let kept = with(&pod, &known);
+        assert_eq!(admission::requests(&kept)["cpu"], 1000);
+    }
+}
