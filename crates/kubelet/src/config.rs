@@ -1,7 +1,9 @@
 //! What a kubelet is told at its start.
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -25,6 +27,8 @@ pub struct Config {
     pub lease_period: Duration,
     /// Labels to register with besides the usual ones.
     pub labels: Vec<(String, String)>,
+    /// Rung by whoever knows that the node's conditions have changed: its network has come up.
+    pub look_again: Arc<Notify>,
 }
 
 impl Config {
@@ -44,6 +48,7 @@ impl Config {
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),
             labels: Vec::new(),
+            look_again: Arc::default(),
         }
     }
 

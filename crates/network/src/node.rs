@@ -1,6 +1,6 @@
 //! A node's network as the container runtime has it: from its start, although the node is told
 //! only later where its pods' addresses come from.
-use crate::{Cidr, Config, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox};
+use crate::{Cidr, Config, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox, peers};
 use netlink::{Family, Socket, namespace};
 use parking_lot::Mutex;
 use runtime::network::{Attachment, Network, NetworkError};
@@ -108,7 +108,9 @@ impl NodeNetwork {
         let mtu = self.settings.mtu.map_or_else(uplink_mtu, Ok)?;
         let mut cluster_cidrs = self.settings.cluster_cidrs.clone();
         if cluster_cidrs.is_empty() {
-            cluster_cidrs.clone_from(&pod_cidrs);
+            // Nodes that the last process knew, whose routes it left.
+            let others = peers::destinations(&mut Socket::open(Family::Route)?)?;
+            cluster_cidrs = pod_cidrs.iter().copied().chain(others).collect();
         }
         let state = self.settings.state.clone();
         PodNetwork::open(Config { pod_cidrs, cluster_cidrs, mtu, state })

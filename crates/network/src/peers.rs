@@ -42,6 +42,14 @@ pub fn set(socket: &mut Socket, peers: &[Peer]) -> Result<(), PodNetworkError> {
     Ok(())
 }
 
+/// Where the routes lead that there are.
+#[cfg(feature = "live")]
+pub fn destinations(socket: &mut Socket) -> Result<Vec<Cidr>, PodNetworkError> {
+    let there = socket.routes_of(OURS)?.into_iter().map(|route| route.destination);
+    let cidrs = there.filter_map(|(address, prefix)| format!("{address}/{prefix}").parse().ok());
+    Ok(cidrs.collect())
+}
+
 /// Each CIDR of a node with the node's address in that family.
 fn ways(peer: &Peer) -> impl Iterator<Item = (Cidr, IpAddr)> {
     peer.pod_cidrs.iter().filter_map(|cidr| {

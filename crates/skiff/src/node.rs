@@ -70,12 +70,19 @@ pub struct Places {
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
     registries: PathBuf,
-    /// Networks of sandboxes; without one of these files they have loopback only.
+    /// Networks of sandboxes; without one of these files the kubelet's have the pod network.
     #[arg(long, default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
     /// Where CNI plugins are.
     #[arg(long, default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dir: Vec<PathBuf>,
+}
+
+impl Places {
+    /// What the pod network has given to whom.
+    fn pod_network(&self) -> PathBuf {
+        self.state.join("network")
+    }
 }
 
 #[derive(clap::Args)]
@@ -132,13 +139,16 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-async fn open(options: &Embedded) -> anyhow::Result<Service> {
-    let places = &options.places;
+/// CNI plugins, if somebody has configured any.
+fn cni(places: &Places) -> Option<Arc<dyn Network>> {
     let configured = std::fs::read_dir(&places.cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
-    let network: Arc<dyn Network> = match configured {
-        true => Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())),
-        false => Arc::new(Loopback),
-    };
+    configured.then(|| {
+        Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())) as Arc<_>
+    })
+}
+
+async fn open(options: &Embedded, network: Arc<dyn Network>) -> anyhow::Result<Service> {
+    let places = &options.places;
     let options = Options {
         root: places.root.clone(),
         state: places.state.clone(),
@@ -187,6 +197,13 @@ async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
 }
 
 fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
+    let network = places.pod_network();
+    if network.exists() {
+        println!("the pod network in {}", network.display());
+        if yes {
+            network::PodNetwork::teardown(&network).context("failed to remove the pod network")?;
+        }
+    }
     let things = runtime::reset::plan(&places.root, &places.state, &places.cgroup_root);
     for thing in &things {
         println!("{thing}");
@@ -203,7 +220,8 @@ fn reset(places: &Places, yes: bool) -> anyhow::Result<()> {
 async fn cri(options: Cri) -> anyhow::Result<()> {
     let socket = socket_path(&options.listen)?;
     let stop = crate::stop_signal()?;
-    let service = open(&options.embedded).await?;
+    let network = cni(&options.embedded.places).unwrap_or_else(|| Arc::new(Loopback));
+    let service = open(&options.embedded, network).await?;
     service.serve_streams().await?;
     println!("the container runtime listens on {}", options.listen);
     runtime::cri::serve(Arc::new(service), socket, stop).await?;

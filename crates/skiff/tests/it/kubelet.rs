@@ -50,6 +50,7 @@ impl<'c> Node<'c> {
         let at = |name: &str| cluster.folder.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
         command.args(["kubelet", "--hostname-override=node", "--node-ip=127.0.0.1"]);
+        command.arg("--pod-network=false");
         command.arg("--kubeconfig").arg(cluster.kubeconfig());
         command.arg("--root-dir").arg(at("kubelet")).arg("--pod-logs-dir").arg(at("logs"));
         Running(command.args(places(cluster)).spawn().expect("it starts"))
