@@ -84,9 +84,8 @@ fn line(text: &mut String, name: &str, labels: &str, series: &Series) -> std::fm
 }
 
 fn written(labels: &[(&'static str, &str)]) -> String {
-    let escaped = |value: &str| {
-        value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-    };
+    let escaped =
+        |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let labels = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
     labels.collect::<Vec<_>>().join(",")
 }
@@ -127,12 +126,15 @@ mod tests {
         registry.observe("c_seconds", &[], 0.003);
         let text = registry.text();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..4], [
-            "# TYPE a gauge",
-            "a 1.5",
-            "# TYPE b_total counter",
-            r#"b_total{code="200",path="\"x\""} 2"#,
-        ]);
+        assert_eq!(
+            lines[..4],
+            [
+                "# TYPE a gauge",
+                "a 1.5",
+                "# TYPE b_total counter",
+                r#"b_total{code="200",path="\"x\""} 2"#,
+            ]
+        );
         assert!(lines.contains(&r#"c_seconds_bucket{le="0.002"} 0"#), "{text}");
         assert!(lines.contains(&r#"c_seconds_bucket{le="0.004"} 1"#), "{text}");
         assert!(text.ends_with("c_seconds_sum 0.003\nc_seconds_count 1\n"), "{text}");

@@ -153,11 +153,8 @@ fn targets(data: &Data, world: &World, seconds: u32) -> Vec<Record> {
             named.map(|backend| backend.address).collect()
         }
     };
-    let record = |address| Record {
-        name: Some(target.clone()),
-        seconds,
-        data: Data::Address(address),
-    };
+    let record =
+        |address| Record { name: Some(target.clone()), seconds, data: Data::Address(address) };
     found.into_iter().map(record).collect()
 }
 
@@ -309,7 +306,8 @@ mod tests {
     fn service_records_come_with_their_targets_addresses() {
         let asked = question(7, "_http._tcp.db.default.svc.cluster.local", Kind::Srv, None);
         let answer = answer(&Query::read(&asked).unwrap(), &world(), SECONDS).unwrap();
-        let shown = |record: &Record| format!("{} {:?}", record.name.as_ref().unwrap(), record.data);
+        let shown =
+            |record: &Record| format!("{} {:?}", record.name.as_ref().unwrap(), record.data);
         let shown: Vec<String> = answer.additional.iter().map(shown).collect();
         assert_eq!(
             shown,

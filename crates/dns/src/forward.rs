@@ -160,7 +160,8 @@ fn answers(bytes: &[u8], asked: &[u8], query: &Query<'_>) -> bool {
 pub fn name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
-        let address = words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
+        let address =
+            words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
         // A link-local address may name its link, which a socket address cannot.
         let address: IpAddr = address.split('%').next()?.parse().ok()?;
         Some(SocketAddr::new(address, 53))

@@ -123,10 +123,7 @@ fn slice(slice: &EndpointSlice) -> SliceFacts {
     });
     let label = |labels: &BTreeMap<String, String>| labels.get(SERVICE_NAME).cloned();
     let labels = slice.metadata.labels.as_ref();
-    SliceFacts {
-        service: labels.and_then(label).unwrap_or_default(),
-        backends: backends.collect(),
-    }
+    SliceFacts { service: labels.and_then(label).unwrap_or_default(), backends: backends.collect() }
 }
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -181,7 +178,8 @@ async fn serve_pages(
     config: &Config,
     server: &Arc<Server>,
 ) -> Result<(), DnsError> {
-    let pages = [("/health", config.health), ("/ready", config.ready), ("/metrics", config.metrics)];
+    let pages =
+        [("/health", config.health), ("/ready", config.ready), ("/metrics", config.metrics)];
     for (path, address) in pages {
         let Some(address) = address else { continue };
         let listener = listen(address).await?;

@@ -233,8 +233,12 @@ impl Iterator for Records<'_> {
         let (kind, class) = (word(self.bytes, at).ok()?, word(self.bytes, at + 2).ok()?);
         let length = usize::from(word(self.bytes, at + 8).ok()?);
         self.at = at + 10 + length;
-        (self.at <= self.bytes.len())
-            .then_some(Place { kind, class, seconds_at: at + 4, data_at: at + 10 })
+        (self.at <= self.bytes.len()).then_some(Place {
+            kind,
+            class,
+            seconds_at: at + 4,
+            data_at: at + 10,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Real connections to services, in namespaces that the tests make.
 use super::*;
+use api::names::NamespacedName;
 use netlink::route::{Route, Veth};
 use netlink::testing::{Held, isolated, path};
 use netlink::{Family, Socket, namespace};
@@ -78,7 +79,7 @@ impl World {
         };
         let pods = (0..3).map(pod).collect();
         let cluster_cidrs = vec![(ip("10.99.0.0"), 16), (ip("fd99::"), 16)];
-        let proxy = Proxy::open(Config { cluster_cidrs }).unwrap();
+        let proxy = Proxy::open(Config { cluster_cidrs, ..Config::default() }).unwrap();
         World { host: path(), outside, pods, proxy, _network: network, _state: state }
     }
 
@@ -92,6 +93,8 @@ impl World {
             serving: true,
             terminating: false,
             local: true,
+            for_node: None,
+            for_zone: None,
         };
         ServicePort {
             protocol,
@@ -100,6 +103,12 @@ impl World {
             endpoints: addresses.map(endpoint).collect(),
             ..ServicePort::default()
         }
+    }
+
+    /// These ports, and no others, are one service's.
+    fn apply(&mut self, ports: &[ServicePort]) {
+        let key = NamespacedName::new("default", "web");
+        self.proxy.apply(&[(key, ports.to_vec())]).unwrap();
     }
 
     /// Which pod answers a client, and whom that pod sees: `1 from 10.99.1.2`.
@@ -156,7 +165,7 @@ fn clients_reach_services_from_everywhere() {
             external_ips: vec![ip("192.0.2.99")],
             ..world.service(TCP, &[1])
         };
-        world.proxy.apply(&[service]).unwrap();
+        world.apply(&[service]);
         let (pod, itself) = (&world.pods[0].0.path, &world.pods[1].0.path);
         let (host, outside) = (&world.host, &world.outside.path);
         assert_eq!(world.ask(pod, "10.96.0.1:80"), "1 from 10.99.1.2");
@@ -176,7 +185,7 @@ fn clients_reach_services_from_everywhere() {
             external_local: true,
             ..world.service(TCP, &[1])
         };
-        world.proxy.apply(&[service]).unwrap();
+        world.apply(&[service]);
         let (pod, outside) = (&world.pods[0].0.path, &world.outside.path);
         assert_eq!(world.ask(outside, "192.0.2.1:30080"), "1 from 192.0.2.2", "the source is kept");
         assert_eq!(world.ask(pod, "192.0.2.1:30080"), "1 from 10.99.1.2");
@@ -198,16 +207,16 @@ fn endpoints_come_and_go() {
             (&[1], &["1 from 10.99.1.2"]),
         ] {
             let services = [world.service(TCP, pods)];
-            world.proxy.apply(&services).unwrap();
-            world.proxy.apply(&services).unwrap();
+            world.apply(&services);
+            world.apply(&services);
             assert_eq!(servers(&world), expected.iter().map(|one| (*one).to_owned()).collect());
         }
         // Another process begins with what this one left.
         world.proxy = Proxy::open(Config::default()).unwrap();
         let services = [world.service(TCP, &[2])];
-        world.proxy.apply(&services).unwrap();
+        world.apply(&services);
         assert_eq!(world.ask(&client, "10.96.0.1:80"), "2 from 10.99.1.2");
-        world.proxy.apply(&[]).unwrap();
+        world.apply(&[]);
         let proxy = std::mem::replace(&mut world.proxy, Proxy::open(Config::default()).unwrap());
         proxy.teardown().unwrap();
     });
@@ -221,14 +230,14 @@ fn a_client_stays_with_its_endpoint_until_that_goes() {
         for to in ["10.96.0.1:80", "[fd96::1]:80"] {
             let sticky = |service| ServicePort { affinity: Some(60), ..service };
             let services = [sticky(world.service(TCP, &[1, 2]))];
-            world.proxy.apply(&services).unwrap();
+            world.apply(&services);
             let first = world.ask(&client, to);
             for _ in 0..10 {
                 assert_eq!(world.ask(&client, to), first);
             }
             let other = if first.starts_with('1') { 2 } else { 1 };
             let services = [sticky(world.service(TCP, &[other]))];
-            world.proxy.apply(&services).unwrap();
+            world.apply(&services);
             let second = world.ask(&client, to);
             assert!(second.starts_with(&format!("{other} from")), "{first} then {second}");
         }
@@ -240,7 +249,7 @@ fn datagrams_leave_an_endpoint_that_is_gone() {
     isolated(|| {
         let mut world = World::new();
         let services = [world.service(UDP, &[1])];
-        world.proxy.apply(&services).unwrap();
+        world.apply(&services);
         let bind = || UdpSocket::bind("0.0.0.0:5555");
         let socket = namespace::within(&world.pods[0].0.path, bind).unwrap().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -252,7 +261,7 @@ fn datagrams_leave_an_endpoint_that_is_gone() {
         };
         assert_eq!(ask(&world), "1 from 10.99.1.2");
         let services = [world.service(UDP, &[2])];
-        world.proxy.apply(&services).unwrap();
+        world.apply(&services);
         assert_eq!(ask(&world), "2 from 10.99.1.2", "from the same port of the client");
     });
 }
