@@ -137,6 +137,7 @@ impl Sockets {
         }
     }
 
+    #[cfg(test)]
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }

@@ -127,6 +127,16 @@ impl World {
         }
     }
 
+    /// For who is dropped, and would wait for ever.
+    fn ask_briefly(&self, from: &Path, to: &str) -> String {
+        let to: SocketAddr = to.parse().unwrap();
+        let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(300));
+        match namespace::within(from, connect).unwrap() {
+            Ok(_) => "connected".to_owned(),
+            Err(error) => error.kind().to_string(),
+        }
+    }
+
     fn numbered(&self, said: &str) -> String {
         let (server, client) = said.split_once(' ').unwrap();
         let pod = self.pods.iter().position(|(_, addresses)| addresses.contains(&ip(server)));
@@ -264,4 +274,255 @@ fn datagrams_leave_an_endpoint_that_is_gone() {
         world.apply(&services);
         assert_eq!(ask(&world), "2 from 10.99.1.2", "from the same port of the client");
     });
+}
+
+#[test]
+fn a_load_balancers_address_is_for_its_source_ranges() {
+    isolated(|| {
+        let mut world = World::new();
+        let service = |world: &World, ranges: &[(&str, u8)]| ServicePort {
+            load_balancer_ips: vec![ip("192.0.2.99")],
+            source_ranges: ranges.iter().map(|(address, prefix)| (ip(address), *prefix)).collect(),
+            // A protocol that this kernel may not know spoils nothing.
+            ..world.service(TCP, &[1])
+        };
+        let sctp = ServicePort { port: 81, ..world.service(132, &[1]) };
+        let services = [service(&world, &[("192.0.2.0", 24)]), sctp.clone()];
+        world.apply(&services);
+        let (pod, outside) = (world.pods[0].0.path.clone(), world.outside.path.clone());
+        assert_eq!(world.ask(&outside, "192.0.2.99:80"), "1 from 10.99.1.1");
+        let services = [service(&world, &[("198.51.100.0", 24), ("10.99.0.0", 16)]), sctp];
+        world.apply(&services);
+        assert_eq!(world.ask(&pod, "192.0.2.99:80"), "1 from 10.99.1.1");
+        assert_eq!(world.ask_briefly(&outside, "192.0.2.99:80"), "timed out");
+        let services = [service(&world, &[])];
+        world.apply(&services);
+        assert_eq!(world.ask(&outside, "192.0.2.99:80"), "1 from 10.99.1.1");
+    });
+}
+
+#[test]
+fn node_ports_are_on_the_nodes_addresses_that_were_named() {
+    isolated(|| {
+        let mut world = World::new();
+        world.proxy.set_node_port_addresses(vec![(ip("10.99.1.1"), 32)]);
+        let services = [ServicePort { node_port: Some(30080), ..world.service(TCP, &[1]) }];
+        world.apply(&services);
+        let pod = world.pods[0].0.path.clone();
+        assert_eq!(world.ask(&pod, "10.99.1.1:30080"), "1 from 10.99.1.1");
+        assert_eq!(world.ask(&pod, "192.0.2.1:30080"), "connection refused");
+        world.proxy.set_node_port_addresses(Vec::new());
+        world.proxy.apply(&[]).unwrap();
+        assert_eq!(world.ask(&pod, "192.0.2.1:30080"), "1 from 10.99.1.1");
+    });
+}
+
+/// Two services want one address: the first in the order of names has it, and the other when the
+/// first is gone.
+#[test]
+fn a_contested_address_has_one_holder() {
+    isolated(|| {
+        let mut world = World::new();
+        let (a, b) = (NamespacedName::new("default", "a"), NamespacedName::new("default", "b"));
+        let (one, two) = (world.service(TCP, &[1]), world.service(TCP, &[2]));
+        let client = world.pods[0].0.path.clone();
+        world.proxy.apply(&[(b.clone(), vec![two.clone()])]).unwrap();
+        assert_eq!(world.ask(&client, "10.96.0.1:80"), "2 from 10.99.1.2");
+        world.proxy.apply(&[(a.clone(), vec![one])]).unwrap();
+        assert_eq!(world.ask(&client, "10.96.0.1:80"), "1 from 10.99.1.2");
+        world.proxy.apply(&[(b, vec![two])]).unwrap();
+        assert_eq!(world.ask(&client, "10.96.0.1:80"), "1 from 10.99.1.2");
+        world.proxy.apply(&[(a, Vec::new())]).unwrap();
+        assert_eq!(world.ask(&client, "10.96.0.1:80"), "2 from 10.99.1.2");
+    });
+}
+
+/// One changed endpoint among ten thousand services costs what one change costs.
+#[test]
+fn a_change_does_not_cost_what_all_services_cost() {
+    isolated(|| {
+        let mut proxy = Proxy::open(Config::default()).unwrap();
+        let service = |number: u32, last: u8| {
+            let [_, _, high, low] = number.to_be_bytes();
+            let endpoint = |last| Endpoint {
+                address: IpAddr::from([10, 1, high, last]),
+                port: PORT,
+                ready: true,
+                serving: true,
+                terminating: false,
+                local: false,
+                for_node: None,
+                for_zone: None,
+            };
+            let port = ServicePort {
+                protocol: TCP,
+                port: 80,
+                cluster_ips: vec![IpAddr::from([10, 96, high, low])],
+                endpoints: vec![endpoint(1), endpoint(last)],
+                ..ServicePort::default()
+            };
+            (NamespacedName::new("default", &number.to_string()), vec![port])
+        };
+        let all: Vec<_> = (0..10_000).map(|number| service(number, 2)).collect();
+        let begin = std::time::Instant::now();
+        proxy.apply(&all).unwrap();
+        let whole = begin.elapsed();
+        let mut each: Vec<Duration> = (0..50)
+            .map(|at| {
+                let change = [service(at * 100, 3 + (at % 7) as u8)];
+                let begin = std::time::Instant::now();
+                proxy.apply(&change).unwrap();
+                begin.elapsed()
+            })
+            .collect();
+        each.sort();
+        let median = each[each.len() / 2];
+        println!("10,000 services: all {whole:?}, one change {median:?}, slowest {:?}", each[49]);
+        assert!(median * 20 < whole, "one change {median:?} beside {whole:?} for all");
+    });
+}
+
+mod live {
+    use super::*;
+    use client::Context;
+    use client::testing::World as Api;
+    use k8s_openapi::api::core::v1::{Node, Service};
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    struct Live {
+        api: Api,
+        world: Arc<World>,
+        context: Context,
+    }
+
+    impl Live {
+        fn service(&self, spec: serde_json::Value) {
+            let tree =
+                json!({ "metadata": { "name": "web", "namespace": "default" }, "spec": spec });
+            self.api.put::<Service>(&serde_json::from_value(tree).unwrap());
+        }
+
+        /// The slice of the service: pods by number, `!` before those that are not ready.
+        fn endpoints(&self, pods: &str) {
+            let endpoint = |word: &str| {
+                let (ready, number) = (!word.starts_with('!'), word.trim_start_matches('!'));
+                let address = self.world.pods[number.parse::<usize>().unwrap()].1[0];
+                json!({ "addresses": [address], "nodeName": "n", "conditions": { "ready": ready } })
+            };
+            let slice = json!({
+                "metadata": {
+                    "name": "web-x", "namespace": "default",
+                    "labels": { "kubernetes.io/service-name": "web" },
+                },
+                "addressType": "IPv4",
+                "ports": [{ "name": "http", "port": PORT }],
+                "endpoints": pods.split_whitespace().map(endpoint).collect::<Vec<_>>(),
+            });
+            self.api.put::<EndpointSlice>(&serde_json::from_value(slice).unwrap());
+        }
+
+        async fn until(&self, to: &str, expected: &str) {
+            let end = std::time::Instant::now() + PATIENCE;
+            loop {
+                let (world, to) = (self.world.clone(), to.to_owned());
+                let client = world.pods[0].0.path.clone();
+                let said = tokio::task::spawn_blocking(move || world.ask(&client, &to)).await;
+                let said = said.unwrap();
+                if said == expected {
+                    return;
+                }
+                assert!(std::time::Instant::now() < end, "{said}, not {expected}");
+            }
+        }
+
+        /// The first line of the answer, and the body.
+        async fn page(&self, port: u16, path: &str) -> (String, String) {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let host = self.world.host.clone();
+            let ask = move || -> std::io::Result<String> {
+                let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.write_all(request.as_bytes())?;
+                let mut said = String::new();
+                stream.read_to_string(&mut said)?;
+                Ok(said)
+            };
+            let said = tokio::task::spawn_blocking(move || namespace::within(&host, ask).unwrap());
+            let said = said.await.unwrap().unwrap_or_default();
+            let (head, body) = said.split_once("\r\n\r\n").unwrap_or_default();
+            (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+        }
+
+        async fn until_page(&self, port: u16, path: &str, expected: &str) -> String {
+            let end = std::time::Instant::now() + PATIENCE;
+            loop {
+                let (line, body) = self.page(port, path).await;
+                if line.contains(expected) {
+                    return body;
+                }
+                assert!(std::time::Instant::now() < end, "{line:?}, not {expected}");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[test]
+    fn rules_follow_the_api() {
+        isolated(|| {
+            let tasks = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            tasks.unwrap().block_on(follow());
+        });
+    }
+
+    async fn follow() {
+        let context = Context::new();
+        let (api, world) = (Api::new(&context), Arc::new(World::new()));
+        let config = Config {
+            node_name: "n".to_owned(),
+            cluster_cidrs: vec![(ip("10.99.0.0"), 16)],
+            min_sync_period: Duration::from_millis(1),
+            healthz: Some("127.0.0.1:10256".parse().unwrap()),
+            metrics: Some("127.0.0.1:10249".parse().unwrap()),
+            ..Config::default()
+        };
+        let node = json!({ "metadata": { "name": "n" } });
+        api.put::<Node>(&serde_json::from_value(node).unwrap());
+        let runs = tokio::spawn(run(context.clone(), api.source(), config));
+        let live = Live { api, world, context };
+        let ports = json!([{ "name": "http", "port": 80 }]);
+        live.service(json!({ "clusterIP": "10.96.0.1", "ports": ports }));
+        live.until("10.96.0.1:80", "connection refused").await;
+        live.endpoints("1");
+        live.until("10.96.0.1:80", "1 from 10.99.1.2").await;
+        live.endpoints("!1 2");
+        live.until("10.96.0.1:80", "2 from 10.99.1.2").await;
+        live.until_page(10256, "/healthz", "200").await;
+        assert_eq!(live.page(10249, "/proxyMode").await.1, "nftables");
+        let metrics = live.page(10249, "/metrics").await.1;
+        assert!(metrics.contains("kubeproxy_sync_proxy_rules_duration_seconds_count"), "{metrics}");
+
+        live.service(json!({
+            "type": "LoadBalancer", "clusterIP": "10.96.0.2", "ports": ports,
+            "externalTrafficPolicy": "Local", "healthCheckNodePort": 30099,
+        }));
+        live.until("10.96.0.2:80", "2 from 10.99.1.2").await;
+        let body = live.until_page(30099, "/", "200").await;
+        assert!(body.contains("\"localEndpoints\": 1"), "{body}");
+        live.endpoints("!1 !2");
+        live.until_page(30099, "/", "503").await;
+        live.api.remove::<Service>("default", "web");
+        // Without the service, nobody answers, and nobody refuses either: there is a way there.
+        live.until_page(30099, "/", "").await;
+        let node = json!({
+            "metadata": { "name": "n" },
+            "spec": { "taints": [{ "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] },
+        });
+        live.api.put::<Node>(&serde_json::from_value(node).unwrap());
+        live.until_page(10256, "/healthz", "503").await;
+        live.until_page(10256, "/livez", "200").await;
+        live.context.stop();
+        runs.await.unwrap().unwrap();
+    }
 }

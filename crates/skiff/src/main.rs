@@ -4,8 +4,10 @@
 
 mod apiserver;
 mod controller_manager;
+mod dns;
 mod logging;
 mod node;
+mod proxy;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +40,11 @@ enum Command {
     /// Run the control loops alone, with upstream's flags.
     #[command(name = "controller-manager", alias = "kube-controller-manager")]
     ControllerManager(controller_manager::Options),
+    /// Run the rules of services alone, with upstream's flags.
+    #[command(alias = "kube-proxy")]
+    Proxy(proxy::Options),
+    /// Run the cluster's DNS alone.
+    Dns(dns::Options),
     #[command(flatten)]
     Node(node::Command),
 }
@@ -66,6 +73,8 @@ fn main() -> anyhow::Result<()> {
             tasks.block_on(apiserver::run(*options, verbosity))
         }
         Command::ControllerManager(options) => tasks.block_on(controller_manager::run(options)),
+        Command::Proxy(options) => tasks.block_on(proxy::run(options)),
+        Command::Dns(options) => tasks.block_on(dns::run(options)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }
