@@ -1,9 +1,10 @@
 //! Where the cluster finds its DNS: the Service that every installer makes, leading to us.
-use client::source::Patch;
-use client::{Client, Status};
+use api::rules::Form;
+use client::source::{Ask, Call, Patch, Write};
+use client::{ApiResource, Client, Status};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
 const NAMESPACE: &str = "kube-system";
@@ -17,7 +18,6 @@ pub async fn publish(
     cluster_ips: &[IpAddr],
     listen: &[SocketAddr],
 ) -> Result<(), Status> {
-    let client = client.clone().managed_by("skiff-dns");
     let labels = json!({
         "k8s-app": SERVICE,
         "kubernetes.io/cluster-service": "true",
@@ -36,8 +36,7 @@ pub async fn publish(
         },
     });
     // No selector: nobody but us makes its endpoints.
-    let patch = Patch::Apply(service);
-    client.patch::<Service>(NAMESPACE, SERVICE, patch).await?;
+    apply::<Service>(client, SERVICE, service).await?;
     for (family, is_ipv4) in [("IPv4", true), ("IPv6", false)] {
         let name = format!("{SERVICE}-{server}-{}", family.to_ascii_lowercase());
         let Some(at) = listen.iter().find(|address| address.is_ipv4() == is_ipv4) else { continue };
@@ -57,7 +56,20 @@ pub async fn publish(
             "endpoints": [{ "addresses": [at.ip()], "conditions": { "ready": true } }],
             "ports": [port("dns", "UDP", at.port()), port("dns-tcp", "TCP", at.port())],
         });
-        client.patch::<EndpointSlice>(NAMESPACE, &name, Patch::Apply(slice)).await?;
+        apply::<EndpointSlice>(client, &name, slice).await?;
     }
     Ok(())
+}
+
+/// As it is to be, whoever changed it.
+async fn apply<T: Form>(client: &Client, name: &str, tree: Value) -> Result<(), Status> {
+    let write = Write { force: true, ..Write::managed_by("skiff-dns") };
+    let call = Call {
+        resource: ApiResource::of::<T>(),
+        namespace: NAMESPACE.to_owned(),
+        name: name.to_owned(),
+        subresource: "".into(),
+        ask: Ask::Patch(Patch::Apply(tree), write),
+    };
+    client.source().call(call).await.map(drop)
 }

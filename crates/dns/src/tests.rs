@@ -180,9 +180,7 @@ async fn what_is_too_long_for_a_datagram_comes_by_tcp() {
     let many: Vec<String> = (0..200).map(|last| format!("10.1.0.{last}")).collect();
     served.put_db(&many.iter().map(String::as_str).collect::<Vec<_>>());
     let name = "db.default.svc.cluster.local";
-    let first = many.iter().take(74).cloned().collect::<Vec<_>>();
     // In the order of addresses, as many as fit.
-    let _ = first;
     let end = Instant::now() + PATIENCE;
     loop {
         let said = served.ask(Kind::A, name).await;
@@ -246,5 +244,56 @@ async fn a_server_that_would_ask_itself_stops() {
         }
     });
     served.until(Kind::A, "example.org", "2 ").await;
+    served.context.stop();
+}
+
+#[tokio::test]
+async fn the_cluster_finds_its_dns() {
+    let context = Context::new();
+    let world = World::new(&context);
+    let (ip, at) = ("10.96.0.10".parse().unwrap(), "10.99.1.1:10053".parse().unwrap());
+    for _ in 0..2 {
+        crate::publish(&world.client(), "n", &[ip], &[at]).await.unwrap();
+    }
+    let service = world.get::<Service>("kube-system", "kube-dns").unwrap();
+    let spec = service.spec.as_ref().unwrap();
+    assert_eq!(spec.cluster_ip.as_deref(), Some("10.96.0.10"));
+    let slice = world.get::<EndpointSlice>("kube-system", "kube-dns-n-ipv4").unwrap();
+    assert_eq!(slice.endpoints.iter().flatten().next().unwrap().addresses, ["10.99.1.1"]);
+    let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
+    assert_eq!(ports, [Some(10053), Some(10053)]);
+}
+
+/// How many questions two sockets answer in a second, with whoever asks on the same cores. Run by
+/// hand: `cargo test --release -p dns -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it measures"]
+async fn questions_answered_in_a_second() {
+    const WINDOW: usize = 64;
+    let served = Served::new(Vec::new()).await;
+    served.put_web("10.96.0.1");
+    let name = "web.default.svc.cluster.local";
+    served.until(Kind::A, name, "0 10.96.0.1").await;
+    let (at, asked) = (served.at, question(7, name, Kind::A, Some(1232)));
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let asked = asked.clone();
+            std::thread::spawn(move || {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.connect(at).unwrap();
+                socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+                let (begin, mut count, mut bytes) = (Instant::now(), 0_u64, [0; 512]);
+                while begin.elapsed() < Duration::from_secs(3) {
+                    (0..WINDOW).for_each(|_| drop(socket.send(&asked)));
+                    count += (0..WINDOW).filter(|_| socket.recv(&mut bytes).is_ok()).count() as u64;
+                }
+                count as f64 / begin.elapsed().as_secs_f64()
+            })
+        })
+        .collect();
+    let wait = || clients.into_iter().map(|client| client.join().unwrap()).sum::<f64>();
+    let rate = tokio::task::block_in_place(wait);
+    println!("{rate:.0} questions a second");
+    assert!(rate > 1000.0);
     served.context.stop();
 }

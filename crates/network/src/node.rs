@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// What is known of a node's network before the node has a pod CIDR.
@@ -43,6 +44,8 @@ pub struct NodeNetwork {
 /// them, whether it reaches the API or not.
 const CIDRS: &str = "pod-cidrs";
 const ETHERNET: u32 = 1500;
+/// How long a sandbox waits for the node's first pod CIDR.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl NodeNetwork {
     /// Up at once if it was before the last process ended.
@@ -140,19 +143,27 @@ fn uplink_mtu() -> Result<u32, PodNetworkError> {
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetworkError>> + Send + 'a>>;
 
+/// The kubelet tells it as upstream's does: "container runtime network not ready:
+/// NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: …".
+fn not_ready() -> NetworkError {
+    NetworkError("the node has no pod CIDR yet".to_owned())
+}
+
 impl Network for NodeNetwork {
     fn ready(&self) -> Result<(), NetworkError> {
         match self.is_up() {
             true => Ok(()),
-            false => Err(NetworkError("the node has no pod CIDR yet".to_owned())),
+            false => Err(not_ready()),
         }
     }
 
     fn attach(&self, sandbox: Attachment) -> Answer<'_, Vec<IpAddr>> {
-        let network = self.up.borrow().clone();
         Box::pin(async move {
-            self.ready()?;
-            let Some(network) = network else { return Ok(Vec::new()) };
+            let mut up = self.up.subscribe();
+            // A pod that comes just before its network starts with it, not a retry later.
+            let wait = tokio::time::timeout(PATIENCE, up.wait_for(Option::is_some)).await;
+            let network = wait.ok().and_then(|up| up.ok()?.clone());
+            let Some(network) = network else { return Err(not_ready()) };
             off_the_loop(move || network.attach(&of(&sandbox))).await
         })
     }

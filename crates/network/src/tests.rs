@@ -263,8 +263,11 @@ mod live {
         world.put(&node("a", "192.0.2.1", &[]));
         let (one, two) = (Held::new(), Held::new());
         assert_eq!(a.ready().unwrap_err().to_string(), "the node has no pod CIDR yet");
-        assert!(a.attach(attachment("one", &one)).await.is_err());
-        a.detach(attachment("one", &one)).await.unwrap();
+        a.detach(attachment("never", &one)).await.unwrap();
+        let early = {
+            let (a, sandbox) = (a.clone(), attachment("one", &one));
+            tokio::spawn(async move { a.attach(sandbox).await })
+        };
         world.put(&node("a", "192.0.2.1", &["10.99.1.0/24"]));
         world.put(&node("b", "192.0.2.2", &["10.99.2.0/24"]));
         assert_eq!(
@@ -272,7 +275,7 @@ mod live {
             "[10.99.1.1] [10.99.2.1]"
         );
         a.ready().unwrap();
-        let to_one = a.attach(attachment("one", &one)).await.unwrap();
+        let to_one = early.await.unwrap().unwrap();
         let to_two = b.attach(attachment("two", &two)).await.unwrap();
         assert_eq!(format!("{to_one:?} {to_two:?}"), "[10.99.1.2] [10.99.2.2]");
         serve(&two.path, 80);
