@@ -15,6 +15,7 @@
 //!  OwnWrites   has the informer seen what I wrote?
 //!  leader      one of many acts: election on a Lease
 //!  events      what happened, for people: aggregated, never in anybody's way
+//!  pages       health and metrics over HTTP; Registry: what is counted
 //!  Context     clock, randomness, metrics, and the word to stop
 //! ```
 //!
@@ -45,7 +46,9 @@ pub mod informer;
 pub mod leader;
 mod metrics;
 mod own_writes;
+pub mod pages;
 pub mod queue;
+mod registry;
 mod resource;
 pub mod source;
 #[cfg(any(test, feature = "testing"))]
@@ -60,5 +63,6 @@ pub use informer::{Change, Informer, Informers};
 pub use metrics::{Metrics, NoMetrics};
 pub use own_writes::OwnWrites;
 pub use queue::WorkQueue;
+pub use registry::Registry;
 pub use resource::ApiResource;
 pub use source::Source;

@@ -1,17 +1,20 @@
 //! What a name stands for: a pure function of a query and the world.
 use crate::wire::{Data, Kind, Query, Record};
-use crate::world::{Service, World};
+use crate::world::{Port, Service, World};
 use std::net::IpAddr;
 
-/// CoreDNS's default for names of the cluster.
-const SECONDS: u32 = 5;
+/// The default of CoreDNS's kubernetes plugin for names of the cluster.
+pub const SECONDS: u32 = 5;
 /// Of this specification.
 const VERSION: &str = "1.1.0";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     NoError = 0,
+    FormatError = 1,
+    ServerFailure = 2,
     NameError = 3,
+    Refused = 5,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,12 +22,20 @@ pub struct Answer {
     pub code: Code,
     pub records: Vec<Record>,
     /// Who says that there is nothing.
-    pub authority: Option<Record>,
+    pub authority: Vec<Record>,
+    /// What the client would ask for next.
+    pub additional: Vec<Record>,
+}
+
+impl Answer {
+    pub fn only(code: Code) -> Answer {
+        Answer { code, records: Vec::new(), authority: Vec::new(), additional: Vec::new() }
+    }
 }
 
 /// `None`: the name is not one of the cluster's.
-pub fn answer(query: &Query, world: &World) -> Option<Answer> {
-    let found = match query.name.strip_suffix(&world.domain) {
+pub fn answer(query: &Query<'_>, world: &World, seconds: u32) -> Option<Answer> {
+    let found = match query.name.strip_suffix(world.domain()) {
         Some("") => Some(Vec::new()),
         Some(below) => below_domain(below.strip_suffix('.')?, query, world),
         // Addresses that are not a service's are somebody else's to name.
@@ -34,64 +45,63 @@ pub fn answer(query: &Query, world: &World) -> Option<Answer> {
         Some(records) => (Code::NoError, records),
         None => (Code::NameError, Vec::new()),
     };
-    let fits = |data: &Data| {
-        let kind = match data {
-            Data::Address(IpAddr::V4(_)) => Kind::A,
-            Data::Address(IpAddr::V6(_)) => Kind::Aaaa,
-            // An alias answers whatever is asked.
-            Data::Cname(_) => return true,
-            Data::Ptr(_) => Kind::Ptr,
-            Data::Txt(_) => Kind::Txt,
-            Data::Srv { .. } => Kind::Srv,
-            Data::Soa { .. } => Kind::Soa,
-        };
-        kind == query.kind
-    };
-    let record = |data| Record { name: query.name.clone(), seconds: SECONDS, data };
+    // An alias answers whatever is asked.
+    let fits = |data: &Data| data.kind() == query.kind || matches!(data, Data::Cname(_));
+    let record = |data| Record { name: None, seconds, data };
     let records: Vec<Record> = names.into_iter().filter(fits).map(record).collect();
-    let authority = records.is_empty().then(|| authority(world));
-    Some(Answer { code, records, authority })
+    let authority = if records.is_empty() { vec![authority(world, seconds)] } else { Vec::new() };
+    let additional = records.iter().flat_map(|record| targets(&record.data, world, seconds));
+    let additional = additional.collect();
+    Some(Answer { code, records, authority, additional })
 }
 
 /// `None`: there is no such name. No records: there is one, and it has none.
-fn below_domain(below: &str, query: &Query, world: &World) -> Option<Vec<Data>> {
-    let labels: Vec<&str> = below.split('.').collect();
-    match labels[..] {
-        ["dns-version"] => Some(vec![Data::Txt(VERSION.to_owned())]),
-        ["svc"] => Some(Vec::new()),
-        [namespace, "svc"] => {
-            world.services.keys().any(|(other, _)| other == namespace).then(Vec::new)
-        }
-        [name, namespace, "svc"] => {
-            let service = find(world, namespace, name)?;
-            match &service.external_name {
-                Some(target) => Some(vec![Data::Cname(target.clone())]),
-                None if query.kind == Kind::Srv => Some(srv(world, namespace, name, service, None)),
-                None => has_any(addresses(service)),
-            }
-        }
-        // The address is in the name: no pod is looked for (CoreDNS's `pods insecure`).
-        [address, _, "pod"] => {
-            let parsed = [address.replace('-', "."), address.replace('-', ":")];
-            let address = parsed.iter().find_map(|text| text.parse::<IpAddr>().ok())?;
-            Some(vec![Data::Address(address)])
-        }
-        [hostname, name, namespace, "svc"] => {
-            let backends = find(world, namespace, name)?.backends.iter();
-            let named = backends.filter(|backend| backend.label() == hostname);
-            has_any(named.map(|backend| Data::Address(backend.address)).collect())
-        }
-        [port, protocol, name, namespace, "svc"] => {
-            let (port, protocol) = (port.strip_prefix('_')?, protocol.strip_prefix('_')?);
-            let service = find(world, namespace, name)?;
-            has_any(srv(world, namespace, name, service, Some((port, protocol))))
-        }
-        _ => None,
+fn below_domain(below: &str, query: &Query<'_>, world: &World) -> Option<Vec<Data>> {
+    if let Some(name) = below.strip_suffix(".svc") {
+        return below_services(name, query, world);
     }
+    match below {
+        "dns-version" => return Some(vec![Data::Txt(VERSION.to_owned())]),
+        "svc" | "pod" => return Some(Vec::new()),
+        _ => {}
+    }
+    let name = below.strip_suffix(".pod")?;
+    let (address, namespace) = name.split_once('.').unwrap_or(("", name));
+    // No pod is looked for (CoreDNS's `pods insecure`): the address is in the name.
+    if !world.has_namespace(namespace) {
+        return None;
+    }
+    if address.is_empty() {
+        return Some(Vec::new());
+    }
+    let parsed = [address.replace('-', "."), address.replace('-', ":")];
+    let address = parsed.iter().find_map(|text| text.parse::<IpAddr>().ok())?;
+    Some(vec![Data::Address(address)])
 }
 
-fn find<'a>(world: &'a World, namespace: &str, name: &str) -> Option<&'a Service> {
-    world.services.get(&(namespace.to_owned(), name.to_owned()))
+/// What is before `.svc`.
+fn below_services(name: &str, query: &Query<'_>, world: &World) -> Option<Vec<Data>> {
+    let Some((first, rest)) = name.split_once('.') else {
+        return world.has_namespace(name).then(Vec::new);
+    };
+    let whole = |name: &str| format!("{name}.svc.{}", world.domain());
+    let Some((second, service)) = rest.split_once('.') else {
+        let service = world.service(name)?;
+        return match &service.external_name {
+            Some(target) => Some(vec![Data::Cname(target.clone())]),
+            None if query.kind == Kind::Srv => has_any(srv(&whole(name), service, None)),
+            None => has_any(addresses(service)),
+        };
+    };
+    if !service.contains('.') {
+        // An endpoint of a service.
+        let backends = world.service(rest)?.backends.iter();
+        let named = backends.filter(|backend| backend.label() == first);
+        return has_any(named.map(|backend| Data::Address(backend.address)).collect());
+    }
+    let (port, protocol) = (first.strip_prefix('_')?, second.strip_prefix('_')?);
+    let found = world.service(service)?;
+    has_any(srv(&whole(service), found, Some((port, protocol))))
 }
 
 fn has_any(data: Vec<Data>) -> Option<Vec<Data>> {
@@ -105,43 +115,53 @@ fn addresses(service: &Service) -> Vec<Data> {
     }
 }
 
-fn srv(
-    world: &World,
-    namespace: &str,
-    name: &str,
-    service: &Service,
-    of: Option<(&str, &str)>,
-) -> Vec<Data> {
-    let whole = format!("{name}.{namespace}.svc.{}", world.domain);
-    let targets: Vec<String> = match service.cluster_ips.is_empty() {
-        false => vec![whole],
-        true => service.backends.iter().map(|one| format!("{}.{whole}", one.label())).collect(),
-    };
-    let ports = service.ports.iter().filter(|(port, protocol, _)| match of {
-        Some(asked) => asked == (port.as_str(), protocol.as_str()),
+fn srv(whole: &str, service: &Service, of: Option<(&str, &str)>) -> Vec<Data> {
+    let fits = |port: &&Port| match of {
+        Some((name, protocol)) => name == port.name && protocol == port.protocol,
         None => true,
-    });
-    let weight = (100 / targets.len().max(1)).max(1) as u16;
-    let record = |port: u16, target: &String| {
-        let target = target.clone();
-        Data::Srv { priority: 0, weight, port, target }
     };
-    ports.flat_map(|(_, _, port)| targets.iter().map(move |one| record(*port, one))).collect()
+    let found: Vec<(u16, String)> = match service.cluster_ips.is_empty() {
+        false => {
+            let ports = service.ports.iter().filter(fits);
+            ports.map(|port| (port.number, whole.to_owned())).collect()
+        }
+        // Whom a headless service's name leads to is asked at its own port.
+        true => {
+            let each = service.backends.iter().flat_map(|backend| {
+                let ports = backend.ports.iter().filter(fits);
+                ports.map(|port| (port.number, format!("{}.{whole}", backend.label())))
+            });
+            each.collect()
+        }
+    };
+    let weight = (100 / found.len().max(1)).max(1) as u16;
+    let record = |(port, target)| Data::Srv { priority: 0, weight, port, target };
+    found.into_iter().map(record).collect()
+}
+
+/// The addresses of a service record's target.
+fn targets(data: &Data, world: &World, seconds: u32) -> Vec<Record> {
+    let Data::Srv { target, .. } = data else { return Vec::new() };
+    let name = target.strip_suffix(world.domain()).and_then(|name| name.strip_suffix(".svc."));
+    let Some(name) = name else { return Vec::new() };
+    let found: Vec<IpAddr> = match world.service(name) {
+        Some(service) => service.cluster_ips.clone(),
+        None => {
+            let Some((label, rest)) = name.split_once('.') else { return Vec::new() };
+            let backends = world.service(rest).map(|service| &service.backends[..]);
+            let named = backends.unwrap_or_default().iter().filter(|one| one.label() == label);
+            named.map(|backend| backend.address).collect()
+        }
+    };
+    let record =
+        |address| Record { name: Some(target.clone()), seconds, data: Data::Address(address) };
+    found.into_iter().map(record).collect()
 }
 
 /// `1.0.96.10.in-addr.arpa`.
 fn reverse(name: &str, world: &World) -> Option<Vec<Data>> {
-    let address = reversed(name)?;
-    let mut names = Vec::new();
-    for ((namespace, name), service) in &world.services {
-        let whole = format!("{name}.{namespace}.svc.{}", world.domain);
-        if service.cluster_ips.contains(&address) {
-            names.push(whole.clone());
-        }
-        let backends = service.backends.iter().filter(|one| one.address == address);
-        names.extend(backends.map(|backend| format!("{}.{whole}", backend.label())));
-    }
-    has_any(names.into_iter().map(Data::Ptr).collect())
+    let names = world.names(reversed(name)?)?;
+    Some(names.iter().cloned().map(Data::Ptr).collect())
 }
 
 fn reversed(name: &str) -> Option<IpAddr> {
@@ -157,51 +177,57 @@ fn reversed(name: &str) -> Option<IpAddr> {
     Some(IpAddr::from(u128::from_str_radix(&hex, 16).ok()?.to_be_bytes()))
 }
 
-fn authority(world: &World) -> Record {
+fn authority(world: &World, seconds: u32) -> Record {
+    let domain = world.domain();
     let data = Data::Soa {
-        server: format!("ns.dns.{}", world.domain),
-        mailbox: format!("hostmaster.{}", world.domain),
+        server: format!("ns.dns.{domain}"),
+        mailbox: format!("hostmaster.{domain}"),
         serial: 1,
-        minimum: SECONDS,
+        minimum: seconds,
     };
-    Record { name: world.domain.clone(), seconds: SECONDS, data }
+    Record { name: Some(domain.to_owned()), seconds, data }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::tests::question;
+    use crate::wire::question;
     use crate::world::Backend;
     use expect_test::{Expect, expect};
 
     fn world() -> World {
         let ip = |text: &str| text.parse().unwrap();
-        let ports = vec![("http".to_owned(), "tcp".to_owned(), 80)];
+        let port = |number| Port { name: "http".to_owned(), protocol: "tcp".to_owned(), number };
         let web = Service {
             cluster_ips: vec![ip("10.96.0.1"), ip("fd96::1")],
-            ports: ports.clone(),
+            ports: vec![port(80)],
             ..Service::default()
         };
         let backend = |hostname: Option<&str>, address| Backend {
             hostname: hostname.map(str::to_owned),
             address: ip(address),
+            ports: [port(8080)].into(),
         };
         let backends = vec![backend(Some("db-0"), "10.1.0.2"), backend(None, "10.1.0.3")];
-        let db = Service { ports, backends, ..Service::default() };
+        let db = Service { ports: vec![port(80)], backends, ..Service::default() };
         let external_name = Some("example.org".to_owned());
         let away = Service { external_name, ..Service::default() };
-        let all = [("web", web), ("db", db), ("away", away), ("none", Service::default())];
-        let services =
-            all.map(|(name, service)| (("default".to_owned(), name.to_owned()), service)).into();
-        World { domain: "cluster.local".to_owned(), services }
+        let mut world = World::new("cluster.local");
+        world.set_namespace("default", true);
+        let none = Service::default();
+        for (name, service) in [("web", web), ("db", db), ("away", away), ("none", none)] {
+            world.set_service("default", name, Some(service));
+        }
+        world
     }
 
     fn check(kind: Kind, name: &str, expected: Expect) {
-        let query = Query::read(&question(name, kind)).unwrap();
-        let text = match answer(&query, &world()) {
+        let asked = question(7, name, kind, None);
+        let query = Query::read(&asked).unwrap();
+        let text = match answer(&query, &world(), SECONDS) {
             None => "not ours".to_owned(),
             Some(answer) if answer.records.is_empty() => {
-                assert!(answer.authority.is_some());
+                assert_eq!(answer.authority.len(), 1);
                 format!("{:?}", answer.code)
             }
             Some(answer) => {
@@ -247,6 +273,9 @@ mod tests {
         check(Kind::A, "10-1-0-9.default.pod.cluster.local", expect!["10.1.0.9"]);
         check(Kind::Aaaa, "fd00--9.default.pod.cluster.local", expect!["fd00::9"]);
         check(Kind::Aaaa, "10-1-0-9.default.pod.cluster.local", expect!["NoError"]);
+        check(Kind::A, "10-1-0-9.elsewhere.pod.cluster.local", expect!["NameError"]);
+        check(Kind::A, "default.pod.cluster.local", expect!["NoError"]);
+        check(Kind::A, "pod.cluster.local", expect!["NoError"]);
         check(Kind::A, "10-1-0.default.pod.cluster.local", expect!["NameError"]);
     }
 
@@ -261,14 +290,31 @@ mod tests {
             Kind::Srv,
             "_http._tcp.db.default.svc.cluster.local",
             expect![
-                "50 80 db-0.db.default.svc.cluster.local, 50 80 10-1-0-3.db.default.svc.cluster.local"
+                "50 8080 db-0.db.default.svc.cluster.local, 50 8080 10-1-0-3.db.default.svc.cluster.local"
             ],
         );
         check(Kind::Srv, "_x._tcp.web.default.svc.cluster.local", expect!["NameError"]);
         check(Kind::Ptr, "1.0.96.10.in-addr.arpa", expect!["web.default.svc.cluster.local"]);
         check(Kind::Ptr, "2.0.1.10.in-addr.arpa", expect!["db-0.db.default.svc.cluster.local"]);
+        check(Kind::Ptr, "3.0.1.10.in-addr.arpa", expect!["not ours"]);
         check(Kind::Ptr, "9.9.9.9.in-addr.arpa", expect!["not ours"]);
         let fd96 = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.6.9.d.f.ip6.arpa";
         check(Kind::Ptr, fd96, expect!["web.default.svc.cluster.local"]);
+    }
+
+    #[test]
+    fn service_records_come_with_their_targets_addresses() {
+        let asked = question(7, "_http._tcp.db.default.svc.cluster.local", Kind::Srv, None);
+        let answer = answer(&Query::read(&asked).unwrap(), &world(), SECONDS).unwrap();
+        let shown =
+            |record: &Record| format!("{} {:?}", record.name.as_ref().unwrap(), record.data);
+        let shown: Vec<String> = answer.additional.iter().map(shown).collect();
+        assert_eq!(
+            shown,
+            [
+                "db-0.db.default.svc.cluster.local Address(10.1.0.2)",
+                "10-1-0-3.db.default.svc.cluster.local Address(10.1.0.3)",
+            ]
+        );
     }
 }

@@ -1,15 +1,22 @@
-//! DNS messages as bytes (RFC 1035): one question, answers without compression.
-use crate::answer::Answer;
+//! DNS messages as bytes (RFC 1035, RFC 6891): one question, and answers that point back to it.
+use crate::answer::{Answer, Code};
 use std::net::IpAddr;
 
-const HEADER: usize = 12;
+pub const HEADER: usize = 12;
 const IN: u16 = 1;
+const OPT: u16 = 41;
+/// Where the question's name is, as a compressed name says it.
+const QUESTION: u16 = 0xc000 | HEADER as u16;
+/// What a client gets by UDP that says nothing else.
+pub const PLAIN: usize = 512;
+/// What we take, and send at most, by UDP: upstream resolvers' agreement of 2020.
+pub const LARGE: u16 = 1232;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a DNS query that can be answered")]
 pub struct Malformed;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     A,
     Cname,
@@ -47,19 +54,22 @@ impl Kind {
 
 /// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Query {
+pub struct Query<'a> {
     pub id: u16,
     pub recursion_desired: bool,
     /// In lower case, without the last dot.
     pub name: String,
     pub kind: Kind,
+    /// How much the client takes by UDP, if it speaks EDNS.
+    pub takes: Option<u16>,
     /// The question as it came: some clients check that its letters come back.
-    question: Vec<u8>,
+    pub question: &'a [u8],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    pub name: String,
+    /// `None`: the one that was asked for.
+    pub name: Option<String>,
     pub seconds: u32,
     pub data: Data,
 }
@@ -74,18 +84,19 @@ pub enum Data {
     Soa { server: String, mailbox: String, serial: u32, minimum: u32 },
 }
 
-impl Query {
-    pub fn read(bytes: &[u8]) -> Result<Query, Malformed> {
-        let word = |at: usize| -> Result<u16, Malformed> {
-            let bytes = bytes.get(at..at + 2).ok_or(Malformed)?;
-            Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
-        };
-        let (id, flags, questions) = (word(0)?, word(2)?, word(4)?);
+pub fn word(bytes: &[u8], at: usize) -> Result<u16, Malformed> {
+    let bytes = bytes.get(at..at + 2).ok_or(Malformed)?;
+    Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+}
+
+impl Query<'_> {
+    pub fn read(bytes: &[u8]) -> Result<Query<'_>, Malformed> {
+        let (id, flags, questions) = (word(bytes, 0)?, word(bytes, 2)?, word(bytes, 4)?);
         // An answer, another operation, or more than one question.
         if flags & 0xf800 != 0 || questions != 1 {
             return Err(Malformed);
         }
-        let (mut at, mut labels, mut length) = (HEADER, Vec::new(), 0);
+        let (mut at, mut name, mut length) = (HEADER, String::with_capacity(64), 0);
         loop {
             let size = usize::from(*bytes.get(at).ok_or(Malformed)?);
             at += 1;
@@ -102,134 +113,249 @@ impl Query {
             if label.contains(&b'.') || !label.is_ascii() {
                 return Err(Malformed);
             }
-            labels.push(String::from_utf8_lossy(label).to_ascii_lowercase());
+            if !name.is_empty() {
+                name.push('.');
+            }
+            name.extend(label.iter().map(|byte| char::from(byte.to_ascii_lowercase())));
             at += size;
         }
-        let (kind, class) = (word(at)?, word(at + 2)?);
+        let (kind, class) = (word(bytes, at)?, word(bytes, at + 2)?);
         if class != IN {
             return Err(Malformed);
         }
-        let question = bytes.get(HEADER..at + 4).ok_or(Malformed)?.to_vec();
+        let question = bytes.get(HEADER..at + 4).ok_or(Malformed)?;
+        let takes = options(bytes, at + 4);
         let recursion_desired = flags & 0x0100 != 0;
-        let name = labels.join(".");
-        Ok(Query { id, recursion_desired, name, kind: Kind::of(kind), question })
+        Ok(Query { id, recursion_desired, name, kind: Kind::of(kind), takes, question })
+    }
+
+    /// How long an answer by UDP may be.
+    pub fn limit(&self) -> usize {
+        usize::from(self.takes.unwrap_or(0).min(LARGE)).max(PLAIN)
     }
 
     /// The message that answers it, of at most `limit` bytes: what does not fit is left out, and
     /// the client is told to ask by TCP.
-    pub fn write(&self, answer: &Answer, limit: usize) -> Vec<u8> {
-        let mut records = Vec::new();
-        let (mut answers, mut truncated) = (0_u16, false);
-        for record in &answer.records {
-            let bytes = record.write();
-            if HEADER + self.question.len() + records.len() + bytes.len() > limit {
-                truncated = true;
-                break;
-            }
-            records.extend(bytes);
-            answers += 1;
-        }
-        let mut authority = answer.authority.as_ref().map(Record::write).unwrap_or_default();
-        if HEADER + self.question.len() + records.len() + authority.len() > limit {
-            truncated = true;
-            authority.clear();
-        }
+    pub fn write(&self, answer: &Answer, limit: usize, bytes: &mut Vec<u8>) {
         const ANSWER: u16 = 0x8000;
         const AUTHORITATIVE: u16 = 0x0400;
         const TRUNCATED: u16 = 0x0200;
         const RECURSION_DESIRED: u16 = 0x0100;
-        let mut flags = ANSWER | AUTHORITATIVE | answer.code as u16;
-        flags |= if truncated { TRUNCATED } else { 0 };
+        const OPTIONS: usize = 11;
+        let authoritative = matches!(answer.code, Code::NoError | Code::NameError);
+        let mut flags = ANSWER | answer.code as u16;
+        flags |= if authoritative { AUTHORITATIVE } else { 0 };
         flags |= if self.recursion_desired { RECURSION_DESIRED } else { 0 };
-        let authorities = u16::from(!authority.is_empty());
-        let head = [self.id, flags, 1, answers, authorities, 0];
-        let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_be_bytes()).collect();
-        bytes.extend(&self.question);
-        bytes.extend(records);
-        bytes.extend(authority);
-        bytes
-    }
-}
-
-impl Record {
-    fn write(&self) -> Vec<u8> {
-        let (kind, data) = self.data.write();
-        let mut bytes = name(&self.name);
-        bytes.extend(kind.number().to_be_bytes());
-        bytes.extend(IN.to_be_bytes());
-        bytes.extend(self.seconds.to_be_bytes());
-        bytes.extend((data.len() as u16).to_be_bytes());
-        bytes.extend(data);
-        bytes
-    }
-}
-
-impl Data {
-    fn write(&self) -> (Kind, Vec<u8>) {
-        match self {
-            Data::Address(IpAddr::V4(address)) => (Kind::A, address.octets().to_vec()),
-            Data::Address(IpAddr::V6(address)) => (Kind::Aaaa, address.octets().to_vec()),
-            Data::Cname(target) => (Kind::Cname, name(target)),
-            Data::Ptr(target) => (Kind::Ptr, name(target)),
-            Data::Txt(text) => {
-                let text = &text.as_bytes()[..text.len().min(255)];
-                (Kind::Txt, [&[text.len() as u8], text].concat())
-            }
-            Data::Srv { priority, weight, port, target } => {
-                let words = [*priority, *weight, *port];
-                let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-                bytes.extend(name(target));
-                (Kind::Srv, bytes)
-            }
-            Data::Soa { server, mailbox, serial, minimum } => {
-                let mut bytes = [name(server), name(mailbox)].concat();
-                // Refresh, retry and expire are CoreDNS's.
-                for number in [*serial, 7200, 1800, 86400, *minimum] {
-                    bytes.extend(number.to_be_bytes());
+        bytes.clear();
+        bytes.resize(HEADER, 0);
+        bytes.extend(self.question);
+        let limit = if self.takes.is_some() { limit.saturating_sub(OPTIONS) } else { limit };
+        let mut counts = [0_u16; 3];
+        let sections = [&answer.records, &answer.authority, &answer.additional];
+        for (section, records) in sections.into_iter().enumerate() {
+            for record in records {
+                let before = bytes.len();
+                record.write(bytes);
+                if bytes.len() > limit {
+                    bytes.truncate(before);
+                    // Nobody needs what is said in addition.
+                    flags |= if section < 2 { TRUNCATED } else { 0 };
+                    break;
                 }
-                (Kind::Soa, bytes)
+                counts[section] += 1;
             }
+        }
+        if self.takes.is_some() {
+            bytes.push(0);
+            for word in [OPT, LARGE, 0, 0, 0] {
+                bytes.extend(word.to_be_bytes());
+            }
+            counts[2] += 1;
+        }
+        let head = [self.id, flags, 1, counts[0], counts[1], counts[2]];
+        for (at, word) in head.iter().enumerate() {
+            bytes[2 * at..2 * at + 2].copy_from_slice(&word.to_be_bytes());
         }
     }
 }
 
+/// The answer to what is no question: nothing but a code, to whoever seems to have asked.
+pub fn refusal(bytes: &[u8], code: Code) -> Option<[u8; HEADER]> {
+    let (id, flags) = (word(bytes, 0).ok()?, word(bytes, 2).ok()?);
+    // Two servers that answer each other's answers would do so for ever.
+    if bytes.len() < HEADER || flags & 0x8000 != 0 {
+        return None;
+    }
+    let mut answer = [0; HEADER];
+    answer[..2].copy_from_slice(&id.to_be_bytes());
+    answer[2..4].copy_from_slice(&(0x8000 | flags & 0x7900 | code as u16).to_be_bytes());
+    Some(answer)
+}
+
+/// What the client takes by UDP, if an OPT record is among what follows the question.
+fn options(bytes: &[u8], at: usize) -> Option<u16> {
+    let records = (6..=10).step_by(2).filter_map(|at| word(bytes, at).ok()).map(usize::from).sum();
+    let mut found = Records { bytes, at, left: records }.filter(|record| record.kind == OPT);
+    found.next().map(|record| record.class)
+}
+
+/// Where a record of a message is.
+pub struct Place {
+    pub kind: u16,
+    class: u16,
+    /// Where its time to live is.
+    pub seconds_at: usize,
+    /// Where its data is.
+    pub data_at: usize,
+}
+
+/// The records from a place in a message on; what is malformed ends it.
+pub struct Records<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
+    pub left: usize,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        self.left = self.left.checked_sub(1)?;
+        let mut at = self.at;
+        loop {
+            match *self.bytes.get(at)? {
+                0 => break at += 1,
+                // The rest of the name is elsewhere.
+                size if size >= 0xc0 => break at += 2,
+                size => at += 1 + usize::from(size),
+            }
+        }
+        let (kind, class) = (word(self.bytes, at).ok()?, word(self.bytes, at + 2).ok()?);
+        let length = usize::from(word(self.bytes, at + 8).ok()?);
+        self.at = at + 10 + length;
+        (self.at <= self.bytes.len()).then_some(Place {
+            kind,
+            class,
+            seconds_at: at + 4,
+            data_at: at + 10,
+        })
+    }
+}
+
+impl Record {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match &self.name {
+            Some(text) => name(text, bytes),
+            None => bytes.extend(QUESTION.to_be_bytes()),
+        }
+        let kind_at = bytes.len();
+        bytes.extend([0; 2]);
+        bytes.extend(IN.to_be_bytes());
+        bytes.extend(self.seconds.to_be_bytes());
+        bytes.extend([0; 2]);
+        let kind = self.data.write(bytes);
+        let length = (bytes.len() - kind_at - 10) as u16;
+        bytes[kind_at..kind_at + 2].copy_from_slice(&kind.number().to_be_bytes());
+        bytes[kind_at + 8..kind_at + 10].copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+impl Data {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Data::Address(IpAddr::V4(_)) => Kind::A,
+            Data::Address(IpAddr::V6(_)) => Kind::Aaaa,
+            Data::Cname(_) => Kind::Cname,
+            Data::Ptr(_) => Kind::Ptr,
+            Data::Txt(_) => Kind::Txt,
+            Data::Srv { .. } => Kind::Srv,
+            Data::Soa { .. } => Kind::Soa,
+        }
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) -> Kind {
+        match self {
+            Data::Address(IpAddr::V4(address)) => bytes.extend(address.octets()),
+            Data::Address(IpAddr::V6(address)) => bytes.extend(address.octets()),
+            Data::Cname(target) | Data::Ptr(target) => name(target, bytes),
+            Data::Txt(text) => {
+                let text = &text.as_bytes()[..text.len().min(255)];
+                bytes.push(text.len() as u8);
+                bytes.extend(text);
+            }
+            Data::Srv { priority, weight, port, target } => {
+                for word in [*priority, *weight, *port] {
+                    bytes.extend(word.to_be_bytes());
+                }
+                name(target, bytes);
+            }
+            Data::Soa { server, mailbox, serial, minimum } => {
+                name(server, bytes);
+                name(mailbox, bytes);
+                // Refresh, retry and expire are CoreDNS's.
+                for number in [*serial, 7200, 1800, 86400, *minimum] {
+                    bytes.extend(number.to_be_bytes());
+                }
+            }
+        }
+        self.kind()
+    }
+}
+
 /// Labels that are too long cannot be asked for either; they are cut.
-fn name(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len() + 2);
+pub fn name(text: &str, bytes: &mut Vec<u8>) {
     for label in text.split('.').filter(|label| !label.is_empty()) {
         let label = &label.as_bytes()[..label.len().min(63)];
         bytes.push(label.len() as u8);
         bytes.extend(label);
     }
     bytes.push(0);
+}
+
+/// A query as a client writes one.
+pub fn question(id: u16, text: &str, kind: Kind, takes: Option<u16>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [id, 0x0100, 1, 0, 0, u16::from(takes.is_some())] {
+        bytes.extend(word.to_be_bytes());
+    }
+    name(text, &mut bytes);
+    bytes.extend(kind.number().to_be_bytes());
+    bytes.extend(IN.to_be_bytes());
+    if let Some(takes) = takes {
+        bytes.push(0);
+        for word in [OPT, takes, 0, 0, 0] {
+            bytes.extend(word.to_be_bytes());
+        }
+    }
     bytes
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::answer::Code;
 
-    pub fn question(text: &str, kind: Kind) -> Vec<u8> {
-        let mut bytes = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        bytes.extend(name(text));
-        bytes.extend(kind.number().to_be_bytes());
-        bytes.extend(IN.to_be_bytes());
+    fn answer(records: Vec<Record>) -> Answer {
+        Answer { code: Code::NoError, records, authority: Vec::new(), additional: Vec::new() }
+    }
+
+    fn written(query: &Query<'_>, answer: &Answer, limit: usize) -> Vec<u8> {
+        let mut bytes = vec![1, 2, 3];
+        query.write(answer, limit, &mut bytes);
         bytes
     }
 
     #[test]
     fn a_question_is_read_and_its_letters_come_back() {
-        let query = Query::read(&question("Web.Default", Kind::Srv)).unwrap();
+        let asked = question(7, "Web.Default", Kind::Srv, None);
+        let query = Query::read(&asked).unwrap();
         assert_eq!((query.name.as_str(), query.kind, query.id), ("web.default", Kind::Srv, 7));
-        let answer = Answer { code: Code::NoError, records: Vec::new(), authority: None };
-        let bytes = query.write(&answer, 512);
-        assert_eq!(bytes[12..], question("Web.Default", Kind::Srv)[12..]);
+        assert_eq!((query.takes, query.limit()), (None, 512));
+        assert_eq!(written(&query, &answer(Vec::new()), 512)[12..], asked[12..]);
     }
 
     #[test]
     fn what_is_no_question_is_refused() {
-        let whole = question("web.default", Kind::A);
+        let whole = question(7, "web.default", Kind::A, None);
         for length in 0..whole.len() {
             assert_eq!(Query::read(&whole[..length]), Err(Malformed), "{length}");
         }
@@ -238,18 +364,27 @@ pub(crate) mod tests {
             bytes[at] = byte;
             assert_eq!(Query::read(&bytes), Err(Malformed), "{at}");
         }
+        assert_eq!(refusal(&whole[..11], Code::FormatError), None);
+        let told = refusal(&whole, Code::FormatError).unwrap();
+        assert_eq!(told, [0, 7, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(refusal(&told, Code::FormatError), None, "answers are not answered");
     }
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let query = Query::read(&question("web", Kind::A)).unwrap();
         let data = Data::Address("10.0.0.1".parse().unwrap());
-        let record = Record { name: "web".to_owned(), seconds: 5, data };
-        let records = vec![record; 100];
-        let answer = Answer { code: Code::NoError, records, authority: None };
-        let bytes = query.write(&answer, 512);
-        assert!(bytes.len() <= 512 && bytes[2] & 2 != 0);
-        let bytes = query.write(&answer, 65535);
-        assert_eq!((bytes[2] & 2, bytes[7]), (0, 100));
+        let records = vec![Record { name: None, seconds: 5, data }; 100];
+        let check = |takes: Option<u16>, limit: Option<usize>, expected: (bool, u8, usize)| {
+            let asked = question(7, "web", Kind::A, takes);
+            let query = Query::read(&asked).unwrap();
+            assert_eq!(query.takes, takes);
+            let bytes = written(&query, &answer(records.clone()), limit.unwrap_or(query.limit()));
+            assert_eq!((bytes[2] & 2 != 0, bytes[7], bytes.len()), expected);
+            assert_eq!(bytes[11], u8::from(takes.is_some()), "EDNS is answered with EDNS");
+        };
+        check(None, None, (true, 30, 501));
+        check(Some(100), None, (true, 30, 512));
+        check(Some(4096), None, (true, 75, 1232));
+        check(None, Some(65535), (false, 100, 21 + 1600));
     }
 }

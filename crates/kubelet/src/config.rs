@@ -2,7 +2,9 @@
 use crate::server::ServerConfig;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -40,6 +42,8 @@ pub struct Config {
     pub labels: Vec<(String, String)>,
     /// How the kubelet itself is reached; without it by nobody.
     pub server: Option<ServerConfig>,
+    /// Rung by whoever knows that the node's conditions have changed: its network has come up.
+    pub look_again: Arc<Notify>,
 }
 
 impl Config {
@@ -67,6 +71,7 @@ impl Config {
             image_gc_low: 80,
             labels: Vec::new(),
             server: None,
+            look_again: Arc::default(),
         }
     }
 

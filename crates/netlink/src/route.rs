@@ -10,6 +10,17 @@ const GET_LINK: u16 = 18;
 const SET_LINK: u16 = 19;
 const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
+const DELETE_ROUTE: u16 = 25;
+const GET_ROUTE: u16 = 26;
+
+const ROUTE_DESTINATION: u16 = 1;
+const ROUTE_LINK: u16 = 4;
+const ROUTE_GATEWAY: u16 = 5;
+const TABLE_MAIN: u8 = 254;
+/// Who made a route: "boot" is what `ip route` says of routes that nobody's daemon minds.
+const PROTOCOL_BOOT: u8 = 3;
+/// `struct rtmsg`.
+const ROUTE_HEADER: usize = 12;
 
 const UP: u32 = 1;
 
@@ -142,34 +153,90 @@ impl Socket {
     /// A route by way of a link, and of a gateway on it if there is one. One to the same
     /// destination is replaced.
     pub fn set_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
-        const DESTINATION: u16 = 1;
-        const LINK: u16 = 4;
-        const GATEWAY: u16 = 5;
-        const TABLE_MAIN: u8 = 254;
-        /// Who made it: "boot" is what `ip route` says of routes that nobody's daemon minds.
-        const PROTOCOL_BOOT: u8 = 3;
-        const SCOPE_UNIVERSE: u8 = 0;
-        const SCOPE_LINK: u8 = 253;
-        const UNICAST: u8 = 1;
+        self.set_route_as(PROTOCOL_BOOT, route)
+    }
+
+    /// The same, in the name of somebody (`rtm_protocol`) who can find it again.
+    pub fn set_route_as(&mut self, protocol: u8, route: &Route) -> Result<(), NetlinkError> {
         let (destination, prefix) = route.destination;
-        let scope = if route.gateway.is_none() && destination.is_ipv4() {
-            SCOPE_LINK
-        } else {
-            SCOPE_UNIVERSE
-        };
-        let head = [family(destination), prefix, 0, 0, TABLE_MAIN, PROTOCOL_BOOT, scope, UNICAST];
-        let mut body = head.to_vec();
-        body.extend([0; 4]);
-        let mut attributes = Attributes::new().u32(LINK, route.link);
-        if prefix > 0 {
-            attributes = attributes.bytes(DESTINATION, &octets(destination));
-        }
-        if let Some(gateway) = route.gateway {
-            attributes = attributes.bytes(GATEWAY, &octets(gateway));
-        }
-        let message = Message::new(NEW_ROUTE, CREATE | REPLACE, &body, attributes);
+        let message = route_message(NEW_ROUTE, CREATE | REPLACE, protocol, route);
         self.request(&format!("set the route to {destination}/{prefix}"), message)
     }
+
+    /// One that is not there is removed.
+    pub fn remove_route_of(&mut self, protocol: u8, route: &Route) -> Result<(), NetlinkError> {
+        let (destination, prefix) = route.destination;
+        let message = route_message(DELETE_ROUTE, 0, protocol, route);
+        match self.request(&format!("remove the route to {destination}/{prefix}"), message) {
+            Err(error) if error.is_missing() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The routes that were set in somebody's name, in both address families.
+    pub fn routes_of(&mut self, protocol: u8) -> Result<Vec<Route>, NetlinkError> {
+        let message = Message::new(GET_ROUTE, 0, &[0; ROUTE_HEADER], Attributes::new());
+        let answers = self.dump("list routes", message)?;
+        let ours = answers.iter().filter(|body| body.get(5) == Some(&protocol));
+        Ok(ours.filter_map(|body| route(body)).collect())
+    }
+
+    /// How a packet to an address would leave; `None`: there is no way.
+    pub fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, NetlinkError> {
+        let mut body = vec![family(address), if address.is_ipv4() { 32 } else { 128 }];
+        body.resize(ROUTE_HEADER, 0);
+        let attributes = Attributes::new().bytes(ROUTE_DESTINATION, &octets(address));
+        let message = Message::new(GET_ROUTE, 0, &body, attributes);
+        match self.get(&format!("find the route to {address}"), message) {
+            Ok(body) => Ok(route(&body)),
+            Err(error) if error.is_unreachable() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn route_message(kind: u16, flags: u16, protocol: u8, route: &Route) -> Message {
+    const SCOPE_UNIVERSE: u8 = 0;
+    const SCOPE_LINK: u8 = 253;
+    const SCOPE_NOWHERE: u8 = 255;
+    const UNICAST: u8 = 1;
+    let (destination, prefix) = route.destination;
+    let scope = match route.gateway {
+        // What is removed is found by the rest.
+        _ if kind == DELETE_ROUTE => SCOPE_NOWHERE,
+        None if destination.is_ipv4() => SCOPE_LINK,
+        _ => SCOPE_UNIVERSE,
+    };
+    let head = [family(destination), prefix, 0, 0, TABLE_MAIN, protocol, scope, UNICAST];
+    let mut body = head.to_vec();
+    body.resize(ROUTE_HEADER, 0);
+    let mut attributes = Attributes::new().u32(ROUTE_LINK, route.link);
+    if prefix > 0 {
+        attributes = attributes.bytes(ROUTE_DESTINATION, &octets(destination));
+    }
+    if let Some(gateway) = route.gateway {
+        attributes = attributes.bytes(ROUTE_GATEWAY, &octets(gateway));
+    }
+    Message::new(kind, flags, &body, attributes)
+}
+
+fn route(body: &[u8]) -> Option<Route> {
+    let (is_ipv4, prefix) = (*body.first()? == 2, *body.get(1)?);
+    let attributes = body.get(ROUTE_HEADER..)?;
+    let address = |kind| -> Option<IpAddr> {
+        let bytes = attribute(attributes, kind)?;
+        match is_ipv4 {
+            true => Some(<[u8; 4]>::try_from(bytes).ok()?.into()),
+            false => Some(<[u8; 16]>::try_from(bytes).ok()?.into()),
+        }
+    };
+    let any: IpAddr = match is_ipv4 {
+        true => [0; 4].into(),
+        false => [0; 16].into(),
+    };
+    let destination = (address(ROUTE_DESTINATION).unwrap_or(any), prefix);
+    let link = number(attribute(attributes, ROUTE_LINK)?, 0)?;
+    Some(Route { destination, gateway: address(ROUTE_GATEWAY), link })
 }
 
 pub struct Veth<'a> {
@@ -260,6 +327,26 @@ mod tests {
                     inside.set_route(route).unwrap();
                 }
             }
+            let found = inside.route_to("192.0.2.7".parse().unwrap()).unwrap().unwrap();
+            assert_eq!(found.gateway, Some("10.1.0.1".parse().unwrap()));
+            let found = inside.route_to("10.1.0.1".parse().unwrap()).unwrap().unwrap();
+            assert_eq!((found.gateway, found.link), (None, eth0.index));
+            const OURS: u8 = 77;
+            let ours = |destination: &str, prefix, gateway: &str| Route {
+                destination: (destination.parse().unwrap(), prefix),
+                gateway: Some(gateway.parse().unwrap()),
+                link: eth0.index,
+            };
+            let both = [ours("10.2.0.0", 24, "10.1.0.1"), ours("fd02::", 64, "fd00::1")];
+            for route in &both {
+                inside.set_route_as(OURS, route).unwrap();
+            }
+            assert_eq!(inside.routes_of(OURS).unwrap(), both);
+            for route in both.iter().chain(&both) {
+                inside.remove_route_of(OURS, route).unwrap();
+            }
+            assert_eq!(inside.routes_of(OURS).unwrap(), []);
+            assert_eq!(socket.route_to("192.0.2.7".parse().unwrap()).unwrap(), None);
             let names = || namespace::within(&pod.path, || Socket::open(Family::Route));
             assert_eq!(
                 names().unwrap().unwrap().links().unwrap().len(),

@@ -43,6 +43,11 @@ impl NetlinkError {
         self.errno() == Some(Errno::EXIST)
     }
 
+    /// No route leads there.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NETUNREACH | Errno::HOSTUNREACH))
+    }
+
     /// What it was about is not there.
     pub fn is_missing(&self) -> bool {
         matches!(
@@ -158,6 +163,29 @@ impl Socket {
             true
         })?;
         outcome.map(|()| answers)
+    }
+
+    /// The one answer to a question: its body.
+    pub fn get(&mut self, what: &str, message: Message) -> Result<Vec<u8>, NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let (mut bytes, sequence) = (Vec::new(), self.sequence);
+        message.write(&mut bytes, 0, sequence);
+        self.send(what, &bytes)?;
+        let mut outcome = Err(NetlinkError::Silent { what: what.to_owned() });
+        self.receive(what, RecvFlags::empty(), |kind, of, body| {
+            if of != sequence {
+                return true;
+            }
+            outcome = match kind {
+                ERROR => {
+                    let error = number(body, 0).unwrap_or(0) as i32;
+                    Err(refused(what, Errno::from_raw_os_error(-error)))
+                }
+                _ => Ok(body.to_vec()),
+            };
+            false
+        })?;
+        outcome
     }
 
     fn send(&self, what: &str, bytes: &[u8]) -> Result<(), NetlinkError> {

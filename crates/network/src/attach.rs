@@ -1,6 +1,7 @@
 //! Sandboxes come and go.
+use crate::peers::{self, Peer};
 use crate::records::{Record, Records};
-use crate::{BRIDGE, Config, INTERFACE, PodNetworkError, Sandbox, TABLE, rules, sysctl};
+use crate::{BRIDGE, Cidr, Config, INTERFACE, PodNetworkError, Sandbox, TABLE, rules, sysctl};
 use netlink::nftables::{AddressFamily, Transaction};
 use netlink::route::{Route, Veth};
 use netlink::{Family, Socket, namespace};
@@ -14,12 +15,12 @@ use std::sync::Arc;
 /// The pod network of the host in whose namespace it was opened. Cheap to clone.
 #[derive(Clone)]
 pub struct PodNetwork {
-    config: Arc<Config>,
     /// One caller at a time: the kernel changes links under one lock anyway.
     inner: Arc<Mutex<Inner>>,
 }
 
 struct Inner {
+    config: Config,
     records: Records,
     route: Socket,
     netfilter: Socket,
@@ -29,45 +30,61 @@ struct Inner {
 impl PodNetwork {
     /// Makes what all sandboxes share, or takes what is there.
     pub fn open(config: Config) -> Result<PodNetwork, PodNetworkError> {
-        let families: Vec<_> = config.pod_cidrs.iter().map(|cidr| cidr.is_ipv4()).collect();
-        if families.is_empty() || families.len() > 2 || families.get(1) == families.first() {
-            return Err(PodNetworkError::Cidrs);
-        }
         let records = Records::open(&config.state)?;
         let mut route = Socket::open(Family::Route)?;
         let bridge = route.ensure_bridge(BRIDGE, config.mtu)?;
-        for cidr in &config.pod_cidrs {
-            if cidr.is_ipv4() {
-                sysctl::set("ipv4/ip_forward", "1")?;
-                // Answers of pods to 127.0.0.1 and a host port.
-                sysctl::set(&format!("ipv4/conf/{BRIDGE}/route_localnet"), "1")?;
-            } else {
-                sysctl::set("ipv6/conf/all/forwarding", "1")?;
-            }
-            route.add_address(bridge, cidr.gateway(), cidr.prefix())?;
-        }
         let netfilter = Socket::open(Family::Netfilter)?;
-        let mut inner = Inner { records, route, netfilter, bridge };
-        inner.write_rules(&config)?;
-        Ok(PodNetwork { config: Arc::new(config), inner: Arc::new(Mutex::new(inner)) })
+        let mut inner = Inner { config, records, route, netfilter, bridge };
+        inner.share()?;
+        Ok(PodNetwork { inner: Arc::new(Mutex::new(inner)) })
+    }
+
+    /// From now on addresses are from here; who has one keeps it. Called in the namespace in
+    /// which the network was opened.
+    pub fn set_pod_cidrs(&self, pod_cidrs: Vec<Cidr>) -> Result<(), PodNetworkError> {
+        let mut inner = self.inner.lock();
+        if inner.config.pod_cidrs == pod_cidrs {
+            return Ok(());
+        }
+        inner.config.pod_cidrs = pod_cidrs;
+        inner.share()
+    }
+
+    /// What goes there keeps its source address.
+    pub fn set_cluster_cidrs(&self, cluster_cidrs: Vec<Cidr>) -> Result<(), PodNetworkError> {
+        let mut inner = self.inner.lock();
+        if inner.config.cluster_cidrs == cluster_cidrs {
+            return Ok(());
+        }
+        inner.config.cluster_cidrs = cluster_cidrs;
+        inner.write_rules()
+    }
+
+    pub fn pod_cidrs(&self) -> Vec<Cidr> {
+        self.inner.lock().config.pod_cidrs.clone()
+    }
+
+    /// The ways to the pods of other nodes: these and no others.
+    pub fn set_peers(&self, peers: &[Peer]) -> Result<(), PodNetworkError> {
+        peers::set(&mut self.inner.lock().route, peers)
     }
 
     /// The sandbox's addresses. Who is attached already keeps what it has.
     pub fn attach(&self, sandbox: &Sandbox) -> Result<Vec<IpAddr>, PodNetworkError> {
         let mut inner = self.inner.lock();
-        let given = inner.records.give(&sandbox.id, &sandbox.ports, &self.config.pod_cidrs);
+        let given = inner.give(sandbox);
         let record = given?;
-        let attached = inner.attach(&self.config, sandbox, &record);
+        let attached = inner.attach(sandbox, &record);
         if attached.is_err() {
             // Half a network is none. Why it is half is what matters to the caller.
-            let _ = inner.detach(&self.config, &sandbox.id);
+            let _ = inner.detach(&sandbox.id);
         }
         attached.map(|()| record.addresses)
     }
 
     /// What was never attached is detached.
     pub fn detach(&self, sandbox_id: &str) -> Result<(), PodNetworkError> {
-        self.inner.lock().detach(&self.config, sandbox_id)
+        self.inner.lock().detach(sandbox_id)
     }
 
     /// Detaches all sandboxes but these: who knows what runs calls it after a restart.
@@ -79,7 +96,7 @@ impl PodNetwork {
             .map(|record| record.sandbox_id.clone())
             .filter(|id| !sandbox_ids.contains(&id.as_str()))
             .collect();
-        gone.iter().try_for_each(|id| inner.detach(&self.config, id))
+        gone.iter().try_for_each(|id| inner.detach(id))
     }
 
     /// Removes everything of ours from the calling thread's namespace, and the folder `state`.
@@ -96,6 +113,7 @@ impl PodNetwork {
             route.remove_link(&port.name)?;
         }
         route.remove_link(BRIDGE)?;
+        peers::set(&mut route, &[])?;
         for family in AddressFamily::BOTH {
             let mut table = Transaction::new(family, TABLE);
             table.remove_table();
@@ -110,12 +128,31 @@ impl PodNetwork {
 }
 
 impl Inner {
-    fn attach(
-        &mut self,
-        config: &Config,
-        sandbox: &Sandbox,
-        record: &Record,
-    ) -> Result<(), PodNetworkError> {
+    /// Makes what all sandboxes share, as the configuration says.
+    fn share(&mut self) -> Result<(), PodNetworkError> {
+        let cidrs = &self.config.pod_cidrs;
+        let families: Vec<_> = cidrs.iter().map(|cidr| cidr.is_ipv4()).collect();
+        if families.is_empty() || families.len() > 2 || families.get(1) == families.first() {
+            return Err(PodNetworkError::Cidrs);
+        }
+        for cidr in cidrs {
+            if cidr.is_ipv4() {
+                sysctl::set("ipv4/ip_forward", "1")?;
+                // Answers of pods to 127.0.0.1 and a host port.
+                sysctl::set(&format!("ipv4/conf/{BRIDGE}/route_localnet"), "1")?;
+            } else {
+                sysctl::set("ipv6/conf/all/forwarding", "1")?;
+            }
+            self.route.add_address(self.bridge, cidr.gateway(), cidr.prefix())?;
+        }
+        self.write_rules()
+    }
+
+    fn give(&mut self, sandbox: &Sandbox) -> Result<Record, PodNetworkError> {
+        self.records.give(&sandbox.id, &sandbox.ports, &self.config.pod_cidrs)
+    }
+
+    fn attach(&mut self, sandbox: &Sandbox, record: &Record) -> Result<(), PodNetworkError> {
         let name = link_name(&sandbox.id);
         let mut inside = enter(&sandbox.namespace_path, record)?;
         let (here, there) = (self.route.link(&name)?, inside.link(INTERFACE)?);
@@ -129,34 +166,34 @@ impl Inner {
                 source,
             })?;
             let (name, peer, namespace) = (name.as_str(), INTERFACE, file.as_fd());
-            let (master, mtu) = (self.bridge, config.mtu);
+            let (master, mtu) = (self.bridge, self.config.mtu);
             self.route.create_veth(&Veth { name, peer, namespace, master, mtu })?;
         }
         if let Some(link) = self.route.link(&name)? {
             self.route.set_hairpin(link.index)?;
             self.route.describe_link(link.index, &sandbox.owner)?;
         }
-        inside_links(&mut inside, config, record)?;
+        inside_links(&mut inside, &self.config, record)?;
         if !record.ports.is_empty() {
-            self.write_rules(config)?;
+            self.write_rules()?;
         }
         Ok(())
     }
 
-    fn detach(&mut self, config: &Config, sandbox_id: &str) -> Result<(), PodNetworkError> {
+    fn detach(&mut self, sandbox_id: &str) -> Result<(), PodNetworkError> {
         self.route.remove_link(&link_name(sandbox_id))?;
         // The address is free only now that nobody has it.
         let record = self.records.take_back(sandbox_id)?;
         match record {
-            Some(record) if !record.ports.is_empty() => self.write_rules(config),
+            Some(record) if !record.ports.is_empty() => self.write_rules(),
             _ => Ok(()),
         }
     }
 
-    fn write_rules(&mut self, config: &Config) -> Result<(), PodNetworkError> {
+    fn write_rules(&mut self) -> Result<(), PodNetworkError> {
         for family in AddressFamily::BOTH {
             let ports = rules::host_ports(self.records.all(), family)?;
-            rules::table(config, family, &ports).commit(&mut self.netfilter)?;
+            rules::table(&self.config, family, &ports).commit(&mut self.netfilter)?;
         }
         Ok(())
     }

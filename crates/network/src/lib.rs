@@ -1,8 +1,8 @@
 //! The pod network of one node: a bridge, a pair of links for every sandbox, addresses from the
 //! node's pod CIDRs, masquerade of what leaves the cluster, and host ports.
 //!
-//! **It may not know** what runs in a sandbox, nor the API: it is told CIDRs and sandboxes, and
-//! says addresses.
+//! **It may not know** what runs in a sandbox: it is told CIDRs and sandboxes, and says addresses.
+//! Only the part that keeps it alive on a node (feature `live`) knows the API, and of that Nodes.
 //!
 //! ```text
 //!  sandbox ── eth0 ══ skiffxxxxxxxxxx ─┐
@@ -15,15 +15,24 @@
 //! shows bridged frames to them (`br_netfilter`) or not: what a service's rules have changed on
 //! the way there is changed back on the way home.
 //!
+//! Pods of other nodes on the same link are reached by a route to that node (`peers`).
+//!
+//! ```text
+//!  Nodes ── live::run ──► NodeNetwork (what the runtime has) ── once the node has a CIDR ──► PodNetwork
+//! ```
+//!
 //! Everything is named `skiff…` and can be found and removed by that name. What was given to whom
 //! is one small file for each sandbox, written before the kernel is asked; a restart reads them.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "runtime")]
-mod adapter;
 mod attach;
 mod cidr;
 mod error;
+#[cfg(feature = "live")]
+mod live;
+#[cfg(feature = "live")]
+mod node;
+mod peers;
 mod records;
 mod rules;
 mod sysctl;
@@ -33,6 +42,11 @@ mod tests;
 pub use attach::PodNetwork;
 pub use cidr::{Cidr, CidrError};
 pub use error::PodNetworkError;
+#[cfg(feature = "live")]
+pub use live::run;
+#[cfg(feature = "live")]
+pub use node::{NodeNetwork, Settings};
+pub use peers::Peer;
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

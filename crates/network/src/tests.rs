@@ -192,3 +192,116 @@ fn many_callers_at_once_get_an_address_each() {
         assert!(std::fs::read_dir(state.path()).unwrap().count() == 8 + 2, "nothing is left of it");
     });
 }
+
+#[cfg(feature = "live")]
+mod live {
+    use super::*;
+    use client::Context;
+    use client::testing::World;
+    use k8s_openapi::api::core::v1::Node;
+    use netlink::route::Veth;
+    use runtime::network::{Attachment, Network};
+    use serde_json::json;
+    use std::os::fd::AsFd;
+
+    fn node(name: &str, address: &str, cidrs: &[&str]) -> Node {
+        let node = json!({
+            "metadata": { "name": name },
+            "spec": { "podCIDRs": cidrs },
+            "status": { "addresses": [{ "type": "InternalIP", "address": address }] },
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn attachment(id: &str, namespace: &Held) -> Attachment {
+        Attachment {
+            sandbox_id: id.to_owned(),
+            namespace_path: namespace.path.clone(),
+            name: id.to_owned(),
+            namespace: "default".to_owned(),
+            uid: id.to_owned(),
+            annotations: Default::default(),
+            ports: Vec::new(),
+        }
+    }
+
+    /// A node is up when its own Node has CIDRs, and its pods reach those of the node beside it.
+    #[test]
+    fn nodes_come_up_with_their_cidrs_and_reach_each_other() {
+        isolated(|| {
+            let tasks = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            tasks.unwrap().block_on(two_nodes());
+        });
+    }
+
+    async fn two_nodes() {
+        let other = Held::new();
+        let mut host = Socket::open(Family::Route).unwrap();
+        let mut there = Socket::open_in(Family::Route, &other.path).unwrap();
+        let file = std::fs::File::open(&other.path).unwrap();
+        let master = host.ensure_bridge("uplink", 1500).unwrap();
+        let (name, peer, namespace) = ("up0", "eth0", file.as_fd());
+        host.create_veth(&Veth { name, peer, namespace, master, mtu: 1500 }).unwrap();
+        host.add_address(master, "192.0.2.1".parse().unwrap(), 24).unwrap();
+        let link = there.link("eth0").unwrap().unwrap().index;
+        there.set_link_up(link).unwrap();
+        there.add_address(link, "192.0.2.2".parse().unwrap(), 24).unwrap();
+
+        let (context, states) = (Context::new(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+        let world = World::new(&context);
+        let settings = |at: usize| Settings {
+            namespace: (at == 1).then(|| other.path.clone()),
+            ..Settings::new(states[at].path().join("state"))
+        };
+        let start = |context: &Context, at: usize, name: &str| {
+            let network = NodeNetwork::open(settings(at)).unwrap();
+            let run = run(context.clone(), world.source(), name.to_owned(), network.clone());
+            (network, tokio::spawn(run))
+        };
+        let (a, a_runs) = start(&context, 0, "a");
+        let (b, b_runs) = start(&context, 1, "b");
+        world.put(&node("a", "192.0.2.1", &[]));
+        let (one, two) = (Held::new(), Held::new());
+        assert_eq!(a.ready().unwrap_err().to_string(), "the node has no pod CIDR yet");
+        a.detach(attachment("never", &one)).await.unwrap();
+        let early = {
+            let (a, sandbox) = (a.clone(), attachment("one", &one));
+            tokio::spawn(async move { a.attach(sandbox).await })
+        };
+        world.put(&node("a", "192.0.2.1", &["10.99.1.0/24"]));
+        world.put(&node("b", "192.0.2.2", &["10.99.2.0/24"]));
+        assert_eq!(
+            format!("{:?} {:?}", a.gateways().await, b.gateways().await),
+            "[10.99.1.1] [10.99.2.1]"
+        );
+        a.ready().unwrap();
+        let to_one = early.await.unwrap().unwrap();
+        let to_two = b.attach(attachment("two", &two)).await.unwrap();
+        assert_eq!(format!("{to_one:?} {to_two:?}"), "[10.99.1.2] [10.99.2.2]");
+        serve(&two.path, 80);
+        until(|| ask(&one.path, at(to_two[0], 80)) == "10.99.1.2").await;
+
+        context.stop();
+        let _ = (a_runs.await, b_runs.await);
+        drop((a, b));
+        // Up again before anybody is asked; a node that is gone is no peer any more.
+        let context = Context::new();
+        let a = NodeNetwork::open(settings(0)).unwrap();
+        a.ready().unwrap();
+        assert_eq!(a.attach(attachment("one", &one)).await.unwrap(), to_one, "after a restart");
+        assert_eq!(ask(&one.path, at(to_two[0], 80)), "10.99.1.2", "after a restart");
+        world.remove::<Node>("", "b");
+        tokio::spawn(run(context.clone(), world.source(), "a".to_owned(), a.clone()));
+        until(|| host.routes_of(0x5f).unwrap().is_empty()).await;
+        context.stop();
+    }
+
+    /// Conditions of the kernel have nobody who tells of them.
+    async fn until(mut is: impl FnMut() -> bool) {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while !is() {
+            assert!(tokio::time::Instant::now() < end, "it is not so");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -1,10 +1,14 @@
 //! Makes the kernel's tables what they should be, by what has changed.
-use crate::rules::{self, ENDPOINTS, HAIRPIN, REFUSED, REJECT, SERVICES, STICKY};
-use crate::tables::{Frontend, Refusal, ServicePort, Tables, Target, desired};
+use crate::rules::{self, Choice, ENDPOINTS, GUARDED, HAIRPIN, REFUSED, REJECT, SERVICES, STICKY};
+use crate::tables::{Chain, Frontend, Lead, Network, Refusal, ServicePort, Target, leads};
 use crate::{Config, TABLE};
+use api::names::NamespacedName;
 use netlink::nftables::{AddressFamily, Data, Element, Mapped, Transaction, Verdict};
 use netlink::{Family, NetlinkError, Socket};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 const UDP: u8 = 17;
 
@@ -12,28 +16,62 @@ const UDP: u8 = 17;
 pub struct Proxy {
     config: Config,
     socket: Socket,
-    /// What the kernel has, once it is known.
-    current: BTreeMap<AddressFamily, Tables>,
+    families: [Known; 2],
+}
+
+/// What one address family's table holds, and why.
+struct Known {
+    family: AddressFamily,
+    /// Nobody knows what the kernel has: it is written whole.
+    is_new: bool,
+    services: HashMap<NamespacedName, BTreeMap<Frontend, Arc<Lead>>>,
+    /// Who wants a frontend: the first in the order of names has it.
+    claims: HashMap<Frontend, BTreeSet<NamespacedName>>,
+    /// What several frontends share, and how many.
+    chains: Counts<Chain>,
+    choices: Counts<Choice>,
+    guards: Counts<Vec<Network>>,
+    hairpin: Counts<IpAddr>,
 }
 
 impl Proxy {
     pub fn open(config: Config) -> Result<Proxy, NetlinkError> {
         let socket = Socket::open(Family::Netfilter)?;
-        Ok(Proxy { config, socket, current: BTreeMap::new() })
+        Ok(Proxy { config, socket, families: AddressFamily::BOTH.map(Known::new) })
     }
 
-    /// Each address family's rules change at once or not at all. The first time they replace what
-    /// an earlier process left; connections that there are go on.
-    pub fn apply(&mut self, services: &[ServicePort]) -> Result<(), NetlinkError> {
-        for family in AddressFamily::BOTH {
-            let new = desired(services, family);
-            let old = self.current.remove(&family);
-            change(&self.config, family, old.as_ref(), &new).commit(&mut self.socket)?;
-            // If only this fails, the next time begins anew, which is no harm.
-            self.forget(family, &old.unwrap_or_default(), &new)?;
-            self.current.insert(family, new);
+    /// These services have these ports now. Each address family's rules change at once or not at
+    /// all. The first time they replace what an earlier process left; connections that there are
+    /// go on.
+    pub fn apply(
+        &mut self,
+        changes: &[(NamespacedName, Vec<ServicePort>)],
+    ) -> Result<(), NetlinkError> {
+        // What goes wrong with one family is no reason to keep the other from its changes.
+        let mut outcome = Ok(());
+        for known in &mut self.families {
+            let mut before = known.take_in(changes);
+            if known.is_new {
+                // All is written, whatever has been before.
+                let all = known.claims.keys().map(|frontend| (*frontend, None));
+                before = all.collect();
+            }
+            let (table, stale) = known.change(&self.config, before);
+            let socket = &mut self.socket;
+            let committed = table.commit(socket);
+            known.is_new = committed.is_err();
+            let done = committed.and_then(|()| forget(socket, known.family, &stale));
+            outcome = outcome.and(done);
         }
-        Ok(())
+        outcome
+    }
+
+    /// Node ports are open on these addresses; empty: on every address of the node.
+    pub fn set_node_port_addresses(&mut self, addresses: Vec<Network>) {
+        if self.config.node_port_addresses != addresses {
+            self.config.node_port_addresses = addresses;
+            self.families.iter_mut().for_each(|known| known.is_new = true);
+        }
     }
 
     /// Takes everything away.
@@ -45,110 +83,291 @@ impl Proxy {
         }
         Ok(())
     }
+}
 
-    /// A client that goes on sending by UDP would be sent to an endpoint that is gone for as long
-    /// as it does: nothing tells it that the connection ended.
-    fn forget(
-        &mut self,
-        family: AddressFamily,
-        old: &Tables,
-        new: &Tables,
-    ) -> Result<(), NetlinkError> {
-        let of_udp = |tables: &Tables| -> BTreeSet<(Frontend, Target)> {
-            let all = tables.endpoints.iter().map(|((frontend, _), target)| (*frontend, *target));
-            all.filter(|(frontend, _)| frontend.protocol == UDP).collect()
-        };
-        let gone: BTreeSet<_> = of_udp(old).difference(&of_udp(new)).copied().collect();
-        if gone.is_empty() {
-            return Ok(());
+/// Frontends of UDP whose endpoints have changed: to whom they led, and to whom they lead.
+type Stale = Vec<(Frontend, Vec<Target>, Vec<Target>)>;
+
+impl Known {
+    fn new(family: AddressFamily) -> Known {
+        Known {
+            family,
+            is_new: true,
+            services: HashMap::new(),
+            claims: HashMap::new(),
+            chains: Counts::default(),
+            choices: Counts::default(),
+            guards: Counts::default(),
+            hairpin: Counts::default(),
         }
-        for connection in self.socket.connections(family == AddressFamily::Ipv6)? {
-            let (to, from) = (connection.original, connection.reply);
-            let stale = to.protocol == UDP
-                && gone.iter().any(|(frontend, target)| {
-                    let address = frontend.is_node_port() || frontend.address == to.destination;
-                    address
-                        && frontend.port == to.destination_port
-                        && *target == (from.source, from.source_port)
-                });
-            if stale {
-                self.socket.forget(&connection)?;
+    }
+
+    /// What a frontend leads to.
+    fn lead(&self, frontend: &Frontend) -> Option<Arc<Lead>> {
+        let holder = self.claims.get(frontend)?.first()?;
+        self.services.get(holder)?.get(frontend).cloned()
+    }
+
+    /// Notes what services want. Says what the frontends led to that this may have changed.
+    fn take_in(
+        &mut self,
+        changes: &[(NamespacedName, Vec<ServicePort>)],
+    ) -> BTreeMap<Frontend, Option<Arc<Lead>>> {
+        let mut before = BTreeMap::new();
+        for (key, ports) in changes {
+            let new = leads(ports, self.family);
+            let old = self.services.remove(key).unwrap_or_default();
+            for frontend in old.keys().chain(new.keys()) {
+                if !before.contains_key(frontend) {
+                    // The service itself is out of its place here.
+                    let holder = self.claims.get(frontend).and_then(BTreeSet::first);
+                    let lead = match holder {
+                        Some(holder) if holder == key => old.get(frontend).cloned(),
+                        _ => self.lead(frontend),
+                    };
+                    before.insert(*frontend, lead);
+                }
+            }
+            for frontend in old.keys().filter(|frontend| !new.contains_key(frontend)) {
+                if let Some(claims) = self.claims.get_mut(frontend) {
+                    claims.remove(key);
+                    if claims.is_empty() {
+                        self.claims.remove(frontend);
+                    }
+                }
+            }
+            for frontend in new.keys() {
+                self.claims.entry(*frontend).or_default().insert(key.clone());
+            }
+            if !new.is_empty() {
+                let new = new.into_iter().map(|(frontend, lead)| (frontend, Arc::new(lead)));
+                self.services.insert(key.clone(), new.collect());
             }
         }
-        Ok(())
+        before
+    }
+
+    /// From what frontends led to, to what they lead to.
+    fn change(
+        &mut self,
+        config: &Config,
+        before: BTreeMap<Frontend, Option<Arc<Lead>>>,
+    ) -> (Transaction, Stale) {
+        let family = self.family;
+        let mut table = Transaction::new(family, TABLE);
+        if self.is_new {
+            (self.chains, self.choices) = (Counts::default(), Counts::default());
+            (self.guards, self.hairpin) = (Counts::default(), Counts::default());
+            table.renew_table();
+            rules::add_frame(&mut table, config, family);
+        }
+        let (mut gone, mut come, mut stale) =
+            (Elements::default(), Elements::default(), Vec::new());
+        for (frontend, old) in before {
+            let new = self.lead(&frontend);
+            if old == new {
+                continue;
+            }
+            let nothing = Elements::default;
+            let was = old.as_deref().map_or_else(nothing, |lead| Elements::of(&frontend, lead));
+            let is = new.as_deref().map_or_else(nothing, |lead| Elements::of(&frontend, lead));
+            gone.add(&was, &is);
+            come.add(&is, &was);
+            let targets = |lead: &Option<Arc<Lead>>| {
+                lead.as_ref().map(|lead| lead.any.to_vec()).unwrap_or_default()
+            };
+            if frontend.protocol == UDP {
+                stale.push((frontend, targets(&old), targets(&new)));
+            }
+            new.iter().for_each(|lead| self.hold(lead));
+            old.iter().for_each(|lead| self.release(lead));
+        }
+        let (chains, choices) = (self.chains.settle(), self.choices.settle());
+        let (guards, hairpin) = (self.guards.settle(), self.hairpin.settle());
+        for choice in &choices.come {
+            rules::add_chain(&mut table, &choice.name(), choice.rules(family));
+        }
+        for chain in &chains.come {
+            rules::add_chain(&mut table, &chain.name(), chain.rules(config, family));
+        }
+        for allowed in &guards.come {
+            let rules = rules::guard_rules(allowed, family);
+            rules::add_chain(&mut table, &rules::guard_name(allowed), rules);
+        }
+        let pair = |address: &IpAddr| Data::new().address(*address).address(*address);
+        // A value is changed by taking the old one away.
+        table.remove_elements(HAIRPIN, hairpin.gone.iter().map(pair));
+        for (map, elements) in gone.0 {
+            table.remove_elements(map, elements.into_iter().map(|(key, _)| key));
+        }
+        let pairs = hairpin.come.iter().map(|at| Element { key: pair(at), value: Mapped::Nothing });
+        table.add_elements(HAIRPIN, pairs);
+        for (map, elements) in come.0 {
+            let element = |(key, value)| Element { key, value };
+            table.add_elements(map, elements.into_iter().map(element));
+        }
+        for chain in &chains.gone {
+            table.remove_chain(&chain.name());
+        }
+        for choice in &choices.gone {
+            table.remove_chain(&choice.name());
+        }
+        for allowed in &guards.gone {
+            table.remove_chain(&rules::guard_name(allowed));
+        }
+        (table, stale)
+    }
+
+    fn hold(&mut self, lead: &Lead) {
+        if let Ok(chain) = lead.to {
+            self.chains.hold(chain);
+            self.choices.hold(chain.any());
+            chain.near().into_iter().for_each(|near| self.choices.hold(near));
+        }
+        lead.any.iter().for_each(|(address, _)| self.hairpin.hold(*address));
+        if !lead.allowed.is_empty() {
+            self.guards.hold(lead.allowed.clone());
+        }
+    }
+
+    fn release(&mut self, lead: &Lead) {
+        if let Ok(chain) = lead.to {
+            self.chains.release(chain);
+            self.choices.release(chain.any());
+            chain.near().into_iter().for_each(|near| self.choices.release(near));
+        }
+        lead.any.iter().for_each(|(address, _)| self.hairpin.release(*address));
+        if !lead.allowed.is_empty() {
+            self.guards.release(lead.allowed.clone());
+        }
     }
 }
 
-/// From what there is to what should be; `None`: nobody knows what there is.
-fn change(
-    config: &Config,
-    family: AddressFamily,
-    known: Option<&Tables>,
-    new: &Tables,
-) -> Transaction {
-    let mut table = Transaction::new(family, TABLE);
-    let nothing = Tables::default();
-    let old = known.unwrap_or(&nothing);
-    if known.is_none() {
-        table.renew_table();
-        rules::add_frame(&mut table, family);
+/// Elements of all maps.
+#[derive(Default)]
+struct Elements(BTreeMap<&'static str, Vec<(Data, Mapped)>>);
+
+impl Elements {
+    fn of(frontend: &Frontend, lead: &Lead) -> Elements {
+        let key = || {
+            Data::new().address(frontend.address).protocol(frontend.protocol).port(frontend.port)
+        };
+        let target = |(address, port): Target| Data::new().address(address).port(port);
+        let mut all = Elements::default();
+        let mut put = |map, key: Data, value| all.0.entry(map).or_default().push((key, value));
+        match lead.to {
+            Ok(chain) => put(SERVICES, key(), Mapped::Verdict(Verdict::goto(chain.name()))),
+            Err(Refusal::Reject) => put(REFUSED, key(), Mapped::Verdict(Verdict::goto(REJECT))),
+            Err(Refusal::Drop) => put(REFUSED, key(), Mapped::Verdict(Verdict::Drop)),
+        }
+        for (number, to) in lead.numbered() {
+            put(ENDPOINTS, key().number(number), Mapped::Data(target(to)));
+        }
+        for (address, port) in lead.sticky() {
+            put(STICKY, key().address(*address).port(*port), Mapped::Nothing);
+        }
+        if !lead.allowed.is_empty() {
+            let only = Verdict::goto(rules::guard_name(&lead.allowed));
+            put(GUARDED, key(), Mapped::Verdict(only));
+        }
+        all
     }
-    let chains = |tables: &Tables| tables.services.values().copied().collect::<BTreeSet<_>>();
-    let (before, after) = (chains(old), chains(new));
-    rules::add_chains(&mut table, config, family, &before, &after);
-    change_map(&mut table, SERVICES, &old.services, &new.services, key, |chain| {
-        Mapped::Verdict(Verdict::goto(chain.name()))
-    });
-    let numbered = |(frontend, number): &(Frontend, u32)| key(frontend).number(*number);
-    change_map(&mut table, ENDPOINTS, &old.endpoints, &new.endpoints, numbered, |to| {
-        Mapped::Data(target(to))
-    });
-    change_map(&mut table, REFUSED, &old.refused, &new.refused, key, |refusal| match refusal {
-        Refusal::Reject => Mapped::Verdict(Verdict::goto(REJECT)),
-        Refusal::Drop => Mapped::Verdict(Verdict::Drop),
-    });
-    change_set(&mut table, STICKY, &old.sticky, &new.sticky, |(frontend, (address, port))| {
-        key(frontend).address(*address).port(*port)
-    });
-    change_set(&mut table, HAIRPIN, &old.hairpin, &new.hairpin, |address| {
-        Data::new().address(*address).address(*address)
-    });
-    rules::remove_chains(&mut table, &before, &after);
-    table
+
+    /// Adds what is among these and not among those.
+    fn add(&mut self, these: &Elements, those: &Elements) {
+        for (map, elements) in &these.0 {
+            let others: HashMap<&[u8], &Mapped> = those
+                .0
+                .get(map)
+                .into_iter()
+                .flatten()
+                .map(|(key, value)| (key.0.as_slice(), value))
+                .collect();
+            let only =
+                elements.iter().filter(|(key, value)| others.get(key.0.as_slice()) != Some(&value));
+            self.0.entry(map).or_default().extend(only.cloned());
+        }
+    }
 }
 
-/// Only what differs is made into bytes: most of ten thousand services do not change.
-fn change_map<K: Ord, V: PartialEq>(
-    table: &mut Transaction,
-    map: &str,
-    old: &BTreeMap<K, V>,
-    new: &BTreeMap<K, V>,
-    key: impl Fn(&K) -> Data,
-    value: impl Fn(&V) -> Mapped,
-) {
-    // A value is changed by taking the old one away.
-    let gone = old.iter().filter(|(key, value)| new.get(key) != Some(value));
-    table.remove_elements(map, gone.map(|(gone, _)| key(gone)));
-    let come = new.iter().filter(|(key, value)| old.get(key) != Some(value));
-    table.add_elements(map, come.map(|(at, to)| Element { key: key(at), value: value(to) }));
+/// How often something is held; what became of it since somebody last asked.
+struct Counts<K> {
+    held: HashMap<K, usize>,
+    /// What was there before the first change.
+    touched: BTreeMap<K, bool>,
 }
 
-fn change_set<K: Ord>(
-    table: &mut Transaction,
-    set: &str,
-    old: &BTreeSet<K>,
-    new: &BTreeSet<K>,
-    key: impl Fn(&K) -> Data,
-) {
-    table.remove_elements(set, old.difference(new).map(&key));
-    let come = new.difference(old);
-    table.add_elements(set, come.map(|at| Element { key: key(at), value: Mapped::Nothing }));
+struct Settled<K> {
+    come: Vec<K>,
+    gone: Vec<K>,
 }
 
-fn key(frontend: &Frontend) -> Data {
-    Data::new().address(frontend.address).protocol(frontend.protocol).port(frontend.port)
+impl<K> Default for Counts<K> {
+    fn default() -> Counts<K> {
+        Counts { held: HashMap::new(), touched: BTreeMap::new() }
+    }
 }
 
-fn target((address, port): &Target) -> Data {
-    Data::new().address(*address).port(*port)
+impl<K: Clone + Eq + Hash + Ord> Counts<K> {
+    fn touch(&mut self, key: &K) {
+        if !self.touched.contains_key(key) {
+            self.touched.insert(key.clone(), self.held.contains_key(key));
+        }
+    }
+
+    fn hold(&mut self, key: K) {
+        self.touch(&key);
+        *self.held.entry(key).or_default() += 1;
+    }
+
+    fn release(&mut self, key: K) {
+        self.touch(&key);
+        if let Some(count) = self.held.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&key);
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Settled<K> {
+        let (mut come, mut gone) = (Vec::new(), Vec::new());
+        for (key, was_there) in std::mem::take(&mut self.touched) {
+            match (was_there, self.held.contains_key(&key)) {
+                (false, true) => come.push(key),
+                (true, false) => gone.push(key),
+                _ => {}
+            }
+        }
+        Settled { come, gone }
+    }
+}
+
+/// A client that goes on sending by UDP would be sent to an endpoint that is gone, or to nobody,
+/// for as long as it does: nothing tells it that the connection ended.
+fn forget(socket: &mut Socket, family: AddressFamily, stale: &Stale) -> Result<(), NetlinkError> {
+    let lost = |(_, old, new): &&(Frontend, Vec<Target>, Vec<Target>)| {
+        (old.is_empty() && !new.is_empty()) || old.iter().any(|target| !new.contains(target))
+    };
+    let stale: Vec<_> = stale.iter().filter(lost).collect();
+    if stale.is_empty() {
+        return Ok(());
+    }
+    for connection in socket.connections(family == AddressFamily::Ipv6)? {
+        let (to, from) = (connection.original, connection.reply);
+        let led_to = (from.source, from.source_port);
+        let is_stale = to.protocol == UDP
+            && stale.iter().any(|(frontend, old, new)| {
+                // Anybody may have a connection to a port of a node's number elsewhere.
+                let address = match frontend.is_node_port() {
+                    true => old.contains(&led_to),
+                    false => frontend.address == to.destination,
+                };
+                address && frontend.port == to.destination_port && !new.contains(&led_to)
+            });
+        if is_stale {
+            socket.forget(&connection)?;
+        }
+    }
+    Ok(())
 }

@@ -1,32 +1,64 @@
 //! Services: what a connection to a service's address leads to, as packet rules.
 //!
-//! **It may not know** how it learns of services, nor what a pod runs: it is given a snapshot, and
-//! says what the kernel's tables should hold; then it changes them.
+//! **It may not know** what a pod runs, nor how pods get their addresses: it reads Services,
+//! EndpointSlices and its own Node, and changes one nftables table.
 //!
 //! ```text
-//!  [ServicePort] ── tables::desired ──► Tables ── kernel::Proxy::apply ──► one nftables transaction
+//!  informers ── facts ──► [ServicePort] of one service ── tables::leads ──► Frontend → Lead   (pure)
+//!      └ live: what changed, soon and together                                   │
+//!                                 one nftables transaction ◄── kernel::Proxy::apply
+//!  health    healthz, metrics, and the health-check ports of load balancers
 //! ```
 //!
 //! One table in each address family, with flat maps: a verdict map `address . protocol . port` →
 //! a chain for so many endpoints, and a map `address . protocol . port . number` → endpoint, where
 //! the number is drawn at random. A chain for each service would cost the kernel quadratic time.
+//! A change costs what it changes, however many services there are.
 #![forbid(unsafe_code)]
 
+mod facts;
+mod health;
 mod kernel;
+mod live;
 mod rules;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use kernel::Proxy;
-pub use tables::{Chain, Endpoint, Frontend, Policy, Refusal, ServicePort, Tables, desired};
+pub use live::run;
+pub use tables::{
+    Chain, Endpoint, Frontend, Lead, Network, Policy, Refusal, ServicePort, Target, leads,
+};
+
+use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The nftables table, in both address families.
 pub const TABLE: &str = "skiff-proxy";
 
-/// What the rules need to know of the cluster: an address and the length of its prefix.
+/// What the proxy needs to know of the cluster and of its node.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
+    pub node_name: String,
     /// Where pods are. Connections from elsewhere to a cluster IP are masqueraded.
-    pub cluster_cidrs: Vec<(std::net::IpAddr, u8)>,
+    pub cluster_cidrs: Vec<Network>,
+    /// The node's addresses that have node ports; empty: all of them.
+    pub node_port_addresses: Vec<Network>,
+    /// Only those that the Node says are its own have node ports (upstream's `primary`).
+    pub primary_node_ports: bool,
+    /// The least time between two changes of the rules: what comes meanwhile is done together.
+    pub min_sync_period: Duration,
+    /// Where `/healthz` and `/livez` are served (upstream's :10256), and `/metrics` and
+    /// `/proxyMode` (127.0.0.1:10249).
+    pub healthz: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    #[error(transparent)]
+    Netlink(#[from] netlink::NetlinkError),
+    #[error("failed to listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
 }

@@ -2,12 +2,11 @@
 //! protocol, port, and then the endpoint's number, or its address and port. So each key lies where
 //! it is needed, and even IPv6 fits into the sixteen there are.
 use crate::Config;
-use crate::tables::{Chain, LOCAL, Policy};
+use crate::tables::{Chain, LOCAL, Network, Policy};
 use netlink::nftables::{
     AddressFamily, Base, Compare, Data, Direction, Expression, Field, Hook, Meta, Set, Transaction,
     Value, Verdict,
 };
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 pub const SERVICES: &str = "services";
@@ -17,6 +16,8 @@ pub const CLIENTS: &str = "clients";
 pub const REFUSED: &str = "refused";
 pub const HAIRPIN: &str = "hairpin";
 pub const REJECT: &str = "reject";
+/// Frontends that not everybody may use.
+pub const GUARDED: &str = "guarded";
 
 /// Upstream's mark of what is to be masqueraded (`pkg/proxy/nftables/proxier.go`).
 const MASQUERADE: u32 = 0x4000;
@@ -26,7 +27,7 @@ const TCP: u8 = 6;
 type Rule = Vec<Expression<'static>>;
 
 /// Where one of a list of endpoints is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Choice {
     local: bool,
     endpoints: u32,
@@ -44,12 +45,12 @@ impl Chain {
         format!("{count}{}", suffix(self.node_port, self.affinity))
     }
 
-    fn any(&self) -> Choice {
+    pub fn any(&self) -> Choice {
         let Chain { endpoints, affinity, node_port, .. } = *self;
         Choice { local: false, endpoints, affinity, node_port }
     }
 
-    fn near(&self) -> Option<Choice> {
+    pub fn near(&self) -> Option<Choice> {
         match self.policy {
             Policy::ExternalLocal { local } if local > 0 => {
                 Some(Choice { local: true, endpoints: local, ..self.any() })
@@ -58,7 +59,7 @@ impl Chain {
         }
     }
 
-    fn rules(&self, config: &Config, family: AddressFamily) -> Vec<Rule> {
+    pub fn rules(&self, config: &Config, family: AddressFamily) -> Vec<Rule> {
         let mark = Expression::mark(MASQUERADE, 0, 0).to_vec();
         let any = goto(&self.any().name());
         let of_family =
@@ -102,7 +103,7 @@ impl Choice {
         format!("{list}-{}{}", self.endpoints, suffix(self.node_port, self.affinity))
     }
 
-    fn rules(&self, family: AddressFamily) -> Vec<Rule> {
+    pub fn rules(&self, family: AddressFamily) -> Vec<Rule> {
         let address = family.registers();
         let (key, endpoint, port) = (address, 2 * address + 2, 3 * address + 2);
         let load = frontend(family, self.node_port);
@@ -155,7 +156,7 @@ fn frontend(family: AddressFamily, node_port: bool) -> Rule {
 }
 
 /// The table with everything but what services bring.
-pub fn add_frame(table: &mut Transaction, family: AddressFamily) {
+pub fn add_frame(table: &mut Transaction, config: &Config, family: AddressFamily) {
     let frontend_key = [Field::Address, Field::Protocol, Field::Port];
     let numbered = [Field::Address, Field::Protocol, Field::Port, Field::Number];
     let target = [Field::Address, Field::Port];
@@ -165,6 +166,7 @@ pub fn add_frame(table: &mut Transaction, family: AddressFamily) {
     for (name, key, value) in [
         (SERVICES, &frontend_key[..], Value::Verdict),
         (REFUSED, &frontend_key[..], Value::Verdict),
+        (GUARDED, &frontend_key[..], Value::Verdict),
         (ENDPOINTS, &numbered[..], Value::Fields(&target)),
         (STICKY, &sticky[..], Value::Nothing),
         (CLIENTS, &client[..], Value::Fields(&target)),
@@ -186,22 +188,16 @@ pub fn add_frame(table: &mut Transaction, family: AddressFamily) {
             // Before destinations are changed, as upstream does it.
             [Hook::INPUT, Hook::FORWARD, Hook::OUTPUT].map(|at| Hook::filter(at, -110)).to_vec(),
         ),
+        (GUARDED, [Hook::PREROUTING, Hook::OUTPUT].map(|at| Hook::filter(at, -110)).to_vec()),
     ] {
         table.add_chain(map);
         let look = vec![Expression::VerdictMap { map, key: family.registers() }];
         table.add_rule(map, &[frontend(family, false), look.clone()].concat());
-        let mut here = Expression::local(Direction::Destination, Compare::Equal, 0).to_vec();
-        if family == AddressFamily::Ipv4 {
-            let loopback = Ipv4Addr::new(127, 0, 0, 0).into();
-            here.extend(Expression::network(
-                Direction::Destination,
-                Compare::Other,
-                loopback,
-                8,
-                0,
-            ));
+        // Guards stand before addresses of load balancers only.
+        let node_ports = if map == GUARDED { Vec::new() } else { node_addresses(config, family) };
+        for here in node_ports {
+            table.add_rule(map, &[here, frontend(family, true), look.clone()].concat());
         }
-        table.add_rule(map, &[here, frontend(family, true), look].concat());
         for hook in hooks {
             let name = format!("{map}-{}", hook.number);
             table.add_base_chain(&name, hook);
@@ -223,36 +219,46 @@ pub fn add_frame(table: &mut Transaction, family: AddressFamily) {
     table.add_rule(chain, &[changed, itself, masquerade].concat());
 }
 
-fn choices(chains: &BTreeSet<Chain>) -> BTreeSet<Choice> {
-    chains.iter().flat_map(|chain| [Some(chain.any()), chain.near()]).flatten().collect()
+/// What says that a packet is for an address of this node that has node ports.
+fn node_addresses(config: &Config, family: AddressFamily) -> Vec<Rule> {
+    let mut here = Expression::local(Direction::Destination, Compare::Equal, 0).to_vec();
+    if family == AddressFamily::Ipv4 {
+        // Packets to 127.0.0.1 cannot leave with that source, unless the kernel is told to.
+        let loopback = Ipv4Addr::new(127, 0, 0, 0).into();
+        here.extend(Expression::network(Direction::Destination, Compare::Other, loopback, 8, 0));
+    }
+    if config.node_port_addresses.is_empty() {
+        return vec![here];
+    }
+    let of_family = |network: &&Network| AddressFamily::of(network.0) == family;
+    let networks = config.node_port_addresses.iter().filter(of_family);
+    let within = |(address, prefix): &Network| {
+        Expression::network(Direction::Destination, Compare::Equal, *address, *prefix, 0)
+    };
+    networks.map(|network| [here.clone(), within(network)].concat()).collect()
 }
 
-pub fn add_chains(
-    table: &mut Transaction,
-    config: &Config,
-    family: AddressFamily,
-    old: &BTreeSet<Chain>,
-    new: &BTreeSet<Chain>,
-) {
-    for choice in choices(new).difference(&choices(old)) {
-        table.add_chain(&choice.name());
-        for rule in choice.rules(family) {
-            table.add_rule(&choice.name(), &rule);
-        }
-    }
-    for chain in new.difference(old) {
-        table.add_chain(&chain.name());
-        for rule in chain.rules(config, family) {
-            table.add_rule(&chain.name(), &rule);
-        }
-    }
+/// The chain that lets only these in. Its name is a hash of them (FNV-1a): names have an end.
+pub fn guard_name(allowed: &[Network]) -> String {
+    let text: String =
+        allowed.iter().map(|(address, prefix)| format!("{address}/{prefix} ")).collect();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("only-{hash:016x}")
 }
 
-pub fn remove_chains(table: &mut Transaction, old: &BTreeSet<Chain>, new: &BTreeSet<Chain>) {
-    for chain in old.difference(new) {
-        table.remove_chain(&chain.name());
-    }
-    for choice in choices(old).difference(&choices(new)) {
-        table.remove_chain(&choice.name());
-    }
+pub fn guard_rules(allowed: &[Network], family: AddressFamily) -> Vec<Rule> {
+    let of_family = allowed.iter().filter(|(address, _)| AddressFamily::of(*address) == family);
+    let pass = |(address, prefix): &Network| {
+        let from = Expression::network(Direction::Source, Compare::Equal, *address, *prefix, 0);
+        [from, vec![Expression::Verdict(Verdict::Return)]].concat()
+    };
+    let drop = vec![Expression::Verdict(Verdict::Drop)];
+    of_family.map(pass).chain([drop]).collect()
+}
+
+pub fn add_chain(table: &mut Transaction, name: &str, rules: Vec<Rule>) {
+    table.add_chain(name);
+    rules.iter().for_each(|rule| table.add_rule(name, rule));
 }

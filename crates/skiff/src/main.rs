@@ -4,8 +4,10 @@
 
 mod apiserver;
 mod controller_manager;
+mod dns;
 mod logging;
 mod node;
+mod proxy;
 mod reset;
 mod scheduler;
 mod status;
@@ -48,6 +50,11 @@ enum Command {
     /// Run the scheduler alone, with upstream's flags.
     #[command(alias = "kube-scheduler")]
     Scheduler(scheduler::Options),
+    /// Run the rules of services alone, with upstream's flags.
+    #[command(alias = "kube-proxy")]
+    Proxy(proxy::Options),
+    /// Run the cluster's DNS alone.
+    Dns(dns::Options),
     #[command(flatten)]
     Node(node::Command),
 }
@@ -79,6 +86,8 @@ fn main() -> anyhow::Result<()> {
         }
         Command::ControllerManager(options) => tasks.block_on(controller_manager::run(options)),
         Command::Scheduler(options) => tasks.block_on(scheduler::run(options)),
+        Command::Proxy(options) => tasks.block_on(proxy::run(options)),
+        Command::Dns(options) => tasks.block_on(dns::run(options)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
 }

@@ -62,12 +62,19 @@ pub struct Places {
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
     registries: PathBuf,
-    /// Networks of sandboxes; without one of these files they have loopback only.
+    /// Networks of sandboxes; without one of these files the kubelet's have the pod network.
     #[arg(long, default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
     /// Where CNI plugins are.
     #[arg(long, default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dir: Vec<PathBuf>,
+}
+
+impl Places {
+    /// What the pod network has given to whom.
+    pub fn pod_network(&self) -> PathBuf {
+        self.state.join("network")
+    }
 }
 
 #[derive(clap::Args)]
@@ -90,7 +97,7 @@ pub struct Embedded {
     #[arg(long, default_value = "auto")]
     snapshotter: Layering,
     #[command(flatten)]
-    places: Places,
+    pub places: Places,
 }
 
 /// In containerd's words.
@@ -123,13 +130,16 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-async fn open(options: &Embedded) -> anyhow::Result<Service> {
-    let places = &options.places;
+/// CNI plugins, if somebody has configured any.
+pub fn cni(places: &Places) -> Option<Arc<dyn Network>> {
     let configured = std::fs::read_dir(&places.cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
-    let network: Arc<dyn Network> = match configured {
-        true => Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())),
-        false => Arc::new(Loopback),
-    };
+    configured.then(|| {
+        Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())) as Arc<_>
+    })
+}
+
+pub async fn open(options: &Embedded, network: Arc<dyn Network>) -> anyhow::Result<Service> {
+    let places = &options.places;
     let options = Options {
         root: places.root.clone(),
         state: places.state.clone(),
@@ -147,17 +157,19 @@ async fn open(options: &Embedded) -> anyhow::Result<Service> {
     Ok(Service::open(options).await?)
 }
 
-/// The runtime in places of one's own, with everything else as usual.
-pub async fn open_in(root: &Path, state: &Path, cgroup_root: &str) -> anyhow::Result<Service> {
-    let places = Places {
-        root: root.to_owned(),
-        state: state.to_owned(),
-        cgroup_root: cgroup_root.to_owned(),
-        registries: "/etc/skiff/registries.yaml".into(),
-        cni_conf_dir: "/etc/cni/net.d".into(),
-        cni_bin_dir: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
-    };
-    open(&Embedded { handlers: Vec::new(), snapshotter: Layering::Auto, places }).await
+impl Embedded {
+    /// The runtime in places of one's own, with everything else as usual.
+    pub fn at(root: PathBuf, state: &Path, cgroup_root: &str) -> Embedded {
+        let places = Places {
+            root,
+            state: state.to_owned(),
+            cgroup_root: cgroup_root.to_owned(),
+            registries: "/etc/skiff/registries.yaml".into(),
+            cni_conf_dir: "/etc/cni/net.d".into(),
+            cni_bin_dir: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+        };
+        Embedded { handlers: Vec::new(), snapshotter: Layering::Auto, places }
+    }
 }
 
 fn socket_path(url: &str) -> anyhow::Result<&Path> {
@@ -193,7 +205,8 @@ async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
 async fn cri(options: Cri) -> anyhow::Result<()> {
     let socket = socket_path(&options.listen)?;
     let stop = crate::stop_signal()?;
-    let service = open(&options.embedded).await?;
+    let network = cni(&options.embedded.places).unwrap_or_else(|| Arc::new(Loopback));
+    let service = open(&options.embedded, network).await?;
     service.serve_streams().await?;
     println!("the container runtime listens on {}", options.listen);
     runtime::cri::serve(Arc::new(service), socket, stop).await?;

@@ -1,6 +1,7 @@
 //! `skiff reset`: everything that `skiff up` made on this machine goes, after it has been listed.
 use crate::up::NodePlaces;
 use anyhow::Context as _;
+use proxy::Proxy;
 use runtime::reset::Thing;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     others.push(options.data_dir.clone());
+    let network = places.state_dir.join("network");
+    if network.exists() {
+        println!("network    the pod network and the rules of services");
+        if options.yes {
+            network::PodNetwork::teardown(&network).context("failed to remove the pod network")?;
+            let proxy = Proxy::open(proxy::Config::default());
+            let removed = proxy.and_then(|proxy| Ok(proxy.teardown()?));
+            removed.context("failed to remove the rules of services")?;
+        }
+    }
     let mut things = runtime::reset::plan(&root, &places.state_dir, &places.cgroup_root, &others);
     // `skiff cri` has its sandboxes there; by now they have ended.
     if places.cgroup_root == NodePlaces::CGROUP_ROOT {

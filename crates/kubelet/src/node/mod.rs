@@ -137,8 +137,9 @@ impl NodeLoop {
                     }
                 }
             }
-            if !self.context.sleep(LOOK).await {
-                return;
+            tokio::select! {
+                () = self.config.look_again.notified() => {}
+                slept = self.context.sleep(LOOK) => if !slept { return },
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The components of a cluster beside its API server: one row each.
-use super::Options;
 use super::control_plane::ControlPlane;
+use super::{Options, addons};
+use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
 use ::apiserver::pki::Pki;
@@ -8,10 +9,14 @@ use client::{Client, Context, Source};
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
-use std::net::IpAddr;
+use network::NodeNetwork;
+use runtime::network::{Loopback, Network};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
 
 pub struct Component {
     pub name: &'static str,
@@ -30,6 +35,8 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "controller-manager", client: Some("controller-manager"), waits_for: "the first service account", run: |cluster| controller_manager(cluster).boxed(), ready: |cluster| accounts(cluster).boxed() },
     Component { name: "scheduler", client: Some("scheduler"), waits_for: "the scheduler", run: |cluster| scheduler(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "kubelet", client: Some("kubelet-client"), waits_for: "the node to be ready", run: |cluster| kubelet(cluster).boxed(), ready: |cluster| node_ready(cluster).boxed() },
+    Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
+    Component { name: "dns", client: None, waits_for: "DNS to answer", run: |cluster| dns(cluster).boxed(), ready: |cluster| dns_ready(cluster).boxed() },
 ];
 
 /// What `--disable` understands.
@@ -67,6 +74,8 @@ pub struct Cluster {
     pub control_plane: Arc<ControlPlane>,
     pub node_name: String,
     pub node_ip: IpAddr,
+    /// Unless plugins or nobody makes one.
+    pub network: Option<NodeNetwork>,
 }
 
 impl Cluster {
@@ -138,16 +147,107 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
         root: places.kubelet_dir.clone(),
         log_root: places.pod_logs_dir.clone(),
         manifests,
-        cluster_dns: vec![IpAddr::from([10, 96, 0, 10])],
+        cluster_dns: vec![DNS_IP],
         cgroup_root: places.cgroup_root.clone(),
         ..kubelet::Config::new(&cluster.node_name, cluster.node_ip)
     };
     let name = format!("system:node:{}", cluster.node_name);
     let source = cluster.source("kubelet", &user(&name, &["system:nodes"]))?;
-    let runtime = cluster.options.data_dir.join("runtime");
-    let runtime = crate::node::open_in(&runtime, &places.state_dir, &places.cgroup_root).await?;
+    let embedded = cluster.options.embedded();
+    let network: Arc<dyn Network> = match (crate::node::cni(&embedded.places), &cluster.network) {
+        (Some(plugins), _) => plugins,
+        (None, Some(network)) => {
+            attend(&cluster.context, source.clone(), &config, network);
+            Arc::new(network.clone())
+        }
+        (None, None) => Arc::new(Loopback),
+    };
+    let runtime = crate::node::open(&embedded, network).await?;
     runtime.serve_streams().await?;
     Ok(kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime)).await?)
+}
+
+/// Where all pods find DNS: the tenth address of the services' network, as every installer has it.
+const DNS_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
+const DNS_PORT: u16 = 53;
+/// Where the machine's own address has port 53, somebody else may listen there.
+const OTHER_DNS_PORT: u16 = 10053;
+
+async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
+    let cidr: network::Cidr = cluster.options.cluster_cidr.parse()?;
+    let config = ::proxy::Config {
+        node_name: cluster.node_name.clone(),
+        cluster_cidrs: vec![(cidr.address(), cidr.prefix())],
+        min_sync_period: Duration::from_millis(10),
+        healthz: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PROXY_HEALTH))),
+        metrics: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 10249))),
+        ..::proxy::Config::default()
+    };
+    let source = cluster.source("kube-proxy", &user("system:kube-proxy", &[]))?;
+    Ok(::proxy::run(cluster.context.clone(), source, config).await?)
+}
+
+const PROXY_HEALTH: u16 = 10256;
+
+async fn rules_ready(cluster: Cluster) {
+    let at = (Ipv4Addr::LOCALHOST, PROXY_HEALTH);
+    let healthy = || async move {
+        let mut stream = TcpStream::connect(at).await?;
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer.ends_with(b" 200"))
+    };
+    while !matches!(healthy().await, Ok(true)) {
+        if !cluster.context.sleep(LOOK).await {
+            return;
+        }
+    }
+}
+
+async fn dns(cluster: Cluster) -> anyhow::Result<()> {
+    let listen = match &cluster.network {
+        // On the pods' own link nobody else listens.
+        Some(network) => {
+            let gateways = network.gateways().await;
+            gateways.into_iter().map(|address| SocketAddr::new(address, DNS_PORT)).collect()
+        }
+        None => vec![SocketAddr::new(cluster.node_ip, OTHER_DNS_PORT)],
+    };
+    let admin = Client::new(cluster.source("skiff", &administrator())?);
+    addons::install(&admin, addons::DNS).await?;
+    ::dns::publish(&admin, &cluster.node_name, &[DNS_IP], &listen)
+        .await
+        .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
+    let servers = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let config =
+        ::dns::Config { upstreams: ::dns::name_servers(&servers), ..::dns::Config::new(listen) };
+    let source = cluster.source("coredns", &account("coredns"))?;
+    Ok(::dns::run(cluster.context.clone(), source, config).await?)
+}
+
+/// A name that every cluster has is known at the address that pods ask.
+async fn dns_ready(cluster: Cluster) {
+    let ask = || async {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        socket.connect((DNS_IP, DNS_PORT)).await?;
+        socket
+            .send(&::dns::question(1, "kubernetes.default.svc.cluster.local", ::dns::Kind::A, None))
+            .await?;
+        let mut answer = [0; 512];
+        let length = tokio::time::timeout(10 * LOOK, socket.recv(&mut answer)).await??;
+        Ok::<_, std::io::Error>(length > 12 && answer[3] & 0xf == 0)
+    };
+    // Without rules nobody leads there.
+    while cluster.options.runs("proxy") && !matches!(ask().await, Ok(true)) {
+        if !cluster.context.sleep(LOOK).await {
+            return;
+        }
+    }
+}
+
+fn administrator() -> User {
+    user("system:admin", &["system:masters"])
 }
 
 /// How long until another look.
@@ -159,7 +259,7 @@ async fn look_until<T: api::rules::Form>(
     name: &str,
     holds: fn(&T) -> bool,
 ) {
-    let Ok(source) = cluster.source("skiff", &user("system:admin", &["system:masters"])) else {
+    let Ok(source) = cluster.source("skiff", &administrator()) else {
         return;
     };
     let client = Client::new(source);

@@ -8,11 +8,13 @@
 //! ```
 //! Components meet in the API alone. Here they reach it within the process, each as whom upstream's
 //! would be and with no right more.
+mod addons;
 mod checklist;
 mod components;
 mod control_plane;
 mod preflight;
 
+use crate::node::Embedded;
 use ::apiserver::pki::{Pki, own_address};
 use anyhow::Context as _;
 use checklist::Checklist;
@@ -20,6 +22,7 @@ use client::Context;
 pub use components::NodePlaces;
 use components::{COMPONENTS, Cluster};
 use control_plane::ControlPlane;
+use network::NodeNetwork;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +70,26 @@ impl Options {
         !self.disable.iter().any(|disabled| disabled == component || disabled == "*")
     }
 
+    /// The container runtime that pods run on.
+    fn embedded(&self) -> Embedded {
+        let places = &self.places;
+        let root = self.data_dir.join("runtime");
+        Embedded::at(root, &places.state_dir, &places.cgroup_root)
+    }
+
+    /// The pod network, unless somebody else makes one.
+    fn network(&self) -> anyhow::Result<Option<NodeNetwork>> {
+        let embedded = self.embedded();
+        if !self.runs("kubelet") || crate::node::cni(&embedded.places).is_some() {
+            return Ok(None);
+        }
+        let settings = network::Settings {
+            cluster_cidrs: vec![self.cluster_cidr.parse()?],
+            ..network::Settings::new(embedded.places.pod_network())
+        };
+        Ok(Some(NodeNetwork::open(settings)?))
+    }
+
     fn node_name(&self) -> anyhow::Result<String> {
         let name = match &self.node_name {
             Some(name) => name.clone(),
@@ -106,6 +129,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     checklist.done("api-server");
 
     let context = Context::new();
+    let network = options.network()?;
     let cluster = Cluster {
         options: Arc::new(options),
         pki,
@@ -113,6 +137,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         control_plane: Arc::new(control_plane),
         node_name,
         node_ip,
+        network,
     };
     let running: Vec<_> = COMPONENTS
         .iter()

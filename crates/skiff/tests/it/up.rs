@@ -31,7 +31,7 @@ fn traces(cluster: &Cluster) -> BTreeSet<String> {
     let network = cluster.network.as_ref().expect("a network of its own");
     let links = netlink::namespace::within(&network.path, || {
         let mut socket = netlink::Socket::open(netlink::Family::Route)?;
-        Ok::<_, netlink::NetlinkError>(socket.links()?)
+        socket.links()
     });
     let links = links.expect("entered").expect("links");
     found.extend(links.into_iter().map(|link| format!("link {}", link.name)));

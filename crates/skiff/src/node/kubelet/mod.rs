@@ -3,8 +3,10 @@ pub mod serving;
 
 use super::Embedded;
 use anyhow::Context as _;
-use client::Context;
 use client::https::{Config, Https};
+use client::{Context, Source};
+use network::{Cidr, NodeNetwork};
+use runtime::network::Loopback;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +37,14 @@ pub struct Options {
     cluster_dns: Vec<IpAddr>,
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
+    /// Where all pods of the cluster are: what goes there keeps its source address. By default
+    /// where the nodes say that theirs are.
+    #[arg(long, value_delimiter = ',')]
+    cluster_cidr: Vec<Cidr>,
+    /// Whether pods get links and addresses from the node's pod CIDR, or loopback only.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        default_value_t = true, action = clap::ArgAction::Set)]
+    pod_network: bool,
     /// Pods that may run here at most.
     #[arg(long, default_value_t = 110)]
     max_pods: u32,
@@ -69,6 +79,22 @@ pub struct Options {
     serving: serving::Serving,
     #[command(flatten)]
     embedded: Embedded,
+}
+
+/// Brings the pod network up when the node's Node says where, and tells the kubelet.
+pub fn attend(
+    context: &Context,
+    source: Arc<dyn Source>,
+    config: &kubelet::Config,
+    network: &NodeNetwork,
+) {
+    let node = config.node_name.clone();
+    tokio::spawn(network::run(context.clone(), source, node, network.clone()));
+    let (up, look_again) = (network.clone(), config.look_again.clone());
+    tokio::spawn(async move {
+        up.gateways().await;
+        look_again.notify_one();
+    });
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -116,7 +142,20 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let context = Context::new();
     let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
     let source = Arc::new(Https::new(&context, server)?);
-    let runtime = super::open(&options.embedded).await?;
+    let places = &options.embedded.places;
+    let network = match super::cni(places) {
+        Some(plugins) => plugins,
+        None if !options.pod_network => Arc::new(Loopback),
+        None => {
+            let network = NodeNetwork::open(network::Settings {
+                cluster_cidrs: options.cluster_cidr,
+                ..network::Settings::new(places.pod_network())
+            })?;
+            attend(&context, source.clone(), &config, &network);
+            Arc::new(network)
+        }
+    };
+    let runtime = super::open(&options.embedded, network).await?;
     runtime.serve_streams().await?;
     let runtime = Arc::new(runtime);
     let work = kubelet::run(config, source, context.clone(), runtime);

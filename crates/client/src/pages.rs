@@ -1,0 +1,90 @@
+//! Health and metrics for people and their tools: a few pages over plain HTTP.
+use crate::context::Context;
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// A page of Prometheus' text.
+pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const TEXT: &str = "text/plain; charset=utf-8";
+pub const JSON: &str = "application/json";
+
+/// Who sends no request in this time is not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct Page {
+    pub code: u16,
+    pub content_type: &'static str,
+    pub body: String,
+    /// Further headers.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl Page {
+    pub fn new(code: u16, content_type: &'static str, body: impl Into<String>) -> Page {
+        Page { code, content_type, body: body.into(), headers: Vec::new() }
+    }
+
+    pub fn ok(body: impl Into<String>) -> Page {
+        Page::new(200, TEXT, body)
+    }
+
+    pub fn not_found() -> Page {
+        Page::new(404, TEXT, "404 page not found\n")
+    }
+}
+
+/// Answers every request by its path, until the context stops.
+pub async fn serve(
+    context: Context,
+    listener: TcpListener,
+    page: impl Fn(&str) -> Page + Send + Sync + 'static,
+) {
+    let page = Arc::new(page);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // No descriptors are left: somebody has to end first.
+                Err(_) if !context.sleep(Duration::from_millis(100)).await => return,
+                Err(_) => continue,
+            },
+            () = context.stopped() => return,
+        };
+        let (context, page) = (context.clone(), page.clone());
+        tokio::spawn(async move {
+            let respond = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let page = page(request.uri().path());
+                async move { Ok::<_, Infallible>(response(page)) }
+            });
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            tokio::select! {
+                // A client that goes away is no concern of ours.
+                _ = http.serve_connection(TokioIo::new(stream), respond) => {}
+                () = context.stopped() => {}
+            }
+        });
+    }
+}
+
+fn response(page: Page) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(page.body));
+    *response.status_mut() =
+        StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(page.content_type));
+    for (name, value) in page.headers {
+        if let Ok(value) = value.parse() {
+            headers.insert(name, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,142 @@
+//! A registry of counts that a component shows as Prometheus' text.
+use crate::metrics::Metrics;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Upper bounds of a histogram's buckets: upstream's exponential ones from a millisecond on.
+const BOUNDS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
+
+#[derive(Default)]
+pub struct Registry {
+    families: Mutex<BTreeMap<&'static str, BTreeMap<String, Series>>>,
+}
+
+#[derive(Debug, Clone)]
+enum Series {
+    Counter(f64),
+    Gauge(f64),
+    Histogram { buckets: [u64; BOUNDS.len()], count: u64, sum: f64 },
+}
+
+impl Registry {
+    /// Several at once.
+    pub fn add(&self, name: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        self.change(name, labels, Series::Counter(0.0), |series| {
+            if let Series::Counter(count) = series {
+                *count += value;
+            }
+        });
+    }
+
+    fn change(
+        &self,
+        name: &'static str,
+        labels: &[(&'static str, &str)],
+        new: Series,
+        change: impl FnOnce(&mut Series),
+    ) {
+        let mut families = self.families.lock();
+        change(families.entry(name).or_default().entry(written(labels)).or_insert(new));
+    }
+
+    /// Everything, in Prometheus' text format.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, all) in &*self.families.lock() {
+            let kind = match all.values().next() {
+                Some(Series::Gauge(_)) => "gauge",
+                Some(Series::Histogram { .. }) => "histogram",
+                _ => "counter",
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "# TYPE {name} {kind}");
+            for (labels, series) in all {
+                let _ = line(&mut text, name, labels, series);
+            }
+        }
+        text
+    }
+}
+
+fn line(text: &mut String, name: &str, labels: &str, series: &Series) -> std::fmt::Result {
+    let braced = |labels: &str| match labels.is_empty() {
+        true => String::new(),
+        false => format!("{{{labels}}}"),
+    };
+    match series {
+        Series::Counter(value) | Series::Gauge(value) => {
+            writeln!(text, "{name}{} {value}", braced(labels))
+        }
+        Series::Histogram { buckets, count, sum } => {
+            let comma = if labels.is_empty() { "" } else { "," };
+            for (bound, count) in BOUNDS.iter().zip(buckets) {
+                writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}")?;
+            }
+            writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
+            writeln!(text, "{name}_sum{} {sum}", braced(labels))?;
+            writeln!(text, "{name}_count{} {count}", braced(labels))
+        }
+    }
+}
+
+fn written(labels: &[(&'static str, &str)]) -> String {
+    let escaped =
+        |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let labels = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    labels.collect::<Vec<_>>().join(",")
+}
+
+impl Metrics for Registry {
+    fn count(&self, name: &'static str, labels: &[(&'static str, &str)]) {
+        self.add(name, labels, 1.0);
+    }
+
+    fn set(&self, name: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        self.change(name, labels, Series::Gauge(0.0), |series| *series = Series::Gauge(value));
+    }
+
+    fn observe(&self, name: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        let new = Series::Histogram { buckets: [0; BOUNDS.len()], count: 0, sum: 0.0 };
+        self.change(name, labels, new, |series| {
+            if let Series::Histogram { buckets, count, sum } = series {
+                for (bound, bucket) in BOUNDS.iter().zip(buckets) {
+                    *bucket += u64::from(value <= *bound);
+                }
+                *count += 1;
+                *sum += value;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_told_as_prometheus_reads_them() {
+        let registry = Registry::default();
+        registry.count("b_total", &[("code", "200"), ("path", "\"x\"")]);
+        registry.count("b_total", &[("code", "200"), ("path", "\"x\"")]);
+        registry.set("a", &[], 1.5);
+        registry.observe("c_seconds", &[], 0.003);
+        let text = registry.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[..4],
+            [
+                "# TYPE a gauge",
+                "a 1.5",
+                "# TYPE b_total counter",
+                r#"b_total{code="200",path="\"x\""} 2"#,
+            ]
+        );
+        assert!(lines.contains(&r#"c_seconds_bucket{le="0.002"} 0"#), "{text}");
+        assert!(lines.contains(&r#"c_seconds_bucket{le="0.004"} 1"#), "{text}");
+        assert!(text.ends_with("c_seconds_sum 0.003\nc_seconds_count 1\n"), "{text}");
+    }
+}

@@ -1,0 +1,317 @@
+//! Real sockets on loopback, and a world in memory behind them.
+use crate::live::{bind, serve};
+use crate::wire::{Query, question};
+use crate::{Config, Kind};
+use client::Context;
+use client::testing::World;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Served {
+    context: Context,
+    world: World,
+    at: SocketAddr,
+}
+
+impl Served {
+    async fn new(upstreams: Vec<SocketAddr>) -> Served {
+        let context = Context::new();
+        let world = World::new(&context);
+        let config =
+            Config { upstreams, sockets: 2, ..Config::new(vec!["127.0.0.1:0".parse().unwrap()]) };
+        let sockets = bind(&config).unwrap();
+        let at = sockets[0].address().unwrap();
+        tokio::spawn(serve(context.clone(), world.source(), config, sockets));
+        Served { context, world, at }
+    }
+
+    fn put(&self, tree: serde_json::Value) {
+        match tree["kind"].as_str().unwrap() {
+            "Service" => drop(self.world.put::<Service>(&serde_json::from_value(tree).unwrap())),
+            "Namespace" => {
+                drop(self.world.put::<Namespace>(&serde_json::from_value(tree).unwrap()))
+            }
+            _ => drop(self.world.put::<EndpointSlice>(&serde_json::from_value(tree).unwrap())),
+        }
+    }
+
+    fn put_web(&self, address: &str) {
+        self.put(json!({ "kind": "Namespace", "metadata": { "name": "default" } }));
+        self.put(json!({
+            "kind": "Service",
+            "metadata": { "name": "web", "namespace": "default" },
+            "spec": { "clusterIP": address, "ports": [{ "name": "http", "port": 80 }] },
+        }));
+    }
+
+    fn put_db(&self, addresses: &[&str]) {
+        self.put(json!({
+            "kind": "Service",
+            "metadata": { "name": "db", "namespace": "default" },
+            "spec": { "clusterIP": "None", "ports": [{ "name": "sql", "port": 80 }] },
+        }));
+        let endpoint = |address: &&str| json!({ "addresses": [address] });
+        self.put(json!({
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "db-x", "namespace": "default",
+                "labels": { "kubernetes.io/service-name": "db" },
+            },
+            "addressType": "IPv4",
+            "endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+            "ports": [{ "name": "sql", "protocol": "TCP", "port": 5432 }],
+        }));
+    }
+
+    async fn ask(&self, kind: Kind, name: &str) -> String {
+        let (at, asked) = (self.at, question(7, name, kind, Some(1232)));
+        let bytes = tokio::task::spawn_blocking(move || by_udp(at, &asked)).await.unwrap();
+        shown(&bytes)
+    }
+
+    /// What is put into the world is known a moment later.
+    async fn until(&self, kind: Kind, name: &str, expected: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let said = self.ask(kind, name).await;
+            if said == expected {
+                return;
+            }
+            assert!(Instant::now() < end, "{name} is {said}, not {expected}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn by_udp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send_to(asked, at).unwrap();
+    let mut bytes = [0; 4096];
+    let length = socket.recv(&mut bytes).unwrap();
+    bytes[..length].to_vec()
+}
+
+fn by_tcp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = (asked.len() as u16).to_be_bytes();
+    stream.write_all(&[&length[..], asked].concat()).unwrap();
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).unwrap();
+    let mut bytes = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// The code, whether it is cut, and the addresses in it.
+fn shown(bytes: &[u8]) -> String {
+    let code = bytes[3] & 0xf;
+    let cut = if bytes[2] & 2 != 0 { " cut" } else { "" };
+    let answers = usize::from(bytes[7]) + usize::from(bytes[6]) * 256;
+    let mut at = 12;
+    while bytes[at] != 0 {
+        at += 1 + usize::from(bytes[at]);
+    }
+    let records = crate::wire::Records { bytes, at: at + 5, left: answers };
+    let addresses: Vec<String> = records
+        .filter(|record| record.kind == 1)
+        .map(|record| {
+            let four: [u8; 4] = bytes[record.data_at..record.data_at + 4].try_into().unwrap();
+            IpAddr::from(four).to_string()
+        })
+        .collect();
+    format!("{code}{cut} {}", addresses.join(" "))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_follow_the_world() {
+    let served = Served::new(Vec::new()).await;
+    served.world.hold_watches(true);
+    served.put_web("10.96.0.1");
+    served.put_db(&["10.1.0.2", "10.1.0.3"]);
+    served.world.hold_watches(false);
+    let (web, db) = ("web.default.svc.cluster.local", "db.default.svc.cluster.local");
+    served.until(Kind::A, web, "0 10.96.0.1").await;
+    served.until(Kind::A, db, "0 10.1.0.2 10.1.0.3").await;
+    served.until(Kind::A, "absent.default.svc.cluster.local", "3 ").await;
+    served.put_web("10.96.0.2");
+    served.put_db(&["10.1.0.3"]);
+    served.until(Kind::A, web, "0 10.96.0.2").await;
+    served.until(Kind::A, db, "0 10.1.0.3").await;
+    served.world.remove::<EndpointSlice>("default", "db-x");
+    served.until(Kind::A, db, "3 ").await;
+    served.world.remove::<Service>("default", "web");
+    served.until(Kind::A, web, "3 ").await;
+    assert_eq!(served.ask(Kind::A, "example.org").await, "5 ", "nobody knows other names");
+    served.context.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_denied_before_everything_is_known() {
+    let context = Context::new();
+    let world = World::new(&context);
+    world.refuse(|line| {
+        line.contains("services").then(|| api::status::Status::service_unavailable("not yet"))
+    });
+    let config = Config::new(vec!["127.0.0.1:0".parse().unwrap()]);
+    let sockets = bind(&config).unwrap();
+    let at = sockets[0].address().unwrap();
+    tokio::spawn(serve(context.clone(), world.source(), config, sockets));
+    let served = Served { context, world, at };
+    served.put_web("10.96.0.1");
+    let web = "web.default.svc.cluster.local";
+    assert_eq!(served.ask(Kind::A, web).await, "2 ");
+    served.world.refuse_nothing();
+    served.until(Kind::A, web, "0 10.96.0.1").await;
+    served.context.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_long_for_a_datagram_comes_by_tcp() {
+    let served = Served::new(Vec::new()).await;
+    served.put(json!({ "kind": "Namespace", "metadata": { "name": "default" } }));
+    let many: Vec<String> = (0..200).map(|last| format!("10.1.0.{last}")).collect();
+    served.put_db(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    let name = "db.default.svc.cluster.local";
+    // In the order of addresses, as many as fit.
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let said = served.ask(Kind::A, name).await;
+        if said.starts_with("0 cut 10.1.0.0 10.1.0.1 ") {
+            break;
+        }
+        assert!(Instant::now() < end, "{said}");
+        tokio::task::yield_now().await;
+    }
+    let at = served.at;
+    let asked = question(7, name, Kind::A, None);
+    let bytes = tokio::task::spawn_blocking(move || by_tcp(at, &asked)).await.unwrap();
+    assert_eq!(shown(&bytes), format!("0 {}", many.join(" ")));
+    served.context.stop();
+}
+
+/// A server somewhere that answers 192.0.2.N, with N counting its answers.
+fn elsewhere(silent: bool) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut packet, mut out, mut count) = ([0; 4096], Vec::new(), 0);
+        while let Ok((length, client)) = socket.recv_from(&mut packet) {
+            let query = Query::read(&packet[..length]).unwrap();
+            if silent || query.name.ends_with("skiff-loop") {
+                continue;
+            }
+            count += 1;
+            let data = crate::Data::Address(IpAddr::from([192, 0, 2, count]));
+            let records = vec![crate::Record { name: None, seconds: 60, data }];
+            let answer = crate::Answer { records, ..crate::Answer::only(crate::Code::NoError) };
+            query.write(&answer, 512, &mut out);
+            let _ = socket.send_to(&out, client);
+        }
+    });
+    at
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_names_are_asked_for_elsewhere_and_remembered() {
+    let served = Served::new(vec![elsewhere(false)]).await;
+    assert_eq!(served.ask(Kind::A, "example.org").await, "0 192.0.2.1");
+    assert_eq!(served.ask(Kind::A, "Example.org").await, "0 192.0.2.1", "from the cache");
+    assert_eq!(served.ask(Kind::A, "example.com").await, "0 192.0.2.2");
+    served.context.stop();
+    // Of two servers, one is silent: the other is asked when the time is over.
+    let served = Served::new(vec![elsewhere(true), elsewhere(false)]).await;
+    assert_eq!(served.ask(Kind::A, "example.org").await, "0 192.0.2.1");
+    served.context.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_would_ask_itself_stops() {
+    let relay = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let served = Served::new(vec![relay.local_addr().unwrap()]).await;
+    let at = served.at;
+    std::thread::spawn(move || {
+        let (back, mut packet) = (UdpSocket::bind("127.0.0.1:0").unwrap(), [0; 4096]);
+        while let Ok((length, _)) = relay.recv_from(&mut packet) {
+            let _ = back.send_to(&packet[..length], at);
+        }
+    });
+    served.until(Kind::A, "example.org", "2 ").await;
+    served.context.stop();
+}
+
+#[tokio::test]
+async fn the_cluster_finds_its_dns() {
+    let context = Context::new();
+    let world = World::new(&context);
+    let (ip, at) = ("10.96.0.10".parse().unwrap(), "10.99.1.1:10053".parse().unwrap());
+    for _ in 0..2 {
+        crate::publish(&world.client(), "n", &[ip], &[at]).await.unwrap();
+    }
+    let service = world.get::<Service>("kube-system", "kube-dns").unwrap();
+    let spec = service.spec.as_ref().unwrap();
+    assert_eq!(spec.cluster_ip.as_deref(), Some("10.96.0.10"));
+    let slice = world.get::<EndpointSlice>("kube-system", "kube-dns-n-ipv4").unwrap();
+    assert_eq!(slice.endpoints.iter().flatten().next().unwrap().addresses, ["10.99.1.1"]);
+    let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
+    assert_eq!(ports, [Some(10053), Some(10053)]);
+}
+
+/// How many questions two sockets answer in a second, with whoever asks on the same cores. Run by
+/// hand: `cargo test --release -p dns -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it measures"]
+async fn questions_answered_in_a_second() {
+    const WINDOW: usize = 64;
+    let served = Served::new(Vec::new()).await;
+    served.put_web("10.96.0.1");
+    let name = "web.default.svc.cluster.local";
+    served.until(Kind::A, name, "0 10.96.0.1").await;
+    let (at, asked) = (served.at, question(7, name, Kind::A, Some(1232)));
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let asked = asked.clone();
+            std::thread::spawn(move || {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.connect(at).unwrap();
+                socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+                let (begin, mut count, mut bytes) = (Instant::now(), 0_u64, [0; 512]);
+                while begin.elapsed() < Duration::from_secs(3) {
+                    (0..WINDOW).for_each(|_| drop(socket.send(&asked)));
+                    count += (0..WINDOW).filter(|_| socket.recv(&mut bytes).is_ok()).count() as u64;
+                }
+                (count as f64, begin.elapsed().as_secs_f64())
+            })
+        })
+        .collect();
+    let before = cpu_of("tokio-");
+    let wait = || clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>();
+    let clients: Vec<(f64, f64)> = tokio::task::block_in_place(wait);
+    let (count, rate) = clients
+        .iter()
+        .fold((0.0, 0.0), |(all, rate), (count, seconds)| (all + count, rate + count / seconds));
+    let each = (cpu_of("tokio-") - before) / count;
+    let capacity = 2.0 / each;
+    println!("{rate:.0} questions a second with the clients on the same cores");
+    println!("{:.2} µs of the server's time each: {capacity:.0} a second on two cores", each * 1e6);
+    assert!(rate > 1000.0);
+    served.context.stop();
+}
+
+/// Seconds that this process's threads of such a name have run.
+fn cpu_of(name: &str) -> f64 {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|one| one.path());
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let named = threads.filter(|thread| read(thread.join("comm")).starts_with(name));
+    let nanoseconds = named.filter_map(|thread| {
+        read(thread.join("schedstat")).split_whitespace().next()?.parse::<f64>().ok()
+    });
+    nanoseconds.sum::<f64>() / 1e9
+}

@@ -1,0 +1,73 @@
+//! `skiff dns`: the cluster's DNS alone, in the place of CoreDNS.
+use crate::proxy::address;
+use crate::stop_signal;
+use anyhow::Context as _;
+use client::Context;
+use client::https::{Config, Https};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where the API server is and who we are to it; in a pod, its service account by default.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Where to listen, by UDP and TCP.
+    #[arg(long, value_delimiter = ',', default_value = "0.0.0.0:53")]
+    listen: Vec<SocketAddr>,
+    /// What all names of the cluster end with.
+    #[arg(long, default_value = "cluster.local")]
+    cluster_domain: String,
+    /// How long clients may remember names of the cluster, in seconds.
+    #[arg(long, default_value_t = ::dns::SECONDS)]
+    ttl: u32,
+    /// Who knows other names; by default the servers in --resolv-conf.
+    #[arg(long, value_delimiter = ',')]
+    upstream: Vec<SocketAddr>,
+    /// The machine's own resolver's configuration.
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    resolv_conf: PathBuf,
+    /// Where /health is served, if anywhere; CoreDNS's is :8080.
+    #[arg(long, default_value = "")]
+    health_address: String,
+    /// Where /ready is served, if anywhere; CoreDNS's is :8181.
+    #[arg(long, default_value = "")]
+    ready_address: String,
+    /// Where /metrics is served, if anywhere; CoreDNS's is :9153.
+    #[arg(long, default_value = "")]
+    metrics_address: String,
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let stop = stop_signal()?;
+    let server = match &options.kubeconfig {
+        Some(file) => Config::from_kubeconfig(file, None)?,
+        None => Config::in_cluster()?,
+    };
+    let mut upstreams = options.upstream;
+    if upstreams.is_empty() {
+        let file = &options.resolv_conf;
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("failed to read {}", file.display()))?;
+        upstreams = ::dns::name_servers(&text);
+    }
+    let config = ::dns::Config {
+        domain: options.cluster_domain,
+        seconds: options.ttl,
+        upstreams,
+        health: address(&options.health_address, 8080)?,
+        ready: address(&options.ready_address, 8181)?,
+        metrics: address(&options.metrics_address, 9153)?,
+        ..::dns::Config::new(options.listen)
+    };
+    let context = Context::new();
+    let source = Arc::new(Https::new(&context, server.for_component("coredns"))?);
+    let work = ::dns::run(context.clone(), source, config);
+    tokio::pin!(work);
+    tokio::select! {
+        () = stop => context.stop(),
+        ended = &mut work => return Ok(ended?),
+    }
+    Ok(work.await?)
+}

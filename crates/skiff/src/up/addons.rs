@@ -1,0 +1,46 @@
+//! Objects that a component needs beside itself: accounts, roles, bindings.
+use client::source::{Ask, Call, Patch, Write};
+use client::{ApiResource, Client};
+use serde_json::Value;
+
+/// Who the cluster's DNS is, and what it may read: as upstream's installers have it.
+pub const DNS: &str = r#"[
+    { "apiVersion": "v1", "kind": "ServiceAccount",
+      "metadata": { "name": "coredns", "namespace": "kube-system" } },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "system:coredns" },
+      "rules": [
+        { "apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+          "verbs": ["list", "watch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "system:coredns" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "system:coredns" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system" }] }
+]"#;
+
+/// Makes each of them as it is to be.
+pub async fn install(client: &Client, objects: &str) -> anyhow::Result<()> {
+    let objects: Vec<Value> = serde_json::from_str(objects)?;
+    for object in objects {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let row = api::kinds::find_kind(&version, &kind);
+        let row = row.ok_or_else(|| anyhow::anyhow!("{version} has no {kind}"))?;
+        let call = Call {
+            resource: ApiResource::from(row),
+            namespace: text(&object["metadata"]["namespace"]),
+            name: text(&object["metadata"]["name"]),
+            subresource: "".into(),
+            ask: Ask::Patch(
+                Patch::Apply(object),
+                Write { force: true, ..Write::managed_by("skiff") },
+            ),
+        };
+        let outcome = client.source().call(call).await;
+        outcome.map_err(|status| anyhow::anyhow!("failed to make a {kind}: {}", status.message))?;
+    }
+    Ok(())
+}
