@@ -1,7 +1,7 @@
 //! Sockets: questions come in, answers go out.
 use crate::answer::{Answer, Code, answer};
 use crate::forward::{Forward, Way};
-use crate::wire::{HEADER, Query, refusal};
+use crate::wire::{Data, HEADER, Kind, Query, Record, addresses, question, refusal};
 use crate::world::World;
 use crate::{Config, DnsError};
 use client::{Context, Registry};
@@ -10,7 +10,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -33,6 +33,24 @@ pub struct Server {
     pub forward: Arc<Forward>,
     pub counts: Counts,
     seconds: u32,
+    /// Which of several records comes first.
+    turn: AtomicUsize,
+}
+
+/// How far an answer is.
+enum Reply {
+    Done,
+    /// Somebody else knows.
+    Forward,
+    /// The name stands for this one.
+    Alias(String),
+}
+
+fn limit(query: &Query<'_>, way: Way) -> usize {
+    match way {
+        Way::Tcp => usize::from(u16::MAX),
+        Way::Udp => query.limit(),
+    }
 }
 
 /// Answers by their code, and all by their way.
@@ -52,17 +70,17 @@ impl Server {
             forward: Forward::new(context, upstreams.copied().collect()),
             counts: Counts::default(),
             seconds: config.seconds,
+            turn: AtomicUsize::new(0),
         })
     }
 
-    /// True: `out` is the answer, or empty if there is none to give. False: it is to be forwarded.
-    fn respond(&self, packet: &[u8], way: Way, out: &mut Vec<u8>) -> bool {
+    /// What can be said at once: `out` is the answer, or empty if there is none to give.
+    fn respond(&self, packet: &[u8], way: Way, out: &mut Vec<u8>) -> Reply {
         out.clear();
         let Ok(query) = Query::read(packet) else {
             out.extend(refusal(packet, Code::FormatError).into_iter().flatten());
-            return true;
+            return Reply::Done;
         };
-        let limit = if way == Way::Tcp { usize::from(u16::MAX) } else { query.limit() };
         let found = {
             let world = self.world.read();
             let found = answer(&query, &world, self.seconds);
@@ -73,11 +91,51 @@ impl Server {
                 false => Answer::only(Code::ServerFailure),
             })
         };
-        match found {
-            Some(found) => query.write(&found, limit, out),
-            None => return false,
+        let Some(mut found) = found else { return Reply::Forward };
+        // Resolvers in programs' libraries do not follow an alias: its addresses come with it.
+        if let ([Record { data: Data::Cname(target), .. }], Kind::A | Kind::Aaaa) =
+            (&found.records[..], query.kind)
+        {
+            return Reply::Alias(target.clone());
         }
-        true
+        // Many clients use the first only.
+        if found.records.len() > 1 {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let first = turn % found.records.len();
+            found.records.rotate_left(first);
+        }
+        query.write(&found, limit(&query, way), out);
+        Reply::Done
+    }
+
+    /// What others have to be asked for.
+    async fn ask_others(&self, packet: &[u8], way: Way, reply: Reply, out: &mut Vec<u8>) {
+        let Ok(query) = Query::read(packet) else { return };
+        let target = match reply {
+            Reply::Done => return,
+            Reply::Forward => {
+                *out = self.forward.resolve(packet, &query, way).await;
+                return;
+            }
+            Reply::Alias(target) => target,
+        };
+        let alias = Data::Cname(target.clone());
+        let mut records = vec![Record { name: None, seconds: self.seconds, data: alias }];
+        let asked = question(query.id, &target, query.kind, None);
+        let mut said = Vec::new();
+        // An alias of an alias is followed no further.
+        if let (Reply::Forward, Ok(query)) =
+            (self.respond(&asked, way, &mut said), Query::read(&asked))
+        {
+            said = self.forward.resolve(&asked, &query, way).await;
+        }
+        records.extend(addresses(&said).into_iter().map(|(seconds, address)| Record {
+            name: Some(target.clone()),
+            seconds,
+            data: Data::Address(address),
+        }));
+        let answer = Answer { records, ..Answer::only(Code::NoError) };
+        query.write(&answer, limit(&query, way), out);
     }
 
     fn count(&self, way: Way, answer: &[u8]) {
@@ -179,7 +237,8 @@ async fn serve_udp(server: Arc<Server>, socket: Arc<UdpSocket>) {
                 Err(_) => continue,
             };
             let packet = &packet[..length];
-            if server.respond(packet, Way::Udp, &mut out) {
+            let reply = server.respond(packet, Way::Udp, &mut out);
+            if let Reply::Done = reply {
                 server.count(Way::Udp, &out);
                 // A full buffer loses the answer, as the way there may too.
                 if !out.is_empty() {
@@ -189,10 +248,10 @@ async fn serve_udp(server: Arc<Server>, socket: Arc<UdpSocket>) {
             }
             let (server, socket, packet) = (server.clone(), socket.clone(), packet.to_vec());
             tokio::spawn(async move {
-                let Ok(query) = Query::read(&packet) else { return };
-                let answer = server.forward.resolve(&packet, &query, Way::Udp).await;
-                server.count(Way::Udp, &answer);
-                let _ = socket.send_to(&answer, client).await;
+                let mut out = Vec::new();
+                server.ask_others(&packet, Way::Udp, reply, &mut out).await;
+                server.count(Way::Udp, &out);
+                let _ = socket.send_to(&out, client).await;
             });
         }
         tokio::task::yield_now().await;
@@ -237,10 +296,8 @@ async fn converse(server: Arc<Server>, mut stream: TcpStream) -> io::Result<()> 
             io::Result::Ok(packet)
         };
         let packet = timeout(IDLE, read).await??;
-        if !server.respond(&packet, Way::Tcp, &mut out) {
-            let query = Query::read(&packet).map_err(io::Error::other)?;
-            out = server.forward.resolve(&packet, &query, Way::Tcp).await;
-        }
+        let reply = server.respond(&packet, Way::Tcp, &mut out);
+        server.ask_others(&packet, Way::Tcp, reply, &mut out).await;
         server.count(Way::Tcp, &out);
         if out.len() < HEADER {
             return Ok(());

@@ -242,6 +242,27 @@ impl Iterator for Records<'_> {
     }
 }
 
+/// The addresses in a message's answers, and for how many seconds each is good.
+pub fn addresses(bytes: &[u8]) -> Vec<(u32, IpAddr)> {
+    // Behind the question's name, which is never compressed.
+    let mut at = HEADER;
+    while let Some(size) = bytes.get(at).filter(|size| **size != 0) {
+        at += 1 + usize::from(*size);
+    }
+    let left = word(bytes, 6).map_or(0, usize::from);
+    let address = |place: Place| {
+        let data = |length| bytes.get(place.data_at..place.data_at + length);
+        let address: IpAddr = match Kind::of(place.kind) {
+            Kind::A => <[u8; 4]>::try_from(data(4)?).ok()?.into(),
+            Kind::Aaaa => <[u8; 16]>::try_from(data(16)?).ok()?.into(),
+            _ => return None,
+        };
+        let seconds = bytes.get(place.seconds_at..place.seconds_at + 4)?.try_into().ok()?;
+        Some((u32::from_be_bytes(seconds), address))
+    };
+    Records { bytes, at: at + 5, left }.filter_map(address).collect()
+}
+
 impl Record {
     fn write(&self, bytes: &mut Vec<u8>) {
         match &self.name {

@@ -534,3 +534,32 @@ mod live {
         runs.await.unwrap().unwrap();
     }
 }
+
+/// The cluster's DNS is served by the node itself, at its address on the pods' bridge.
+#[test]
+fn a_service_may_lead_to_the_node() {
+    isolated(|| {
+        let mut world = World::new();
+        let gateway = ip("10.99.1.1");
+        serve_udp(&world.host, gateway);
+        let mut service = world.service(UDP, &[1]);
+        service.endpoints.retain(|endpoint| endpoint.address.is_ipv4());
+        service.endpoints.iter_mut().for_each(|endpoint| endpoint.address = gateway);
+        world.apply(&[service]);
+        for (client, expected) in [
+            (world.pods[0].0.path.clone(), "10.99.1.1 10.99.1.2"),
+            (world.host.clone(), "10.99.1.1 192.0.2.1"),
+        ] {
+            let ask = || -> std::io::Result<String> {
+                let socket = UdpSocket::bind("0.0.0.0:0")?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.connect("10.96.0.1:80")?;
+                socket.send(b"hello")?;
+                let mut said = [0; 64];
+                let length = socket.recv(&mut said)?;
+                Ok(String::from_utf8_lossy(&said[..length]).into_owned())
+            };
+            assert_eq!(namespace::within(&client, ask).unwrap().unwrap(), expected);
+        }
+    });
+}
