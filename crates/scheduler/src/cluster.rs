@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub struct Cluster {
     rows: Vec<NodeRow>,
     slots: HashMap<Box<str>, usize>,
+    /// Rows that nobody needs any more.
+    free: Vec<usize>,
     /// Rows that have a node, in the order in which they are tried; zones take turns.
     order: Vec<usize>,
     is_ordered: bool,
@@ -152,8 +154,8 @@ impl Cluster {
     }
 
     /// What a pod will ask about, so that it is kept up to date from now on.
-    pub fn expect(&mut self, namespace: &str, selectors: &[&Selector], keys: &[&str]) {
-        self.census.expect(&self.rows, namespace, selectors, keys);
+    pub fn expect(&mut self, namespace: &str, selectors: &[&Selector]) {
+        self.census.expect(&self.rows, namespace, selectors);
     }
 
     /// How many pods of a namespace a selector selects, by slot. An empty selector counts nothing,
@@ -192,6 +194,15 @@ impl Cluster {
         row.node = Arc::new(NodeInfo { name: name.into(), ..NodeInfo::default() });
         self.is_ordered = false;
         self.census.nodes_changed();
+        self.release(slot);
+    }
+
+    /// A row without a node and without pods is for the next node.
+    fn release(&mut self, slot: usize) {
+        let row = &self.rows[slot];
+        if !row.exists && row.pods.is_empty() && self.slots.remove(&row.node.name).is_some() {
+            self.free.push(slot);
+        }
     }
 
     fn count_images(&mut self, slot: usize, more: bool) {
@@ -212,11 +223,17 @@ impl Cluster {
         if let Some(slot) = self.slots.get(name) {
             return *slot;
         }
-        let slot = self.rows.len();
+        let slot = self.free.pop().unwrap_or(self.rows.len());
         let node = Arc::new(NodeInfo { name: name.into(), ..NodeInfo::default() });
-        self.rows.push(NodeRow { slot, node, ..NodeRow::default() });
+        let row = NodeRow { slot, node, ..NodeRow::default() };
+        match self.rows.get_mut(slot) {
+            Some(free) => *free = row,
+            None => {
+                self.rows.push(row);
+                self.census.row_added();
+            }
+        }
         self.slots.insert(name.into(), slot);
-        self.census.row_added();
         slot
     }
 
@@ -253,6 +270,7 @@ impl Cluster {
         }
         self.census.pod_changed(slot, &pod, false);
         self.note_affinity(slot, &pod);
+        self.release(slot);
         Some(pod)
     }
 
@@ -314,4 +332,72 @@ fn in_turns(rows: &[NodeRow]) -> Vec<usize> {
     (0..longest)
         .flat_map(|turn| zones.values().filter_map(move |zone| zone.get(turn).copied()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{engine, node, pod};
+    use api::selector::label::Selector;
+
+    #[test]
+    fn zones_take_turns() {
+        let mut cluster =
+            engine("node a zone=x\nnode b zone=x\nnode c zone=y\nnode d").decider.cluster;
+        cluster.settle();
+        let names: Vec<_> = cluster.nodes().map(|row| row.node.name.to_string()).collect();
+        assert_eq!(names, ["d", "a", "c", "b"]);
+    }
+
+    #[test]
+    fn pods_are_counted_where_they_are_even_before_their_node_is_known() {
+        let mut cluster = engine("pod x node=a cpu=1").decider.cluster;
+        cluster.settle();
+        assert!(cluster.is_empty() && cluster.find("a").is_none());
+        cluster.set_node(node("a"));
+        cluster.settle();
+        assert_eq!(cluster.find("a").map(|row| row.requested.milli_cpu), Some(1000));
+        // The node goes and comes back while its pod is still there.
+        cluster.remove_node("a");
+        cluster.set_node(node("a"));
+        assert_eq!(cluster.find("a").map(|row| row.pods.len()), Some(1));
+        cluster.forget("x-uid");
+        assert_eq!(cluster.find("a").map(|row| row.requested.milli_cpu), Some(0));
+    }
+
+    #[test]
+    fn rows_of_nodes_that_are_gone_are_used_again() {
+        let mut cluster = engine("").decider.cluster;
+        for index in 0..100 {
+            cluster.set_node(node(&format!("n{index}")));
+            cluster.place(pod(&format!("p{index} node=n{index}")), false);
+            cluster.remove_node(&format!("n{index}"));
+            cluster.forget(&format!("p{index}-uid"));
+        }
+        assert_eq!(cluster.rows.len(), 1);
+    }
+
+    #[test]
+    fn counts_are_the_same_whether_they_are_kept_or_made() {
+        let mut cluster = engine("node a zone=x\nnode b zone=y").decider.cluster;
+        let web = Selector::parse("app=web").expect("a selector");
+        cluster.expect("default", &[&web]);
+        let sum = |cluster: &super::Cluster| -> [u32; 2] {
+            let kept = cluster.count("default", &web);
+            let made = super::Census::default().count(&cluster.rows, "default", &web);
+            assert_eq!(kept, made);
+            [kept[0], kept[1]]
+        };
+        cluster.place(pod("1 node=a labels.app=web"), true);
+        cluster.place(pod("2 node=b labels.app=web"), true);
+        cluster.place(pod("3 node=b labels.app=db"), true);
+        assert_eq!(sum(&cluster), [1, 1]);
+        // It is seen elsewhere, another is on its way out, a third changes its labels.
+        cluster.place(pod("1 node=b labels.app=web"), false);
+        cluster.place(pod("2 node=b labels.app=web going"), false);
+        cluster.place(pod("3 node=b labels.app=web"), false);
+        assert_eq!(sum(&cluster), [0, 2]);
+        cluster.forget("1-uid");
+        cluster.set_node(node("c"));
+        assert_eq!(sum(&cluster), [0, 1]);
+    }
 }

@@ -89,11 +89,9 @@ impl Decider {
         let spread = &pod.wishes.spread;
         if !spread.is_empty() {
             let selectors: Vec<_> = spread.iter().map(|it| &it.selector).collect();
-            let keys: Vec<_> = spread.iter().map(|it| &*it.topology_key).collect();
-            self.cluster.expect(&pod.key.namespace, &selectors, &keys);
+            self.cluster.expect(&pod.key.namespace, &selectors);
         } else if let Some(selector) = self.cluster.owners.selector(pod) {
-            let keys = score::USUAL_SPREAD.map(|(key, _)| key);
-            self.cluster.expect(&pod.key.namespace, &[&selector], &keys);
+            self.cluster.expect(&pod.key.namespace, &[&selector]);
         }
     }
 

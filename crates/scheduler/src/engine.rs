@@ -233,3 +233,38 @@ fn node_difference(old: &NodeInfo, new: &NodeInfo) -> u32 {
     }
     events
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{node, now, pod, put};
+
+    /// The bound is for a busy machine and code that is not optimised; `bench -- scheduler` has
+    /// the figures.
+    #[test]
+    fn five_thousand_nodes_are_no_reason_to_be_slow() {
+        const PODS: usize = 1000;
+        let mut engine = Engine::new("default-scheduler", 1);
+        for index in 0..5000 {
+            let zone = index % 3;
+            engine.node(None, Some(&node(&format!("n{index} zone=z{zone}"))), now());
+        }
+        put(&mut engine, r#"service s selector={"app":"w"}"#);
+        for index in 0..PODS {
+            engine.pod(None, Some(&pod(&format!("p{index} cpu=100m labels.app=w"))), now());
+        }
+        let begun = std::time::Instant::now();
+        let mut placed = 0;
+        while let Some(tasks) = engine.next(now()) {
+            for task in tasks {
+                let Task::Bind { pod, node, .. } = task else { panic!("{task:?}") };
+                engine.pod(Some(&pod), Some(&Arc::new(pod.on(&node))), now());
+                placed += 1;
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("{:.0} pods/s", PODS as f64 / seconds);
+        assert_eq!(placed, PODS);
+        assert!(seconds < 30.0, "{seconds} s for {PODS} pods");
+    }
+}

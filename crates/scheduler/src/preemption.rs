@@ -161,7 +161,6 @@ impl Candidate {
 
 /// The fewest and least important pods whose going lets the pod fit.
 fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate, Refusal> {
-    let (mut cycle, mut row) = (cycle.clone(), row.clone());
     let priority = cycle.pod.wishes.priority;
     let less = row.pods.iter().filter(|other| other.wishes.priority < priority);
     let mut potential: Vec<Arc<PodInfo>> = less.cloned().collect();
@@ -170,6 +169,7 @@ fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate
         let reasons = [reason].into_iter().collect();
         return Err(Refusal { filter: 0, reasons, preemption_helps: false });
     }
+    let (mut cycle, mut row) = (cycle.clone(), row.clone());
     for victim in &potential {
         cycle.remove(&mut row, victim);
     }

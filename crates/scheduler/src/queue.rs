@@ -25,6 +25,8 @@ pub struct Queue {
     backoff: BTreeSet<(Timestamp, Uid)>,
     /// By since when they wait.
     waiting: BTreeSet<(Timestamp, Uid)>,
+    /// What may help any of them, or more: most of what happens concerns nobody.
+    listening: u32,
     count: u64,
 }
 
@@ -126,6 +128,7 @@ impl Queue {
         entry.wakes = wakes;
         entry.since = now;
         entry.preempting = is_preempting.then_some(false);
+        self.listening |= wakes;
         self.put(uid, State::Waiting);
     }
 
@@ -148,7 +151,10 @@ impl Queue {
 
     /// Something happened in the cluster.
     pub fn wake(&mut self, events: u32, now: Timestamp) {
-        if events == 0 || self.waiting.is_empty() {
+        if self.waiting.is_empty() {
+            self.listening = 0;
+        }
+        if events & self.listening == 0 {
             return;
         }
         let waiting: Vec<Uid> = self.waiting.iter().map(|(_, uid)| uid.clone()).collect();

@@ -4,6 +4,7 @@
 //! peculiar: a word of [`SHORT`] (`cpu=2`), or any path (`spec.nodeName=a`).
 use crate::decide::{Decider, Decision};
 use crate::engine::Engine;
+use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::preemption::{Preemption, Victim};
 use api::names::NamespacedName;
@@ -153,6 +154,10 @@ fn kept<K: Keep>(tree: &Value) -> Arc<K> {
 /// A pod of a line without its kind: `web cpu=1`.
 pub fn pod(line: &str) -> Arc<PodInfo> {
     kept(&tree(&format!("pod {line}")).1)
+}
+
+pub fn node(line: &str) -> Arc<NodeInfo> {
+    kept(&tree(&format!("node {line}")).1)
 }
 
 /// Tells the engine of every line.

@@ -144,7 +144,6 @@ async fn a_binding_that_fails_is_tried_again() {
 async fn a_gated_pod_waits_for_its_gate() {
     let (_, world) = world("node a\npod p gated").await;
     assert_eq!((node_of(&world, "p").as_str(), events(&world).len()), ("", 0));
-    world.remove::<Pod>("default", "p");
     put(&world, "pod p");
     rest().await;
     assert_eq!(node_of(&world, "p"), "a");

@@ -6,6 +6,7 @@
 use super::NodeRow;
 use crate::pod::PodInfo;
 use api::selector::label::Selector;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub const NOWHERE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct Census {
     tallies: Vec<Tally>,
-    topologies: Vec<Arc<Topology>>,
+    /// Made when first asked for.
+    topologies: RefCell<Vec<Arc<Topology>>>,
     /// Counts questions.
     asked: u64,
 }
@@ -41,13 +43,7 @@ pub struct Topology {
 }
 
 impl Census {
-    pub fn expect(
-        &mut self,
-        rows: &[NodeRow],
-        namespace: &str,
-        selectors: &[&Selector],
-        keys: &[&str],
-    ) {
+    pub fn expect(&mut self, rows: &[NodeRow], namespace: &str, selectors: &[&Selector]) {
         self.asked += 1;
         for selector in selectors {
             let asked = self.asked;
@@ -64,11 +60,6 @@ impl Census {
             let selector = (*selector).clone();
             self.tallies.push(Tally { namespace: namespace.into(), selector, by_slot, asked });
         }
-        for key in keys {
-            if !self.topologies.iter().any(|topology| *topology.key == **key) {
-                self.topologies.push(Arc::new(Topology::of(rows, key)));
-            }
-        }
     }
 
     pub fn count(&self, rows: &[NodeRow], namespace: &str, selector: &Selector) -> Arc<Vec<u32>> {
@@ -80,8 +71,13 @@ impl Census {
     }
 
     pub fn topology(&self, rows: &[NodeRow], key: &str) -> Arc<Topology> {
-        let kept = self.topologies.iter().find(|topology| *topology.key == *key);
-        kept.cloned().unwrap_or_else(|| Arc::new(Topology::of(rows, key)))
+        let mut all = self.topologies.borrow_mut();
+        if let Some(kept) = all.iter().find(|topology| *topology.key == *key) {
+            return kept.clone();
+        }
+        let made = Arc::new(Topology::of(rows, key));
+        all.push(made.clone());
+        made
     }
 
     pub fn pod_changed(&mut self, slot: usize, pod: &PodInfo, is_there: bool) {
@@ -101,11 +97,11 @@ impl Census {
         for tally in &mut self.tallies {
             Arc::make_mut(&mut tally.by_slot).push(0);
         }
-        self.topologies.clear();
+        self.topologies.get_mut().clear();
     }
 
     pub fn nodes_changed(&mut self) {
-        self.topologies.clear();
+        self.topologies.get_mut().clear();
     }
 }
 

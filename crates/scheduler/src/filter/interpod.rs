@@ -1,46 +1,55 @@
 //! Pods that must be near other pods, or far from them, in both directions.
 use super::{Cycle, Refusal, Verdict};
-use crate::cluster::{Cluster, NodeRow};
+use crate::cluster::{Cluster, NOWHERE, NodeRow, Topology};
 use crate::pod::PodInfo;
 use crate::selectors::PodTerm;
-use std::collections::HashMap;
+use std::sync::Arc;
 
-/// How many pods matter in each place: by a label of nodes, and its value. Labels are few.
+/// How many pods matter in each place, by the label of nodes that says what a place is. Labels are
+/// few.
 #[derive(Clone, Default)]
-struct Counts(Vec<(Box<str>, ByValue)>);
-
-type ByValue = HashMap<Box<str>, i64>;
+struct Counts {
+    by_label: Vec<(Arc<Topology>, Vec<i64>)>,
+    all: i64,
+}
 
 impl Counts {
     fn is_empty(&self) -> bool {
-        self.0.iter().all(|(_, values)| values.is_empty())
+        self.all == 0
     }
 
-    fn note(&mut self, row: &NodeRow, term: &PodTerm, by: i64) {
-        let Some(value) = row.label(&term.topology_key) else { return };
-        let known = self.0.iter().position(|(key, _)| *key == term.topology_key);
+    fn note(&mut self, cluster: &Cluster, row: &NodeRow, term: &PodTerm, by: i64) {
+        let known = self.by_label.iter().position(|(it, _)| it.key == term.topology_key);
         let at = known.unwrap_or_else(|| {
-            self.0.push((term.topology_key.clone(), HashMap::new()));
-            self.0.len() - 1
+            let topology = cluster.topology(&term.topology_key);
+            let none = vec![0; topology.domains];
+            self.by_label.push((topology, none));
+            self.by_label.len() - 1
         });
-        let values = &mut self.0[at].1;
-        let count = values.entry(value.into()).or_default();
-        *count += by;
-        if *count == 0 {
-            values.remove(value);
+        let (topology, counts) = &mut self.by_label[at];
+        let domain = topology.of_slot.get(row.slot).copied().unwrap_or(NOWHERE);
+        if let Some(count) = counts.get_mut(domain as usize) {
+            *count += by;
+            self.all += by;
         }
     }
 
     /// How many there are in the node's place; `None`: it is in no such place.
     fn at(&self, row: &NodeRow, term: &PodTerm) -> Option<i64> {
-        let value = row.label(&term.topology_key)?;
-        let known = self.0.iter().find(|(key, _)| *key == term.topology_key);
-        Some(known.and_then(|(_, values)| values.get(value)).copied().unwrap_or(0))
+        let Some((topology, counts)) =
+            self.by_label.iter().find(|(it, _)| it.key == term.topology_key)
+        else {
+            return row.label(&term.topology_key).map(|_| 0);
+        };
+        counts.get(topology.of_slot[row.slot] as usize).copied()
     }
 
     /// There are some in any of the node's places.
     fn any(&self, row: &NodeRow) -> bool {
-        let mut here = self.0.iter().filter_map(|(key, values)| values.get(row.label(key)?));
+        let mut here = self
+            .by_label
+            .iter()
+            .filter_map(|(topology, counts)| counts.get(topology.of_slot[row.slot] as usize));
         here.any(|count| *count > 0)
     }
 }
@@ -102,7 +111,7 @@ impl InterPod {
     ) {
         for term in &other.wishes.anti_affinity {
             if selects(cluster, term, own) {
-                self.kept_away.note(row, term, by);
+                self.kept_away.note(cluster, row, term, by);
             }
         }
     }
@@ -117,11 +126,11 @@ impl InterPod {
     ) {
         let affinity = &own.wishes.affinity;
         if !affinity.is_empty() && affinity.iter().all(|term| selects(cluster, term, other)) {
-            affinity.iter().for_each(|term| self.near.note(row, term, by));
+            affinity.iter().for_each(|term| self.near.note(cluster, row, term, by));
         }
         for term in &own.wishes.anti_affinity {
             if selects(cluster, term, other) {
-                self.far.note(row, term, by);
+                self.far.note(cluster, row, term, by);
             }
         }
     }

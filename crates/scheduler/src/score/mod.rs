@@ -11,7 +11,6 @@ mod tests;
 
 use crate::cluster::NodeRow;
 use crate::filter::Cycle;
-pub use spread::USUAL as USUAL_SPREAD;
 
 /// The best that a plugin can say of a node.
 pub const MAX: i64 = 100;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// How pods are spread that do not say: keys and skews, upstream's.
-pub const USUAL: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
+const USUAL: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
 
 pub fn score(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
     let pod = cycle.pod;
