@@ -37,7 +37,8 @@ fn read(group: &str, files: [&str; 2]) -> String {
 #[test]
 fn requests_and_limits_are_those_of_control_groups() {
     let cluster = Cluster::start().with_default_account();
-    let node = Node::start_with(&cluster, &["--system-reserved=cpu=100m,memory=100Mi"]).is_ready();
+    let node =
+        Node::start_with(&cluster, &["--system-reserved=cpu=100m,memory=100Mi"]).until_ready();
     node.import_busybox();
     let sleep = ["sleep", "1000"];
     let limits = json!({ "cpu": "100m", "memory": "64Mi" });
@@ -78,7 +79,7 @@ fn requests_and_limits_are_those_of_control_groups() {
 fn a_log_that_grows_is_rotated_and_nothing_of_it_is_lost() {
     let cluster = Cluster::start().with_default_account();
     let flags = &["--container-log-max-size=4Ki", "--container-log-monitor-interval=1"];
-    let node = Node::start_with(&cluster, flags).is_ready();
+    let node = Node::start_with(&cluster, flags).until_ready();
     node.import_busybox();
     let count = "for i in $(seq 1 400); do echo line $i; sleep 0.01; done; sleep 1000";
     create(&cluster, "talker", json!({ "command": ["sh", "-c", count] }));
@@ -100,7 +101,7 @@ fn a_log_that_grows_is_rotated_and_nothing_of_it_is_lost() {
 #[test]
 fn a_container_can_be_added_to_look_into_another() {
     let cluster = Cluster::start().with_default_account();
-    let node = Node::start(&cluster).is_ready();
+    let node = Node::start(&cluster).until_ready();
     node.import_busybox();
     create(&cluster, "web", json!({ "command": ["sleep", "1000"] }));
     cluster.until("get pod web -o jsonpath={.status.phase}", "Running");
@@ -122,7 +123,7 @@ fn a_container_can_be_added_to_look_into_another() {
 #[test]
 fn limits_change_while_a_container_runs() {
     let cluster = Cluster::start().with_default_account();
-    let node = Node::start(&cluster).is_ready();
+    let node = Node::start(&cluster).until_ready();
     node.import_busybox();
     let limits = |cpu: &str| json!({ "limits": { "cpu": cpu, "memory": "32Mi" } });
     create(&cluster, "web", json!({ "command": ["sleep", "1000"], "resources": limits("100m") }));

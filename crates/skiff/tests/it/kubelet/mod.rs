@@ -78,7 +78,7 @@ impl<'c> Node<'c> {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    fn is_ready(self) -> Self {
+    fn until_ready(self) -> Self {
         let ready = "get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
         self.cluster.until(ready, "True");
         self
@@ -121,7 +121,7 @@ fn a_deployment_runs_outlives_its_kubelet_and_goes() {
     manager.arg(cluster.kubeconfig()).arg("--root-ca-file");
     let manager = manager.arg(cluster.folder.path().join("pki/ca.crt")).spawn();
     let manager = Running(manager.expect("it starts"));
-    let mut node = Node::start(&cluster).is_ready();
+    let mut node = Node::start(&cluster).until_ready();
     // Pods act as somebody.
     cluster.until("get serviceaccounts default -o name", "serviceaccount/default");
     assert!(cluster.kubectl_with("create -f -", DEPLOYMENT).contains("created"));

@@ -27,7 +27,7 @@ spec:
 "#;
 
 fn pod_on_a_node(cluster: &Cluster) -> Node<'_> {
-    let node = Node::start(cluster).is_ready();
+    let node = Node::start(cluster).until_ready();
     node.import_busybox();
     assert_eq!(cluster.kubectl_with("create -f -", POD), "pod/web created");
     let ready = "get pod web -o jsonpath={.status.containerStatuses[*].ready}";
