@@ -406,6 +406,21 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
+    fn a_certificate_of_ones_own_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["node".to_owned(), "10.0.0.1".to_owned()];
+        let pair = self_signed(folder.path(), "kubelet", &names).unwrap();
+        let first = std::fs::read(&pair.certificate).unwrap();
+        crate::tls::server(&pair, &[]).expect("a server can use it");
+        self_signed(folder.path(), "kubelet", &names).unwrap();
+        assert_eq!(std::fs::read(&pair.certificate).unwrap(), first);
+        // What cannot be read is made again.
+        std::fs::write(&pair.certificate, "").unwrap();
+        self_signed(folder.path(), "kubelet", &names).unwrap();
+        assert!(std::fs::metadata(&pair.certificate).unwrap().len() > 0);
+    }
+
+    #[test]
     fn certificates_are_renewed_long_before_they_end_and_after() {
         let folder = tempfile::tempdir().expect("a folder");
         let pki = Pki::open(folder.path()).expect("a PKI");

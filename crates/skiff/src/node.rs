@@ -122,7 +122,7 @@ pub fn shim_arguments() -> Option<PathBuf> {
 pub async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Cri(options) => cri(options).await,
-        Command::Kubelet(options) => kubelet::run(*options).await,
+        Command::Kubelet(options) => Box::pin(kubelet::run(*options)).await,
         Command::Image { places, command } => image::run(&places, command).await,
         Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
         Command::Pause => runtime::builtin::pause(),
