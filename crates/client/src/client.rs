@@ -177,7 +177,7 @@ impl Client {
     async fn object(&self, call: Call) -> Result<Arc<Object>, Status> {
         let outcome = self.source.call(call).await?;
         for warning in &outcome.warnings {
-            tracing::warn!(warning, "the API server warns");
+            tracing::debug!(warning, "the API server warns");
         }
         outcome.object()
     }

@@ -36,21 +36,23 @@ fn facts(node: &Node) -> Peer {
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Runs until the context stops. What runs keeps its network afterwards.
+///
+/// A node may read its own Node and no other: `peers` is somebody who may. Without one, pods of
+/// other nodes are reached by whatever routes there are.
 pub async fn run(
     context: Context,
     source: Arc<dyn Source>,
+    peers: Option<Arc<dyn Source>>,
     node_name: String,
     network: NodeNetwork,
 ) {
     let informers = Informers::new(&context, source);
     let nodes = || Collection::all(ApiResource::of::<Node>());
-    // A node's own identity may read its own Node only. So this is a watch of its own, and the
-    // network comes up whether the other nodes are told or not.
     let own = nodes().with_fields(Selector::equals("metadata.name", &node_name));
     let own = informers.keep::<NodeFacts>(own);
-    let all = informers.keep::<NodeFacts>(nodes());
+    let all = peers.map(|peers| Informers::new(&context, peers).keep::<NodeFacts>(nodes()));
     let changed = Arc::new(Notify::new());
-    for informer in [&own, &all] {
+    for informer in [Some(&own), all.as_ref()].into_iter().flatten() {
         let changed = changed.clone();
         informer.on_change(move |change| {
             let facts = |one: &Option<Arc<NodeFacts>>| one.as_ref().map(|facts| facts.0.clone());
@@ -72,7 +74,10 @@ pub async fn run(
         if cidrs.is_empty() {
             continue;
         }
-        let peers: Vec<Peer> = all.read().iter().map(|(_, facts)| facts.0.clone()).collect();
+        let peers = all
+            .as_ref()
+            .map(|all| all.read().iter().map(|(_, facts)| facts.0.clone()).collect::<Vec<Peer>>());
+        let peers = peers.unwrap_or_default();
         let peers: Vec<Peer> = peers.into_iter().filter(|peer| peer.name != node_name).collect();
         let network = network.clone();
         let work = move || -> Result<(), PodNetworkError> {

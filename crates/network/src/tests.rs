@@ -255,7 +255,13 @@ mod live {
         };
         let start = |context: &Context, at: usize, name: &str| {
             let network = NodeNetwork::open(settings(at)).unwrap();
-            let run = run(context.clone(), world.source(), name.to_owned(), network.clone());
+            let run = run(
+                context.clone(),
+                world.source(),
+                Some(world.source()),
+                name.to_owned(),
+                network.clone(),
+            );
             (network, tokio::spawn(run))
         };
         let (a, a_runs) = start(&context, 0, "a");
@@ -291,7 +297,13 @@ mod live {
         assert_eq!(a.attach(attachment("one", &one)).await.unwrap(), to_one, "after a restart");
         assert_eq!(ask(&one.path, at(to_two[0], 80)), "10.99.1.2", "after a restart");
         world.remove::<Node>("", "b");
-        tokio::spawn(run(context.clone(), world.source(), "a".to_owned(), a.clone()));
+        tokio::spawn(run(
+            context.clone(),
+            world.source(),
+            Some(world.source()),
+            "a".to_owned(),
+            a.clone(),
+        ));
         until(|| host.routes_of(0x5f).unwrap().is_empty()).await;
         context.stop();
     }

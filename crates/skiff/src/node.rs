@@ -12,6 +12,7 @@ use runtime::cri::{Client, Cri as _};
 use runtime::image::RegistriesConfig;
 use runtime::network::{Cni, Loopback, Network};
 use runtime::{Options, Service, Snapshotter};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -43,6 +44,9 @@ pub enum Command {
     Demo {
         #[arg(long, default_value_t = 8080)]
         port: u16,
+        /// Fetch such a page instead, and print it: `http://web/hostname`.
+        #[arg(long, value_name = "URL")]
+        get: Option<String>,
     },
 }
 
@@ -126,7 +130,8 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Image { places, command } => image::run(&places, command).await,
         Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
         Command::Pause => runtime::builtin::pause(),
-        Command::Demo { port } => demo(port).await,
+        Command::Demo { get: Some(url), .. } => get(&url).await,
+        Command::Demo { port, get: None } => demo(port).await,
     }
 }
 
@@ -210,6 +215,26 @@ async fn cri(options: Cri) -> anyhow::Result<()> {
     service.serve_streams().await?;
     println!("the container runtime listens on {}", options.listen);
     runtime::cri::serve(Arc::new(service), socket, stop).await?;
+    Ok(())
+}
+
+/// What the demo serves, as another pod sees it.
+async fn get(url: &str) -> anyhow::Result<()> {
+    let rest = url.strip_prefix("http://").context("the URL must start with http://")?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+    let mut stream = tokio::net::TcpStream::connect(&address)
+        .await
+        .with_context(|| format!("failed to connect to {address}"))?;
+    let request = format!("GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").context("this is no HTTP")?;
+    let status = head.lines().next().unwrap_or_default();
+    anyhow::ensure!(status.contains(" 200 "), "{status}");
+    print!("{body}");
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         if options.yes {
             network::PodNetwork::teardown(&network).context("failed to remove the pod network")?;
             let proxy = Proxy::open(proxy::Config::default());
-            let removed = proxy.and_then(|proxy| Ok(proxy.teardown()?));
+            let removed = proxy.and_then(|proxy| proxy.teardown());
             removed.context("failed to remove the rules of services")?;
         }
     }

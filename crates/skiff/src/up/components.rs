@@ -157,14 +157,17 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     let network: Arc<dyn Network> = match (crate::node::cni(&embedded.places), &cluster.network) {
         (Some(plugins), _) => plugins,
         (None, Some(network)) => {
-            attend(&cluster.context, source.clone(), &config, network);
+            // Who minds services knows all nodes.
+            let peers = cluster.source("skiff-network", &user("system:kube-proxy", &[]))?;
+            attend(&cluster.context, source.clone(), Some(peers), &config, network);
             Arc::new(network.clone())
         }
         (None, None) => Arc::new(Loopback),
     };
     let runtime = crate::node::open(&embedded, network).await?;
     runtime.serve_streams().await?;
-    Ok(kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime)).await?)
+    let running = kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime));
+    Ok(Box::pin(running).await?)
 }
 
 /// Where all pods find DNS: the tenth address of the services' network, as every installer has it.

@@ -85,11 +85,12 @@ pub struct Options {
 pub fn attend(
     context: &Context,
     source: Arc<dyn Source>,
+    peers: Option<Arc<dyn Source>>,
     config: &kubelet::Config,
     network: &NodeNetwork,
 ) {
     let node = config.node_name.clone();
-    tokio::spawn(network::run(context.clone(), source, node, network.clone()));
+    tokio::spawn(network::run(context.clone(), source, peers, node, network.clone()));
     let (up, look_again) = (network.clone(), config.look_again.clone());
     tokio::spawn(async move {
         up.gateways().await;
@@ -151,7 +152,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
                 cluster_cidrs: options.cluster_cidr,
                 ..network::Settings::new(places.pod_network())
             })?;
-            attend(&context, source.clone(), &config, &network);
+            attend(&context, source.clone(), None, &config, &network);
             Arc::new(network)
         }
     };

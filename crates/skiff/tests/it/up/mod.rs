@@ -1,4 +1,7 @@
 //! `skiff up`: a whole cluster, as its users have it.
+mod demo;
+mod workloads;
+
 use crate::cluster::{Cluster, places, within};
 use std::collections::BTreeSet;
 use std::fs;

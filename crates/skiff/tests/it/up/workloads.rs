@@ -1,0 +1,132 @@
+//! What people run: jobs, daemons, pods that fail, configuration that changes.
+use crate::cluster::Cluster;
+use std::time::{Duration, Instant};
+
+const OBJECTS: &str = r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once}
+spec:
+  completions: 2
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: a, image: localhost/skiff/demo, command: [/skiff, --version]}]
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: a, image: localhost/skiff/demo}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: a, image: localhost/skiff/demo}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec: {clusterIP: None, selector: {app: db}, ports: [{port: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: crashing}
+spec: {containers: [{name: a, image: localhost/skiff/demo, command: [/skiff, nonsense]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: huge}
+spec: {containers: [{name: a, image: localhost/skiff/demo, resources: {requests: {cpu: "1000"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: nowhere}
+spec: {containers: [{name: a, image: "localhost/no/such:image", imagePullPolicy: Never}]}
+"#;
+
+/// Until what kubectl says has all of this in it.
+fn until_has(cluster: &Cluster, arguments: &str, expected: &[&str]) {
+    let begun = Instant::now();
+    loop {
+        let said = cluster.kubectl(arguments);
+        if expected.iter().all(|part| said.contains(part)) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(40), "{arguments}: {expected:?} in {said}");
+    }
+}
+
+#[test]
+fn workloads_run_and_what_is_wrong_is_said() {
+    let cluster = Cluster::whole();
+    cluster.kubectl_with("apply -f -", OBJECTS);
+    cluster.until("get job once -o jsonpath={.status.succeeded}", "2");
+    cluster.until("get daemonset agent -o jsonpath={.status.numberReady}", "1");
+    cluster.until("get statefulset db -o jsonpath={.status.readyReplicas}", "2");
+    let logs = cluster.kubectl("logs job/once");
+    assert!(logs.contains("skiff "), "{logs}");
+    // Each of a stateful set is known by name.
+    let name = "http://db-1.db.default.svc.cluster.local:8080/hostname";
+    let begun = Instant::now();
+    loop {
+        let said = cluster.kubectl(&format!("exec db-0 -- /skiff demo --get {name}"));
+        if said == "db-1" {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{said}");
+    }
+    let events = |pod: &str| format!("get events --field-selector involvedObject.name={pod}");
+    until_has(&cluster, &events("crashing"), &["BackOff", "Back-off restarting failed container"]);
+    until_has(&cluster, "get pod crashing", &["CrashLoopBackOff"]);
+    let unschedulable = "0/1 nodes are available: 1 Insufficient cpu";
+    until_has(&cluster, &events("huge"), &["FailedScheduling", unschedulable]);
+    until_has(&cluster, &events("nowhere"), &["ErrImageNeverPull"]);
+    until_has(&cluster, "get pod nowhere", &["ErrImageNeverPull"]);
+}
+
+const CONFIGURED: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: red}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  containers:
+  - name: a
+    image: localhost/skiff/demo
+    volumeMounts: [{name: settings, mountPath: /settings}]
+  volumes: [{name: settings, configMap: {name: settings}}]
+"#;
+
+#[test]
+fn a_changed_configuration_is_seen_in_the_pod() {
+    let cluster = Cluster::whole();
+    cluster.kubectl_with("apply -f -", CONFIGURED);
+    cluster.until("get pod reader -o jsonpath={.status.phase}", "Running");
+    let read = || {
+        let uid = cluster.kubectl("get pod reader -o jsonpath={.metadata.uid}");
+        let volume = format!("kubelet/pods/{uid}/volumes/kubernetes.io~configmap/settings/colour");
+        std::fs::read_to_string(cluster.folder.path().join(volume)).unwrap_or_default()
+    };
+    assert_eq!(read(), "red");
+    let patch = r#"{"data":{"colour":"blue"}}"#;
+    cluster.kubectl_args(&["patch", "configmap", "settings", "-p", patch]);
+    let begun = Instant::now();
+    while read() != "blue" {
+        assert!(begun.elapsed() < Duration::from_secs(30), "still {}", read());
+        std::thread::yield_now();
+    }
+}
