@@ -13,6 +13,7 @@ mod mounts;
 mod references;
 mod resize;
 mod start;
+mod watched;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
@@ -63,6 +64,7 @@ pub struct Kubelet {
     /// Held while a pod is admitted.
     admitting: Mutex<()>,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
+    watched: watched::Watched,
 }
 
 /// What is remembered of one pod.
@@ -141,6 +143,7 @@ impl Kubelet {
             counters: Counters::default(),
             admitting: Mutex::default(),
             memories,
+            watched: watched::Watched::default(),
         })
     }
 
@@ -169,6 +172,7 @@ impl Kubelet {
 
     pub fn forget(&self, uid: &str) {
         self.counters.forget(uid);
+        self.unwatch(uid);
         if let Some(memory) = self.memories.lock().remove(uid) {
             memory.probes.stop();
         }
@@ -354,6 +358,7 @@ impl Kubelet {
             self.wake_deferred();
         } else {
             self.refresh_volumes(pod, found, memory).await;
+            self.watch_references(pod);
         }
         let now = self.context.now();
         let next =

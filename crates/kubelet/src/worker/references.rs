@@ -141,7 +141,7 @@ impl Kubelet {
 }
 
 /// Every ConfigMap (`false`) and Secret (`true`) that a specification names.
-fn names(spec: &Value) -> BTreeSet<(bool, String)> {
+pub fn names(spec: &Value) -> BTreeSet<(bool, String)> {
     let mut names = BTreeSet::new();
     walk(spec, &mut names);
     names
