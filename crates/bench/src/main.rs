@@ -11,6 +11,7 @@ mod report;
 mod runtime;
 mod scheduler;
 mod store;
+mod up;
 
 use report::Report;
 
@@ -48,6 +49,11 @@ const BENCHES: &[Bench] = &[
         name: "store",
         about: "durable writes, ranges, watches, open time and memory, beside etcd and the disk's limit",
         run: store::run,
+    },
+    Bench {
+        name: "up",
+        about: "a whole cluster: until it is ready, until pods run, what it takes when idle",
+        run: up::run,
     },
 ];
 

@@ -3,5 +3,6 @@
 pub mod client;
 pub mod fuzz;
 pub mod image;
+pub mod network;
 pub mod sample;
 pub mod tools;

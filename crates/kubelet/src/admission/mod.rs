@@ -1,7 +1,6 @@
 //! Whether a pod may run here: what the scheduler made sure of is checked again, for a pod may name
 //! its node itself, and others may have come first. A pod that is refused has failed
 //! (`pkg/kubelet/lifecycle`).
-mod affinity;
 mod requests;
 
 pub use requests::{Amounts, limits, requests};
@@ -48,7 +47,7 @@ pub struct Place<'a> {
 pub fn admit(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     supported(pod, place)?;
     fits(pod, place.allocatable, place.others)?;
-    if !affinity::matches(pod, place.labels, place.node_name) {
+    if !api::placement::is_selected(pod::spec(pod), place.labels, place.node_name) {
         let why = "node(s) didn't match Pod's node affinity/selector";
         return Err(Refusal::predicate(AFFINITY, why));
     }

@@ -1,13 +1,10 @@
 //! A server on a free port, and the real kubectl to drive it.
-use netlink::route::Route;
-use netlink::testing::Held;
-use netlink::{Family, NetlinkError, Socket};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
+use testkit::network::{self, Held, within};
 
 /// A running `skiff up`; killed when it goes.
 pub struct Cluster {
@@ -26,21 +23,7 @@ impl Cluster {
 
     /// Everything, as a user has it.
     pub fn whole() -> Cluster {
-        let network = Held::new();
-        let prepare = || -> Result<(), NetlinkError> {
-            let mut socket = Socket::open(Family::Route)?;
-            let own = socket.link("lo")?.expect("every network has it").index;
-            socket.set_link_up(own)?;
-            // A bridge without ports stands for the machine's network card.
-            let card = socket.ensure_bridge("card0", 1500)?;
-            socket.add_address(card, NODE_IP.into(), 24)?;
-            socket.set_link_up(card)?;
-            let gateway = Ipv4Addr::from(u32::from(NODE_IP) - 1).into();
-            let destination = (Ipv4Addr::UNSPECIFIED.into(), 0);
-            socket.set_route(&Route { destination, link: card, gateway: Some(gateway) })
-        };
-        netlink::namespace::within(&network.path, prepare).expect("entered").expect("a network");
-        Cluster::with(Some(network))
+        Cluster::with(Some(network::machine()))
     }
 
     fn with(network: Option<Held>) -> Cluster {
@@ -149,17 +132,6 @@ impl Drop for Cluster {
             let _ = reset.arg("--data-dir").arg(self.folder.path().join("data")).output();
         }
     }
-}
-
-/// The node's address in a whole cluster's network.
-pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-
-/// A program, in the cluster's network if it has one of its own.
-pub fn within(network: Option<&Held>, program: &Path) -> Command {
-    let Some(network) = network else { return Command::new(program) };
-    let mut command = Command::new(testkit::tools::program("nsenter", "util-linux"));
-    command.arg(format!("--net={}", network.path.display())).arg(program);
-    command
 }
 
 /// Where a whole cluster puts what is not in its data folder.

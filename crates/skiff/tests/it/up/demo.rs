@@ -1,7 +1,8 @@
 //! The README's demo, word by word: what its commands say is what they do.
-use crate::cluster::{Cluster, NODE_IP, within};
+use crate::cluster::Cluster;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testkit::network::{ADDRESS, within};
 
 const README: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
 
@@ -37,7 +38,7 @@ fn the_readmes_demo_does_what_it_says() {
     let port = cluster.kubectl("get service web -o jsonpath={.spec.ports[0].nodePort}");
     let begun = Instant::now();
     let seen = loop {
-        match fetch(&cluster, &format!("http://{NODE_IP}:{port}/hostname")) {
+        match fetch(&cluster, &format!("http://{ADDRESS}:{port}/hostname")) {
             Ok(seen) => break seen,
             Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
         }

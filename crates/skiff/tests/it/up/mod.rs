@@ -2,11 +2,12 @@
 mod demo;
 mod workloads;
 
-use crate::cluster::{Cluster, places, within};
+use crate::cluster::{Cluster, places};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use testkit::network::within;
 
 /// What is on the machine because of a cluster: processes, mounts, control groups, files, links and
 /// tables of packet rules.
