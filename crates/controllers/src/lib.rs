@@ -29,8 +29,11 @@ mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
+mod persistentvolume;
 mod pod_gc;
 mod pods;
+mod pv_protection;
+mod pvc_protection;
 mod replicaset;
 mod root_ca;
 mod serviceaccount;
@@ -63,6 +66,9 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &node_ipam::CONTROLLER,
     &taint_eviction::CONTROLLER,
     &pod_gc::CONTROLLER,
+    &persistentvolume::CONTROLLER,
+    &pvc_protection::CONTROLLER,
+    &pv_protection::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,
     &garbage::CONTROLLER,
 ];
