@@ -18,11 +18,13 @@ pub mod action;
 mod apply;
 mod claim;
 mod clusterrole_aggregation;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod driver;
 mod endpoints;
 mod endpointslice;
+mod ephemeral_volume;
 mod garbage;
 mod history;
 mod job;
@@ -41,6 +43,8 @@ mod statefulset;
 mod taint_eviction;
 #[cfg(test)]
 mod testing;
+mod ttl;
+mod ttl_after_finished;
 mod world;
 
 pub use driver::{Controller, Row, Watching};
@@ -62,11 +66,15 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &endpointslice::CONTROLLER,
     &endpoints::CONTROLLER,
     &job::CONTROLLER,
+    &cronjob::CONTROLLER,
+    &ttl_after_finished::CONTROLLER,
     &node_lifecycle::CONTROLLER,
     &node_ipam::CONTROLLER,
     &taint_eviction::CONTROLLER,
     &pod_gc::CONTROLLER,
+    &ttl::CONTROLLER,
     &persistentvolume::CONTROLLER,
+    &ephemeral_volume::CONTROLLER,
     &pvc_protection::CONTROLLER,
     &pv_protection::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,

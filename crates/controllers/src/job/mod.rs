@@ -93,11 +93,11 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
     turn.actions
 }
 
-fn is_finished(job: &Job) -> bool {
+pub fn is_finished(job: &Job) -> bool {
     has(job, "Complete") || has(job, "Failed")
 }
 
-fn has(job: &Job, type_: &str) -> bool {
+pub fn has(job: &Job, type_: &str) -> bool {
     let mut conditions = job.status.iter().flat_map(|it| it.conditions.iter().flatten());
     conditions.any(|it| it.type_ == type_ && it.status == "True")
 }
