@@ -21,9 +21,11 @@ mod clusterrole_aggregation;
 mod cronjob;
 mod daemonset;
 mod deployment;
+mod disruption;
 mod driver;
 mod endpoints;
 mod endpointslice;
+mod endpointslice_mirroring;
 mod ephemeral_volume;
 mod garbage;
 mod history;
@@ -60,11 +62,13 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &root_ca::CONTROLLER,
     &namespace::CONTROLLER,
     &replicaset::CONTROLLER,
+    &replicaset::REPLICATION_CONTROLLER,
     &deployment::CONTROLLER,
     &daemonset::CONTROLLER,
     &statefulset::CONTROLLER,
     &endpointslice::CONTROLLER,
     &endpoints::CONTROLLER,
+    &endpointslice_mirroring::CONTROLLER,
     &job::CONTROLLER,
     &cronjob::CONTROLLER,
     &ttl_after_finished::CONTROLLER,
@@ -72,6 +76,7 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &node_ipam::CONTROLLER,
     &taint_eviction::CONTROLLER,
     &pod_gc::CONTROLLER,
+    &disruption::CONTROLLER,
     &ttl::CONTROLLER,
     &persistentvolume::CONTROLLER,
     &ephemeral_volume::CONTROLLER,

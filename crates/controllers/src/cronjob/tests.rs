@@ -88,7 +88,8 @@ fn the_job_says_for_when_it_is() {
         "default/tick",
         "metadata",
         expect![[r#"
-            1 at once
+            create jobs.batch tick-29454480
+              {"annotations":{"batch.kubernetes.io/cronjob-scheduled-timestamp":"2026-01-01T13:00:00+01:00"},"name":"tick-29454480","namespace":"default","ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"CronJob","name":"tick","uid":"tick-uid"}]}
             event SuccessfulCreate Created job tick-29454480
             again after 86400.1s
             update cronjobs.batch/status tick
