@@ -19,6 +19,7 @@ mod apply;
 mod claim;
 mod clusterrole_aggregation;
 mod cronjob;
+mod csr_cleaner;
 mod daemonset;
 mod deployment;
 mod disruption;
@@ -39,6 +40,7 @@ mod pods;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
+mod resourcequota;
 mod root_ca;
 mod serviceaccount;
 mod statefulset;
@@ -77,6 +79,8 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &taint_eviction::CONTROLLER,
     &pod_gc::CONTROLLER,
     &disruption::CONTROLLER,
+    &resourcequota::CONTROLLER,
+    &csr_cleaner::CONTROLLER,
     &ttl::CONTROLLER,
     &persistentvolume::CONTROLLER,
     &ephemeral_volume::CONTROLLER,
