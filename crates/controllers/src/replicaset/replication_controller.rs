@@ -44,7 +44,7 @@ impl Replicated for ReplicationController {
             fully_labeled_replicas: status.fully_labeled_replicas,
             observed_generation: status.observed_generation,
             ready_replicas: status.ready_replicas,
-            replicas: status.replicas.into(),
+            replicas: status.replicas,
         };
         ReplicationController { status: Some(status), ..self.clone() }
     }
@@ -80,7 +80,7 @@ fn set_status(status: ReplicationControllerStatus) -> ReplicaSetStatus {
         fully_labeled_replicas: status.fully_labeled_replicas,
         observed_generation: status.observed_generation,
         ready_replicas: status.ready_replicas,
-        replicas: status.replicas.into(),
+        replicas: status.replicas,
         terminating_replicas: None,
     }
 }
