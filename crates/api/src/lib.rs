@@ -40,6 +40,7 @@ pub mod patch;
 pub mod pem;
 pub mod placement;
 pub mod quantity;
+pub mod quota;
 pub mod quote;
 pub mod regexp;
 pub mod rules;

@@ -142,7 +142,7 @@ impl Action {
 }
 
 /// Typed objects are made of texts, numbers, lists and maps with text keys: all of it is JSON.
-fn tree<T: Form>(object: &T) -> Value {
+pub fn tree<T: Form>(object: &T) -> Value {
     serde_json::to_value(object).expect("a typed object is JSON")
 }
 

@@ -15,6 +15,7 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use jiff::Timestamp;
 use std::fmt::Display;
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,9 +66,9 @@ impl<K: Key> Row for Controller<K> {
             recorder: Recorder::core(context, client.clone(), Reporter::new(self.name, "")),
             own: OwnWrites::new(),
         });
-        let (context, reconcile) = (context.clone(), self.reconcile);
+        let (context, row, reconcile) = (context.clone(), self.name, self.reconcile);
         let workers = (0..self.workers.max(1))
-            .map(|_| work(context.clone(), queue.clone(), hands.clone(), reconcile));
+            .map(|_| work(context.clone(), row, queue.clone(), hands.clone(), reconcile));
         let workers: Vec<_> = workers.collect();
         let world = world.clone();
         async move {
@@ -78,8 +79,28 @@ impl<K: Key> Row for Controller<K> {
     }
 }
 
+/// `None`: the row's code has broken off. The key comes again, after a while that grows; the other
+/// keys must not suffer for it.
+fn decide(
+    context: &Context,
+    row: &str,
+    reconcile: impl FnOnce() -> Vec<Action>,
+) -> Option<Vec<Action>> {
+    // A decision changes nothing but what it returns, so a broken one leaves nothing half done.
+    let payload = match catch_unwind(AssertUnwindSafe(reconcile)) {
+        Ok(actions) => return Some(actions),
+        Err(payload) => payload,
+    };
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    tracing::error!(controller = row, panic = text, "a decision broke off: to be tried again");
+    context.metrics().count("controller_panics_total", &[("name", row)]);
+    None
+}
+
 async fn work<K: Key>(
     context: Context,
+    row: &'static str,
     queue: WorkQueue<K>,
     hands: Arc<Hands>,
     reconcile: fn(&K, &World, Timestamp) -> Vec<Action>,
@@ -89,7 +110,11 @@ async fn work<K: Key>(
         if !hands.own.visible(&turn.key, PATIENCE).await {
             tracing::warn!(key = &*turn.key, "what was written is not seen: going on without");
         }
-        let actions = reconcile(&key, &hands.world, context.now());
+        let decided = decide(&context, row, || reconcile(&key, &hands.world, context.now()));
+        let Some(actions) = decided else {
+            queue.add_rate_limited(key.clone());
+            continue;
+        };
         match turn.run(actions).await {
             Ok(again) => {
                 queue.forget(&key);
@@ -196,4 +221,39 @@ fn adopters<T: Form, O: Form>(
         .filter(|(_, owner)| selector(owner).matches(labels))
         .map(|(key, _)| key.clone())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_written;
+    use expect_test::expect;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+
+    /// Breaks off at one node, and at the others writes.
+    const CONTROLLER: Controller = Controller {
+        name: "brittle-controller",
+        account: "",
+        workers: 1,
+        watch: |on: &Watching| on.objects::<Node>(),
+        reconcile: |key, world, _| {
+            assert_ne!(&*key.name, "bad", "this is what the test is about");
+            let node = world.get::<Node>(key);
+            let made = node
+                .map(|node| ConfigMap { metadata: node.metadata.clone(), ..ConfigMap::default() });
+            made.iter().map(Action::ensure).collect()
+        },
+    };
+
+    #[test]
+    fn a_decision_that_breaks_off_stops_nobody_else() {
+        check_written(
+            &CONTROLLER,
+            "node bad\n node good\n node other",
+            expect![[r#"
+                create configmaps good
+                create configmaps other
+            "#]],
+        );
+    }
 }

@@ -18,26 +18,37 @@ pub mod action;
 mod apply;
 mod claim;
 mod clusterrole_aggregation;
+mod cronjob;
+mod csr_cleaner;
 mod daemonset;
 mod deployment;
+mod disruption;
 mod driver;
 mod endpoints;
 mod endpointslice;
+mod endpointslice_mirroring;
+mod ephemeral_volume;
 mod garbage;
 mod history;
 mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
+mod persistentvolume;
 mod pod_gc;
 mod pods;
+mod pv_protection;
+mod pvc_protection;
 mod replicaset;
+mod resourcequota;
 mod root_ca;
 mod serviceaccount;
 mod statefulset;
 mod taint_eviction;
 #[cfg(test)]
 mod testing;
+mod ttl;
+mod ttl_after_finished;
 mod world;
 
 pub use driver::{Controller, Row, Watching};
@@ -53,16 +64,28 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &root_ca::CONTROLLER,
     &namespace::CONTROLLER,
     &replicaset::CONTROLLER,
+    &replicaset::REPLICATION_CONTROLLER,
     &deployment::CONTROLLER,
     &daemonset::CONTROLLER,
     &statefulset::CONTROLLER,
     &endpointslice::CONTROLLER,
     &endpoints::CONTROLLER,
+    &endpointslice_mirroring::CONTROLLER,
     &job::CONTROLLER,
+    &cronjob::CONTROLLER,
+    &ttl_after_finished::CONTROLLER,
     &node_lifecycle::CONTROLLER,
     &node_ipam::CONTROLLER,
     &taint_eviction::CONTROLLER,
     &pod_gc::CONTROLLER,
+    &disruption::CONTROLLER,
+    &resourcequota::CONTROLLER,
+    &csr_cleaner::CONTROLLER,
+    &ttl::CONTROLLER,
+    &persistentvolume::CONTROLLER,
+    &ephemeral_volume::CONTROLLER,
+    &pvc_protection::CONTROLLER,
+    &pv_protection::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,
     &garbage::CONTROLLER,
 ];

@@ -1,7 +1,7 @@
 //! What workload controllers ask of pods, and how they make one.
 use api::rules::Form;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::time::Duration;
 
@@ -65,6 +65,17 @@ pub fn next_available<'a>(
 ) -> Option<Duration> {
     let waits = pods.filter_map(|pod| available_in(pod, min_ready_seconds, now));
     waits.filter(|wait| !wait.is_zero()).min()
+}
+
+/// The names of the claims that a pod's volumes are, and whether each came with the pod.
+pub fn claims(pod: &Pod) -> Vec<(String, bool)> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let claim = |volume: &Volume| match &volume.persistent_volume_claim {
+        Some(source) => Some((source.claim_name.clone(), false)),
+        None => volume.ephemeral.is_some().then(|| (format!("{name}-{}", volume.name), true)),
+    };
+    volumes.filter_map(claim).collect()
 }
 
 /// The pod that a template describes, for its owner; its name begins with the owner's.

@@ -228,8 +228,12 @@ fn set(object: &mut Value, word: &str, value: &str) {
 /// What a row writes, with one part of each object.
 pub fn check_tree(row: &Controller, text: &str, key: &str, part: &str, expect: Expect) {
     let mut out = String::new();
+    let each = |action| match action {
+        Action::Several { actions, .. } => actions,
+        action => vec![action],
+    };
     in_world(row, text, |world, _| {
-        for action in (row.reconcile)(&key_of(key), world, now()) {
+        for action in (row.reconcile)(&key_of(key), world, now()).into_iter().flat_map(each) {
             let _ = writeln!(out, "{action}");
             if let Action::Create(crate::action::Create { object, .. })
             | Action::Update { object, .. } = &action

@@ -57,6 +57,7 @@ mod volume;
 mod volume_source;
 mod workload;
 
+pub use batch::cron;
 pub use check::Field;
 pub use metadata::{Metadata, NameRule};
 pub use pod::qos_class;

@@ -40,7 +40,6 @@ mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod priority;
 mod rbac_escalation;
-mod resource_list;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -56,6 +55,7 @@ use crate::authn::User;
 use crate::request::Call;
 use crate::resources::ApiServer;
 use crate::verbs::Context;
+use api::quota::list as resource_list;
 use api::status::Status;
 use serde_json::Value;
 

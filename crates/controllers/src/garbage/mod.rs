@@ -16,6 +16,7 @@ use api::names::NamespacedName;
 use client::source::{Collection, Patch};
 use client::{ApiResource, Change};
 use jiff::Timestamp;
+pub use node::Node as Kept;
 use node::{Node, dependents, owner_item};
 use serde_json::json;
 use std::fmt;

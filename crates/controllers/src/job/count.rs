@@ -1,23 +1,30 @@
 //! How many pods have ended, and how.
-use super::{LONGEST_PAUSE, PAUSE, index, is_tracked};
+use super::policy::{self, Failure};
+use super::{LONGEST_PAUSE, PAUSE, has, index, is_tracked};
 use crate::pods;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus, UncountedTerminatedPods};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub struct Count {
     pub active: Vec<Arc<Pod>>,
     ready: i32,
-    terminating: i32,
+    /// On their way out, and not there yet.
+    pub leaving: Vec<Arc<Pod>>,
     /// All that ended well: for an indexed job, indexes.
     pub succeeded: i32,
     pub failed: i32,
     pub completed: BTreeSet<i32>,
+    pub failed_indexes: BTreeSet<i32>,
+    /// By index, the failed pod that the next one is made after: it is kept until then, since it
+    /// knows how often the index has failed.
+    pub replaced: BTreeMap<i32, Arc<Pod>>,
     /// Those whose pods are still to be let go.
     uncounted: UncountedTerminatedPods,
-    /// Those that are in the uncounted ones of the status, and still have their finalizer.
+    /// Those that are in the uncounted ones of the status, or do not count, and still have their
+    /// finalizer.
     pub written: Vec<Arc<Pod>>,
     /// Numbers that no longer need a list.
     counted: (i32, i32),
@@ -34,9 +41,8 @@ impl Count {
             (listed.succeeded.unwrap_or_default(), listed.failed.unwrap_or_default());
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
         let has_ended_well = |pod: &Pod| pods::phase(pod) == "Succeeded";
-        let has_failed = |pod: &Pod| {
-            pods::phase(pod) == "Failed"
-                || (pod.metadata.deletion_timestamp.is_some() && !has_ended_well(pod))
+        let is_ignored = |pod: &Pod| {
+            policy::has_failed(spec, pod) && policy::failure(spec, pod) == Failure::Ignored
         };
         let tracked = |uid_: &String| all.iter().any(|pod| uid(pod) == *uid_ && is_tracked(pod));
         let is_listed = |pod: &Pod| well.contains(&uid(pod)) || badly.contains(&uid(pod));
@@ -54,25 +60,49 @@ impl Count {
         };
         let completed =
             if is_indexed { index::completed(&status, all, spec) } else { BTreeSet::new() };
-        let (new_well, new_badly) = (new(&has_ended_well), new(&has_failed));
+        let has_limits = is_indexed && spec.backoff_limit_per_index.is_some();
+        let failed_indexes =
+            if has_limits { index::failed(&status, all, spec) } else { BTreeSet::new() };
+        let active: Vec<_> = all.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
+        // When it is over, nobody comes after anybody.
+        let is_over = has(job, "FailureTarget") || has(job, "SuccessCriteriaMet");
+        let mut replaced = BTreeMap::new();
+        if has_limits && !is_over {
+            replaced = last_failed(all, spec);
+            let is_taken = |index: &i32| active.iter().any(|pod| index::of(pod) == Some(*index));
+            replaced.retain(|index, _| {
+                !completed.contains(index) && !failed_indexes.contains(index) && !is_taken(index)
+            });
+        }
+        let is_kept =
+            |pod: &Pod| replaced.values().any(|kept| kept.metadata.uid == pod.metadata.uid);
+        let counts = |pod: &Pod| policy::has_failed(spec, pod) && !is_ignored(pod);
+        let (new_well, new_badly) =
+            (new(&has_ended_well), new(&|pod: &Pod| counts(pod) && !is_kept(pod)));
+        let kept = all.iter().filter(|pod| is_kept(pod) && counts(pod) && !is_listed(pod)).count();
         let succeeded = match is_indexed {
             true => completed.len() as i32,
             false => counted.0 + (well_kept.len() + new_well.len()) as i32,
         };
-        let failed = counted.1 + (bad_kept.len() + new_badly.len()) as i32;
-        let active: Vec<_> = all.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
+        let failed = counted.1 + (bad_kept.len() + new_badly.len() + kept) as i32;
+        let is_written = |pod: &&Arc<Pod>| {
+            is_tracked(pod) && (is_listed(pod) || (is_ignored(pod) && !is_kept(pod)))
+        };
+        let written = all.iter().filter(is_written).cloned().collect();
         Count {
             ready: active.iter().filter(|pod| pods::is_ready(pod)).count() as i32,
-            terminating: all.iter().filter(|pod| pods::is_terminating(pod)).count() as i32,
+            leaving: all.iter().filter(|pod| pods::is_terminating(pod)).cloned().collect(),
             active,
             succeeded,
             failed,
             completed,
+            failed_indexes,
             uncounted: UncountedTerminatedPods {
                 succeeded: some([well_kept, new_well].concat()),
                 failed: some([bad_kept, new_badly].concat()),
             },
-            written: all.iter().filter(|pod| is_tracked(pod) && is_listed(pod)).cloned().collect(),
+            written,
+            replaced,
             counted,
             failures: failures(all),
         }
@@ -81,27 +111,56 @@ impl Count {
     /// Every pod has ended and is counted.
     pub fn is_settled(&self) -> bool {
         let UncountedTerminatedPods { succeeded, failed } = &self.uncounted;
-        self.active.is_empty() && self.terminating == 0 && succeeded.is_none() && failed.is_none()
+        let is_counted = succeeded.is_none() && failed.is_none() && self.replaced.is_empty();
+        self.active.is_empty() && self.leaving.is_empty() && is_counted
     }
 
     /// After a failure, the next pod has to wait.
     pub fn pause_ends(&self) -> Option<Timestamp> {
         let last = self.failures.first()?;
-        let doubled = PAUSE * 2_i32.pow((self.failures.len() as u32 - 1).min(10));
-        Some(*last + doubled.min(LONGEST_PAUSE))
+        Some(*last + pause(self.failures.len()))
     }
 
-    pub fn write(&self, status: &mut JobStatus, is_indexed: bool) {
+    /// The same for one index that has a limit of its own.
+    pub fn index_pause_ends(&self, index: i32) -> Option<Timestamp> {
+        let last = self.replaced.get(&index)?;
+        Some(ended_at(last)? + pause(index::failures(last) as usize))
+    }
+
+    pub fn write(&self, status: &mut JobStatus, spec: &JobSpec) {
+        let is_indexed = spec.completion_mode.as_deref() == Some("Indexed");
         let number = |number: i32| (number != 0).then_some(number);
         status.active = number(self.active.len() as i32);
         status.ready = Some(self.ready);
-        status.terminating = Some(self.terminating);
+        status.terminating = Some(self.leaving.len() as i32);
         status.succeeded = number(if is_indexed { self.succeeded } else { self.counted.0 });
         status.failed = number(self.counted.1);
         status.uncounted_terminated_pods = Some(self.uncounted.clone());
         status.completed_indexes = is_indexed.then(|| index::format(&self.completed));
         status.completed_indexes = status.completed_indexes.take().filter(|all| !all.is_empty());
+        if is_indexed && spec.backoff_limit_per_index.is_some() {
+            status.failed_indexes = Some(index::format(&self.failed_indexes));
+        }
     }
+}
+
+fn pause(failures: usize) -> SignedDuration {
+    let doubled = PAUSE * 2_i32.pow((failures.max(1) as u32 - 1).min(10));
+    doubled.min(LONGEST_PAUSE)
+}
+
+/// By index, the pod that failed last.
+fn last_failed(all: &[Arc<Pod>], spec: &JobSpec) -> BTreeMap<i32, Arc<Pod>> {
+    let mut last: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
+    for pod in all.iter().filter(|pod| is_tracked(pod) && policy::has_failed(spec, pod)) {
+        let Some(index) = index::of(pod) else { continue };
+        let order = |pod: &Pod| (index::failures(pod), ended_at(pod));
+        let is_later = last.get(&index).is_none_or(|known| order(known) <= order(pod));
+        if is_later {
+            last.insert(index, pod.clone());
+        }
+    }
+    last
 }
 
 fn some(list: Vec<String>) -> Option<Vec<String>> {

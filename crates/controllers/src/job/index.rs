@@ -1,6 +1,7 @@
 //! Pods of an indexed job: each does the part of the work that its number says.
 use super::count::Count;
 use super::is_tracked;
+use super::policy::{self, Failure};
 use crate::pods;
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
@@ -9,7 +10,11 @@ use std::sync::Arc;
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-fn of(pod: &Pod) -> Option<i32> {
+/// How often the pods of an index have failed before, and how often that did not count.
+const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+pub fn of(pod: &Pod) -> Option<i32> {
     pod.metadata.annotations.as_ref()?.get(INDEX)?.parse().ok()
 }
 
@@ -23,11 +28,60 @@ pub fn completed(status: &JobStatus, pods: &[Arc<Pod>], spec: &JobSpec) -> BTree
     done
 }
 
+/// The indexes that are given up: those that were said to be, and those of pods that failed once
+/// too often.
+pub fn failed(status: &JobStatus, pods: &[Arc<Pod>], spec: &JobSpec) -> BTreeSet<i32> {
+    let (limit, wanted) = (spec.backoff_limit_per_index, spec.completions.unwrap_or_default());
+    let mut failed = parse(status.failed_indexes.as_deref().unwrap_or_default());
+    let is_over = |pod: &&Arc<Pod>| {
+        is_tracked(pod)
+            && policy::has_failed(spec, pod)
+            && match policy::failure(spec, pod) {
+                Failure::FailsIndex => true,
+                Failure::Ignored => false,
+                _ => limit.is_some_and(|limit| number(pod, FAILURES) >= limit),
+            }
+    };
+    failed.extend(pods.iter().filter(is_over).filter_map(|pod| of(pod)));
+    failed.retain(|index| (0..wanted).contains(index));
+    failed
+}
+
+fn number(pod: &Pod, annotation: &str) -> i32 {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation)?.parse().ok()).unwrap_or_default()
+}
+
+/// How often the index of a failed pod has failed by now.
+pub fn failures(pod: &Pod) -> i32 {
+    number(pod, FAILURES) + number(pod, IGNORED) + 1
+}
+
+/// The pod that comes after another of its index knows how often that has failed.
+pub fn put_failures(pod: &mut Pod, before: Option<&Pod>, spec: &JobSpec) {
+    let (mut failures, mut ignored) =
+        before.map_or((0, 0), |before| (number(before, FAILURES), number(before, IGNORED)));
+    match before.map(|before| policy::failure(spec, before)) {
+        None => {}
+        Some(Failure::Ignored) => ignored += 1,
+        Some(_) => failures += 1,
+    }
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(FAILURES.to_owned(), failures.to_string());
+    if ignored > 0 {
+        annotations.insert(IGNORED.to_owned(), ignored.to_string());
+    }
+}
+
 /// Indexes that nobody works on, the lowest first.
 pub fn free<'a>(count: &'a Count, spec: &JobSpec) -> impl Iterator<Item = i32> + 'a {
-    let taken: BTreeSet<i32> = count.active.iter().filter_map(|pod| of(pod)).collect();
-    (0..spec.completions.unwrap_or_default())
-        .filter(move |index| !taken.contains(index) && !count.completed.contains(index))
+    let leaving = count.leaving.iter().filter(|_| policy::replaces_failed_only(spec));
+    let taken: BTreeSet<i32> =
+        count.active.iter().chain(leaving).filter_map(|pod| of(pod)).collect();
+    (0..spec.completions.unwrap_or_default()).filter(move |index| {
+        let is_over = count.completed.contains(index) || count.failed_indexes.contains(index);
+        !taken.contains(index) && !is_over
+    })
 }
 
 /// The pod knows its index from its label, its annotation, its name and its environment.
@@ -72,7 +126,7 @@ pub fn format(indexes: &BTreeSet<i32>) -> String {
 }
 
 /// What cannot be read is left out.
-fn parse(text: &str) -> BTreeSet<i32> {
+pub fn parse(text: &str) -> BTreeSet<i32> {
     let run = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse().ok()?..=last.parse().ok()?)

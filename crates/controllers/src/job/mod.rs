@@ -4,6 +4,7 @@
 //! the status first, then its finalizer is taken off, then the number goes up. Each is a turn.
 mod count;
 mod index;
+mod policy;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use policy::Failure;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,28 +37,32 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(600);
 const BURST: usize = 500;
 
-/// Why a job ends: the condition that says so at once, the one that says so when its last pod is
-/// gone, the reason and the message.
-struct End(&'static str, &'static str, &'static str, &'static str);
+/// Why a job ends. It says so at once, and again when its last pod is gone.
+struct End {
+    is_success: bool,
+    reason: String,
+    message: String,
+}
 
-const REACHED: End = End(
-    "SuccessCriteriaMet",
-    "Complete",
-    "CompletionsReached",
-    "Reached expected number of succeeded pods",
-);
-const TOO_MANY_FAILED: End = End(
-    "FailureTarget",
-    "Failed",
-    "BackoffLimitExceeded",
-    "Job has reached the specified backoff limit",
-);
-const TOO_LATE: End = End(
-    "FailureTarget",
-    "Failed",
-    "DeadlineExceeded",
-    "Job was active longer than specified deadline",
-);
+impl End {
+    fn new(is_success: bool, reason: &str, message: &str) -> End {
+        End { is_success, reason: reason.to_owned(), message: message.to_owned() }
+    }
+
+    fn failure(reason: &str, message: &str) -> Option<End> {
+        Some(End::new(false, reason, message))
+    }
+
+    /// What the job has said before stays.
+    fn said(job: &Job) -> Option<End> {
+        let conditions = job.status.as_ref()?.conditions.as_ref()?;
+        let mut said = conditions.iter().filter(|it| it.status == "True");
+        let said = said.find(|it| matches!(&*it.type_, "SuccessCriteriaMet" | "FailureTarget"))?;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let is_success = said.type_ == "SuccessCriteriaMet";
+        Some(End { is_success, reason: text(&said.reason), message: text(&said.message) })
+    }
+}
 
 fn watch(on: &Watching) {
     on.objects::<Job>();
@@ -83,7 +89,7 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
     let mut turn = Turn { old: &job, spec, job: (*job).clone(), now, actions };
     let count = Count::of(&job, spec, &objects);
     turn.note_suspension();
-    let end = turn.end(&count);
+    let end = turn.end(&count, &objects);
     match &end {
         Some(_) => turn.delete(&count.active),
         None if spec.suspend == Some(true) => turn.delete(&count.active),
@@ -93,17 +99,23 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
     turn.actions
 }
 
-fn is_finished(job: &Job) -> bool {
+pub fn is_finished(job: &Job) -> bool {
     has(job, "Complete") || has(job, "Failed")
 }
 
-fn has(job: &Job, type_: &str) -> bool {
+pub fn has(job: &Job, type_: &str) -> bool {
     let mut conditions = job.status.iter().flat_map(|it| it.conditions.iter().flatten());
     conditions.any(|it| it.type_ == type_ && it.status == "True")
 }
 
 pub fn is_tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == TRACKING)
+}
+
+fn restarts_of(pod: &Pod) -> i32 {
+    let status = pod.status.as_ref();
+    let lists = status.map(|it| [&it.container_statuses, &it.init_container_statuses]);
+    lists.into_iter().flatten().flatten().flatten().map(|it| it.restart_count).sum()
 }
 
 fn release(pod: &Pod) -> Action {
@@ -170,34 +182,74 @@ impl Turn<'_> {
         }
     }
 
-    fn end(&mut self, count: &Count) -> Option<End> {
-        let said = |reason: &str| {
-            let conditions = self.old.status.iter().flat_map(|it| it.conditions.iter().flatten());
-            conditions
-                .filter(|it| it.status == "True")
-                .any(|it| it.reason.as_deref() == Some(reason))
+    fn end(&mut self, count: &Count, pods: &[Arc<Pod>]) -> Option<End> {
+        End::said(self.old)
+            .or_else(|| self.failed_by_policy(pods))
+            .or_else(|| self.failed_too_often(count, pods))
+            .or_else(|| self.too_late())
+            .or_else(|| self.failed_indexes(count))
+            .or_else(|| {
+                let message = policy::success(self.spec, &count.completed)?;
+                Some(End::new(true, "SuccessPolicy", &message))
+            })
+            .or_else(|| self.reached(count))
+    }
+
+    fn failed_by_policy(&self, pods: &[Arc<Pod>]) -> Option<End> {
+        let mut failed = pods.iter().filter(|pod| policy::has_failed(self.spec, pod));
+        failed.find_map(|pod| match policy::failure(self.spec, pod) {
+            Failure::FailsJob(message) => End::failure("PodFailurePolicy", &message),
+            _ => None,
+        })
+    }
+
+    fn failed_too_often(&self, count: &Count, pods: &[Arc<Pod>]) -> Option<End> {
+        let limit = match self.spec.backoff_limit_per_index {
+            Some(_) => self.spec.backoff_limit.unwrap_or(i32::MAX),
+            None => self.spec.backoff_limit.unwrap_or(6),
         };
-        for end in [TOO_MANY_FAILED, TOO_LATE, REACHED] {
-            if said(end.2) {
-                return Some(end);
-            }
+        // Where containers are started again in their pod, that counts.
+        let template = self.spec.template.spec.as_ref();
+        let restarts =
+            template.and_then(|spec| spec.restart_policy.as_deref()) == Some("OnFailure");
+        let running = pods.iter().filter(|pod| matches!(pods::phase(pod), "Running" | "Pending"));
+        let restarts: i32 = running.filter(|_| restarts).map(|pod| restarts_of(pod)).sum();
+        let is_too_often = count.failed > limit || (restarts > 0 && restarts >= limit);
+        is_too_often.then(|| {
+            End::new(false, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        })
+    }
+
+    fn too_late(&mut self) -> Option<End> {
+        let started = self.job.status.as_ref().and_then(|status| status.start_time.clone())?;
+        let seconds = self.spec.active_deadline_seconds?;
+        let due = started.0 + SignedDuration::from_secs(seconds.clamp(0, 1 << 31));
+        if due <= self.now {
+            let message = "Job was active longer than specified deadline";
+            return End::failure("DeadlineExceeded", message);
         }
-        if count.failed > self.spec.backoff_limit.unwrap_or(6) {
-            return Some(TOO_MANY_FAILED);
+        self.again(due);
+        None
+    }
+
+    fn failed_indexes(&self, count: &Count) -> Option<End> {
+        let failed = count.failed_indexes.len();
+        if self.spec.max_failed_indexes.is_some_and(|most| failed as i32 > most) {
+            let message = "Job has exceeded the specified maximal number of failed indexes";
+            return End::failure("MaxFailedIndexesExceeded", message);
         }
-        let started = self.job.status.as_ref().and_then(|status| status.start_time.clone());
-        if let (Some(started), Some(seconds)) = (started, self.spec.active_deadline_seconds) {
-            let due = started.0 + SignedDuration::from_secs(seconds.clamp(0, 1 << 31));
-            if due <= self.now {
-                return Some(TOO_LATE);
-            }
-            self.again(due);
-        }
+        let over = (failed + count.completed.len()) as i32;
+        let is_over = failed > 0 && over >= self.spec.completions.unwrap_or_default();
+        is_over.then(|| End::new(false, "FailedIndexes", "Job has failed indexes"))
+    }
+
+    fn reached(&self, count: &Count) -> Option<End> {
         let is_reached = match self.spec.completions {
             Some(wanted) => count.succeeded >= wanted,
             None => count.succeeded > 0 && count.active.is_empty(),
         };
-        is_reached.then_some(REACHED)
+        let message = "Reached expected number of succeeded pods";
+        is_reached.then(|| End::new(true, "CompletionsReached", message))
     }
 
     fn again(&mut self, at: Timestamp) {
@@ -228,40 +280,60 @@ impl Turn<'_> {
         if active > wanted {
             return self.delete(&count.active[wanted..]);
         }
-        let missing = (wanted - active).min(BURST);
-        if let Some(at) = count.pause_ends().filter(|at| missing > 0 && *at > self.now) {
+        let leaving = match policy::replaces_failed_only(self.spec) {
+            true => count.leaving.len(),
+            false => 0,
+        };
+        let missing = wanted.saturating_sub(active + leaving).min(BURST);
+        if missing == 0 {
+            return;
+        }
+        let has_limits = self.spec.backoff_limit_per_index.is_some();
+        if let Some(at) = count.pause_ends().filter(|at| !has_limits && *at > self.now) {
             return self.again(at);
         }
         let is_indexed = self.spec.completion_mode.as_deref() == Some("Indexed");
-        let indexes = index::free(count, self.spec).map(Some);
+        let mut indexes: Vec<_> = index::free(count, self.spec).take(missing).collect();
+        let waits = |index: &i32| count.index_pause_ends(*index).filter(|at| *at > self.now);
+        let next = indexes.iter().filter_map(waits).min();
+        indexes.retain(|index| waits(index).is_none());
         let owner = reference(self.old);
         let new = |index: Option<i32>| {
             let mut pod = pods::from_template(&self.spec.template, self.old);
             pod.metadata.finalizers.get_or_insert_default().push(TRACKING.to_owned());
             if let (Some(index), Some(name)) = (index, &self.old.metadata.name) {
                 index::put(&mut pod, name, index);
+                if has_limits {
+                    let before = count.replaced.get(&index).map(|pod| &**pod);
+                    index::put_failures(&mut pod, before, self.spec);
+                }
             }
             Action::create_for(owner.clone(), &pod)
         };
         let actions: Vec<_> = match is_indexed {
-            true => indexes.take(missing).map(new).collect(),
+            true => indexes.into_iter().map(Some).map(new).collect(),
             false => std::iter::repeat_n(None, missing).map(new).collect(),
         };
         if !actions.is_empty() {
             self.actions.push(Action::Several { actions, otherwise: None });
         }
+        if let Some(at) = next {
+            self.again(at);
+        }
     }
 
     fn finish(&mut self, count: &Count, end: Option<End>) {
-        let is_indexed = self.spec.completion_mode.as_deref() == Some("Indexed");
-        count.write(self.job.status.get_or_insert_default(), is_indexed);
-        if let Some(End(at_once, at_last, reason, message)) = end {
-            self.set(at_once, "True", reason, message);
-            let is_success = at_last == "Complete";
-            if count.is_settled() && self.set(at_last, "True", reason, message) {
+        count.write(self.job.status.get_or_insert_default(), self.spec);
+        if let Some(End { is_success, reason, message }) = end {
+            let (at_once, at_last) = match is_success {
+                true => ("SuccessCriteriaMet", "Complete"),
+                false => ("FailureTarget", "Failed"),
+            };
+            self.set(at_once, "True", &reason, &message);
+            if count.is_settled() && self.set(at_last, "True", &reason, &message) {
                 match is_success {
                     true => self.tell(false, "Completed", "Job completed"),
-                    false => self.tell(true, reason, message),
+                    false => self.tell(true, &reason, &message),
                 }
                 let status = self.job.status.get_or_insert_default();
                 status.completion_time = is_success.then_some(Time(self.now));

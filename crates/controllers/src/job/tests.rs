@@ -143,3 +143,174 @@ fn pods_of_a_job_that_is_gone_are_let_go() {
     "#]],
     );
 }
+
+/// A failed pod of an index, with how often the index failed before.
+fn failed(name: &str, index: i32, before: i32, code: i32) -> String {
+    format!(
+        "pod {name} {POD} phase=Failed age=4 annotation:batch.kubernetes.io/job-completion-index=\"{index}\" annotation:batch.kubernetes.io/job-index-failure-count=\"{before}\" status.containerStatuses=[{{\"name\":\"c\",\"image\":\"\",\"imageID\":\"\",\"ready\":false,\"restartCount\":0,\"state\":{{\"terminated\":{{\"exitCode\":{code}}}}}}}]"
+    )
+}
+
+const STARTED: &str = "status.startTime=2026-01-01T11:00:00Z";
+
+#[test]
+fn a_policy_says_what_a_failure_comes_to() {
+    let rule = |action: &str| {
+        format!(
+            "spec.podFailurePolicy={{\"rules\":[{{\"action\":\"{action}\",\"onExitCodes\":{{\"operator\":\"In\",\"values\":[42]}}}}]}}"
+        )
+    };
+    let world = |action: &str, code: i32| {
+        format!(
+            "job web spec.completions=1 {STARTED} {}\n {}",
+            rule(action),
+            failed("a", 0, 0, code)
+        )
+    };
+    check(
+        &world("FailJob", 42),
+        expect![[r#"
+        update jobs.batch/status web {"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Container c for pod default/a failed with exit code 42 matching FailJob rule at index 0","reason":"PodFailurePolicy","status":"True","type":"FailureTarget"}],"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{"failed":["a-uid"]}}
+    "#]],
+    );
+    check(
+        &world("FailJob", 1),
+        expect![[r#"
+        again after 6s
+        update jobs.batch/status web {"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{"failed":["a-uid"]}}
+    "#]],
+    );
+    check(
+        &world("Ignore", 42),
+        expect![[r#"
+        again after 6s
+        update jobs.batch/status web {"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+        patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
+    "#]],
+    );
+    check(
+        &format!(
+            "job web spec.completions=1 {STARTED} spec.podFailurePolicy={{\"rules\":[{{\"action\":\"Ignore\",\"onPodConditions\":[{{\"type\":\"DisruptionTarget\",\"status\":\"True\"}}]}}]}}
+             pod a {POD} phase=Failed age=4 status.conditions=[{{\"type\":\"DisruptionTarget\",\"status\":\"True\"}}]"
+        ),
+        expect![[r#"
+            again after 6s
+            update jobs.batch/status web {"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+            patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
+        "#]],
+    );
+}
+
+const INDEXED: &str = "job web spec.completionMode=Indexed spec.completions=3 spec.parallelism=3 spec.backoffLimitPerIndex=1 status={\"startTime\":\"2026-01-01T11:00:00Z\",\"completedIndexes\":\"2\",\"succeeded\":1}";
+
+#[test]
+fn each_index_may_fail_so_often() {
+    // The first failure of 0 is waited after; 1 is given up.
+    check(
+        &format!("{INDEXED}\n {}\n {}", failed("a", 0, 0, 1), failed("b", 1, 1, 1)),
+        expect![[r#"
+            again after 6s
+            update jobs.batch/status web {"completedIndexes":"2","failedIndexes":"1","ready":0,"startTime":"2026-01-01T11:00:00Z","succeeded":1,"terminating":0,"uncountedTerminatedPods":{"failed":["b-uid"]}}
+        "#]],
+    );
+    // Both are given up, so that all is over.
+    check(
+        &format!("{INDEXED}\n {}\n {}", failed("a", 0, 1, 1), failed("b", 1, 1, 1)),
+        expect![[r#"
+            update jobs.batch/status web {"completedIndexes":"2","conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has failed indexes","reason":"FailedIndexes","status":"True","type":"FailureTarget"}],"failedIndexes":"0,1","ready":0,"startTime":"2026-01-01T11:00:00Z","succeeded":1,"terminating":0,"uncountedTerminatedPods":{"failed":["a-uid","b-uid"]}}
+        "#]],
+    );
+    check(
+        &format!("{INDEXED} spec.maxFailedIndexes=0\n {}", failed("b", 1, 1, 1)),
+        expect![[r#"
+            update jobs.batch/status web {"completedIndexes":"2","conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has exceeded the specified maximal number of failed indexes","reason":"MaxFailedIndexesExceeded","status":"True","type":"FailureTarget"}],"failedIndexes":"1","ready":0,"startTime":"2026-01-01T11:00:00Z","succeeded":1,"terminating":0,"uncountedTerminatedPods":{"failed":["b-uid"]}}
+        "#]],
+    );
+}
+
+#[test]
+fn the_next_pod_of_an_index_knows_how_often_it_failed() {
+    crate::testing::check_tree(
+        &CONTROLLER,
+        &format!("{INDEXED}\n {}", failed("a", 0, 0, 1).replace("age=4", "age=400")),
+        "default/web",
+        "metadata",
+        expect![[r#"
+            create pods web-0-
+              {"annotations":{"batch.kubernetes.io/job-completion-index":"0","batch.kubernetes.io/job-index-failure-count":"1"},"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"web-0-","labels":{"app":"web","batch.kubernetes.io/job-completion-index":"0"},"namespace":"default","ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"web","uid":"web-uid"}]}
+            create pods web-1-
+              {"annotations":{"batch.kubernetes.io/job-completion-index":"1","batch.kubernetes.io/job-index-failure-count":"0"},"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"web-1-","labels":{"app":"web","batch.kubernetes.io/job-completion-index":"1"},"namespace":"default","ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"web","uid":"web-uid"}]}
+            update jobs.batch/status web
+              {"creationTimestamp":"2026-01-01T11:00:00Z","generation":1,"labels":{"app":"web"},"name":"web","namespace":"default","resourceVersion":"2","uid":"web-uid"}
+        "#]],
+    );
+}
+
+#[test]
+fn enough_indexes_are_a_success() {
+    let job = "job web spec.completionMode=Indexed spec.completions=3 spec.parallelism=3 status={\"startTime\":\"2026-01-01T11:00:00Z\",\"completedIndexes\":\"0\",\"succeeded\":1}";
+    for (rule, is_met) in [
+        ("{\"succeededCount\":1}", true),
+        ("{\"succeededIndexes\":\"0\"}", true),
+        ("{\"succeededIndexes\":\"0-1\"}", false),
+        ("{\"succeededIndexes\":\"0-1\",\"succeededCount\":1}", true),
+        ("{\"succeededCount\":2}", false),
+    ] {
+        let job: k8s_openapi::api::batch::v1::JobSpec = serde_json::from_str(&format!(
+            "{{\"completions\":3,\"template\":{{}},\"successPolicy\":{{\"rules\":[{rule}]}}}}"
+        ))
+        .expect("a spec");
+        assert_eq!(policy::success(&job, &[0].into()).is_some(), is_met, "{rule}");
+    }
+    check(
+        &format!(
+            "{job} spec.successPolicy={{\"rules\":[{{\"succeededIndexes\":\"0\"}}]}}\n pod b {POD} annotation:batch.kubernetes.io/job-completion-index=\"1\""
+        ),
+        expect![[r#"
+            delete pods default/b
+            update jobs.batch/status web {"active":1,"completedIndexes":"0","conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Matched rules at index 0","reason":"SuccessPolicy","status":"True","type":"SuccessCriteriaMet"}],"ready":0,"startTime":"2026-01-01T11:00:00Z","succeeded":1,"terminating":0,"uncountedTerminatedPods":{}}
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_about_to_end_is_replaced_when_told_so() {
+    for policy in ["Failed", "TerminatingOrFailed"] {
+        let expect = if policy == "Failed" {
+            expect![[r#"
+            update jobs.batch/status web {"active":1,"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":1,"uncountedTerminatedPods":{}}
+        "#]]
+        } else {
+            expect![[r#"
+            create pods web-
+            update jobs.batch/status web {"active":1,"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":1,"uncountedTerminatedPods":{"failed":["b-uid"]}}
+        "#]]
+        };
+        check(
+            &format!(
+                "job web spec.completions=2 spec.parallelism=2 {STARTED} spec.podReplacementPolicy={policy}
+                 pod a {POD}\n pod b {POD} deleting"
+            ),
+            expect,
+        );
+    }
+}
+
+#[test]
+fn restarts_in_a_pod_count_where_pods_are_kept() {
+    check(
+        &format!(
+            "job web spec.completions=1 spec.backoffLimit=2 {STARTED} spec.template.spec.restartPolicy=OnFailure
+             pod a {POD} status.containerStatuses=[{{\"name\":\"c\",\"image\":\"\",\"imageID\":\"\",\"ready\":false,\"restartCount\":2}}]"
+        ),
+        expect![[r#"
+            delete pods default/a
+            update jobs.batch/status web {"active":1,"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has reached the specified backoff limit","reason":"BackoffLimitExceeded","status":"True","type":"FailureTarget"}],"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+        "#]],
+    );
+}
+
+#[test]
+fn whose_job_is_managed_elsewhere_is_left_alone() {
+    check("job web spec.completions=1 spec.managedBy=example.com/queue", expect![[""]]);
+}

@@ -1,5 +1,6 @@
 //! What a set says of its pods.
-use crate::action::{Action, Otherwise};
+use super::Replicated;
+use crate::action::{Action, Otherwise, tree};
 use crate::pods;
 use api::selector::label::Selector;
 use api::status::Status;
@@ -23,21 +24,23 @@ pub fn min_ready_seconds(set: &ReplicaSet) -> i32 {
 }
 
 /// The status, if it has to be written.
-pub fn change(
-    set: &ReplicaSet,
+pub fn change<T: Replicated>(
+    owner: &T,
     seen: &Seen,
     failure: Option<&Status>,
     now: Timestamp,
 ) -> Option<Action> {
+    let set = owner.as_set();
     let old = set.status.clone().unwrap_or_default();
-    let new = count(set, &old, seen, failure, now);
-    (old != new)
-        .then(|| Action::update_part("status", &ReplicaSet { status: Some(new), ..set.clone() }))
+    let new = count(&set, &old, seen, failure, now);
+    let (is, will_be) = (owner.with_status(old), owner.with_status(new));
+    // Compared as its own kind, which may have fewer fields.
+    (tree(&is) != tree(&will_be)).then(|| Action::update_part("status", &will_be))
 }
 
 /// A set that could not make or delete its pods says why.
-pub fn when_failed(set: Arc<ReplicaSet>, seen: Seen, now: Timestamp) -> Otherwise {
-    Box::new(move |failure| change(&set, &seen, Some(failure), now).into_iter().collect())
+pub fn when_failed<T: Replicated>(owner: Arc<T>, seen: Seen, now: Timestamp) -> Otherwise {
+    Box::new(move |failure| change(&*owner, &seen, Some(failure), now).into_iter().collect())
 }
 
 fn count(

@@ -40,6 +40,10 @@ impl Controlled {
     fn kubectl(&self, arguments: &str) -> String {
         tokio::task::block_in_place(|| self.cluster.kubectl(arguments))
     }
+
+    fn create(&self, manifest: &str) {
+        tokio::task::block_in_place(|| self.cluster.kubectl_with("create -f -", manifest));
+    }
 }
 
 impl Drop for Controlled {
@@ -121,4 +125,94 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
     controlled.until("get namespace a --ignore-not-found -o name", "");
     let left = controlled.kubectl(&count("pods,rs,deployments,configmaps,jobs,services", "-n a"));
     assert_eq!(left, "");
+}
+
+const VOLUME: &str = "
+apiVersion: v1
+kind: PersistentVolume
+metadata: { name: disk }
+spec:
+  accessModes: [ReadWriteOnce]
+  capacity: { storage: 2Gi }
+  hostPath: { path: /tmp/disk }
+  persistentVolumeReclaimPolicy: Retain
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: { name: data }
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: ''
+  resources: { requests: { storage: 1Gi } }
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_claim_gets_its_volume_and_gives_it_back() {
+    let controlled = Controlled::start();
+    controlled.create(VOLUME);
+    controlled.until("get pvc data -o jsonpath={.status.phase}/{.spec.volumeName}", "Bound/disk");
+    controlled.until("get pvc data -o jsonpath={.status.capacity.storage}", "2Gi");
+    controlled.until("get pv disk -o jsonpath={.status.phase}/{.spec.claimRef.name}", "Bound/data");
+    // What is bound is not lost, though somebody wants it gone.
+    controlled.kubectl("delete pv disk --wait=false");
+    controlled.until(
+        "get pv disk -o jsonpath={.metadata.finalizers}",
+        "[\"kubernetes.io/pv-protection\"]",
+    );
+    controlled.kubectl("delete pvc data --wait=false");
+    controlled.until("get pvc,pv --ignore-not-found -o name", "");
+}
+
+const WORK: &str = "
+apiVersion: batch/v1
+kind: CronJob
+metadata: { name: tick }
+spec:
+  schedule: '@every 1s'
+  concurrencyPolicy: Forbid
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{ name: c, image: busybox }]
+---
+apiVersion: v1
+kind: ReplicationController
+metadata: { name: web }
+spec:
+  replicas: 2
+  selector: { app: web }
+  template:
+    metadata: { labels: { app: web } }
+    spec:
+      containers: [{ name: c, image: nginx }]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: { name: web }
+spec:
+  maxUnavailable: 1
+  selector: { matchLabels: { app: web } }
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_schedule_makes_jobs_and_a_budget_counts_pods() {
+    let controlled = Controlled::start();
+    controlled.until("get serviceaccount default -o jsonpath={.metadata.name}", "default");
+    controlled.create(WORK);
+    controlled.until("get jobs -o jsonpath={.items[*].metadata.ownerReferences[*].name}", "tick");
+    controlled.until("get jobs -o jsonpath={.items[*].status.active}", "1");
+    controlled.until("get cronjob tick -o jsonpath={.status.active[*].kind}", "Job");
+    controlled.until("get rc web -o jsonpath={.status.replicas}", "2");
+    let pods = "get pods -l app=web -o jsonpath={.items[*].metadata.name}";
+    let budget = "get pdb web -o jsonpath={.status.currentHealthy}/{.status.desiredHealthy}/{.status.expectedPods}/{.status.disruptionsAllowed}";
+    controlled.until(budget, "0/1/2/0");
+    for pod in controlled.kubectl(pods).split(' ') {
+        controlled.kubectl(&format!(
+            "patch pod {pod} --subresource=status -p {{\"status\":{{\"phase\":\"Running\",\"conditions\":[{{\"type\":\"Ready\",\"status\":\"True\"}}]}}}}"
+        ));
+    }
+    controlled.until(budget, "2/1/2/1");
+    controlled.until("get pdb web -o jsonpath={.status.conditions[*].reason}", "SufficientPods");
 }

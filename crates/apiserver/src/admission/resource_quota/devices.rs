@@ -2,13 +2,13 @@
 //!
 //! A device can also be asked for as an extended resource of a pod. The scheduler then makes a claim
 //! for it, whose devices are charged already with the pod; only what goes beyond that counts.
-use super::evaluator::count;
 use super::pods;
 use crate::admission::resource_list::ResourceList;
 use crate::admission::{Attributes, items, text};
 use crate::objects;
 use api::kinds::find_kind;
 use api::quantity::Quantity;
+use api::quota::count;
 use api::status::Status;
 use jiff::Timestamp;
 use serde_json::Value;

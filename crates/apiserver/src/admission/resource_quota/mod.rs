@@ -15,9 +15,6 @@ mod configuration;
 mod decide;
 mod devices;
 mod evaluator;
-mod pods;
-mod scope;
-mod volumes;
 
 pub use configuration::{Configuration, configure};
 
@@ -25,6 +22,7 @@ use super::{Attributes, Operation, plain};
 use crate::objects;
 use crate::stored;
 use api::kinds::{Resource, find_kind};
+use api::quota::{pods, scope};
 use api::status::Status;
 use decide::{Refusal, Request, decide};
 use evaluator::Evaluator;

@@ -15,7 +15,13 @@ fn pod(cpu: &str) -> Value {
 fn check(quotas: &[Value], object: Value, old: Option<Value>, limited: Value) -> String {
     let limited: Vec<Limited> = serde_json::from_value(limited).unwrap();
     let request = Request { object: &object, old: old.as_ref(), part: "", resource: ("", "pods") };
-    match decide(&Evaluator::Pods, quotas, &request, &limited, Timestamp::UNIX_EPOCH) {
+    match decide(
+        &Evaluator::Own(api::quota::Uses::Pods),
+        quotas,
+        &request,
+        &limited,
+        Timestamp::UNIX_EPOCH,
+    ) {
         Ok(usages) => {
             let shown = usages.iter().map(|usage| usage.as_ref().map_or("-".into(), printed));
             shown.collect::<Vec<_>>().join(" | ")

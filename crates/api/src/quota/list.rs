@@ -1,7 +1,7 @@
 //! Amounts of resources, and what a pod asks for in all.
 use super::{items, text};
-use api::names::qualified_name;
-use api::quantity::Quantity;
+use crate::names::qualified_name;
+use crate::quantity::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

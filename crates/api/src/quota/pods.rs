@@ -1,10 +1,9 @@
 //! What a pod uses, and in which scopes it is.
-use super::evaluator::count;
+use super::list::{self as resource_list, ResourceList, Status};
 use super::scope::Selector;
-use crate::admission::resource_list::{self, ResourceList, Status};
-use crate::admission::{items, text};
-use api::quantity::Quantity;
-use api::rules::qos_class;
+use super::{count, items, text};
+use crate::quantity::Quantity;
+use crate::rules::qos_class;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,7 +117,7 @@ fn is_alive(pod: &Value, now: Timestamp) -> bool {
         return false;
     }
     let meta = &pod["metadata"];
-    let due = api::time::parse(text(&meta["deletionTimestamp"])).map(|(seconds, _)| seconds);
+    let due = crate::time::parse(text(&meta["deletionTimestamp"])).map(|(seconds, _)| seconds);
     match (due, meta["deletionGracePeriodSeconds"].as_i64()) {
         (Ok(due), Some(grace)) => now.as_second() <= due + grace,
         _ => true,
@@ -153,7 +152,7 @@ fn charged(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::resource_list::printed;
+    use crate::quota::list::printed;
     use serde_json::json;
 
     fn pod(resources: Value) -> Value {

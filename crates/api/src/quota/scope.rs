@@ -1,6 +1,6 @@
 //! Which objects a quota is about: its scopes.
-use api::field::Path;
-use api::selector::label::{Lookup, Operator, Requirement, Selector as Labels};
+use crate::field::Path;
+use crate::selector::label::{Lookup, Operator, Requirement, Selector as Labels};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;

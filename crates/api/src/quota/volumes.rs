@@ -1,9 +1,8 @@
 //! What a claim for a volume uses: its place and its size, in all and of its class.
-use super::evaluator::count;
+use super::list::ResourceList;
 use super::scope::Selector;
-use crate::admission::resource_list::ResourceList;
-use crate::admission::text;
-use api::quantity::Quantity;
+use super::{count, text};
+use crate::quantity::Quantity;
 use serde_json::Value;
 
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -62,7 +61,7 @@ fn size(claim: &Value) -> Option<Quantity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::resource_list::printed;
+    use crate::quota::list::printed;
     use serde_json::json;
 
     #[test]
