@@ -3,11 +3,13 @@ use super::suite::sig;
 use regex_automata::meta::Regex;
 use std::path::PathBuf;
 
-pub const USAGE: &str = "[--focus RE] [--sig NAME] [--failed] [--procs N] [--timeout 2h] \
+pub const USAGE: &str = "[--smoke] [--focus RE] [--sig NAME] [--failed] [--procs N] [--timeout 2h] \
                          [--kubeconfig FILE | --skiff FILE]";
 
 #[derive(Debug)]
 pub struct Options {
+    /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
+    pub smoke: bool,
     pub focus: Option<Regex>,
     pub sig: Option<String>,
     /// Only what failed in its last run.
@@ -30,6 +32,7 @@ impl Options {
 
 pub fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
+        smoke: false,
         focus: None,
         sig: None,
         failed: false,
@@ -40,12 +43,10 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
     };
     let mut words = arguments.iter();
     while let Some(flag) = words.next() {
-        if flag == "--failed" {
-            options.failed = true;
-            continue;
-        }
         let mut value = || words.next().cloned().ok_or_else(|| format!("{flag} needs a value"));
         match flag.as_str() {
+            "--smoke" => options.smoke = true,
+            "--failed" => options.failed = true,
             "--focus" => {
                 let text = value()?;
                 let focus = Regex::new(&text).map_err(|error| format!("{text:?}: {error}"))?;
@@ -91,6 +92,6 @@ mod tests {
         };
         assert_eq!(problem(&["--procs"]), "--procs needs a value");
         assert_eq!(problem(&["--procs", "x"]), "--procs: invalid digit found in string");
-        assert!(problem(&["--quick"]).starts_with("no option --quick; there are [--focus RE]"));
+        assert!(problem(&["--quick"]).starts_with("no option --quick; there are [--smoke]"));
     }
 }
