@@ -57,8 +57,7 @@ fn read_all(folder: &Path) -> Result<Vec<Recipe>, String> {
 fn make_one(kitchen: &Kitchen<'_>, all: &[Recipe], recipe: &Recipe) -> Result<PathBuf, String> {
     let archive = kitchen.folder.join(format!("{}.tar", recipe.title));
     let chain = chain(all, recipe)?;
-    let source = |recipe: &Recipe| kitchen.recipes.join(format!("{}.txt", recipe.title));
-    if chain.iter().all(|recipe| is_newer(&archive, &source(recipe))) {
+    if chain.iter().all(|recipe| is_newer(&archive, &source(kitchen, recipe))) {
         return Ok(archive);
     }
     eprintln!("making {}", recipe.names.join(", "));
@@ -66,6 +65,10 @@ fn make_one(kitchen: &Kitchen<'_>, all: &[Recipe], recipe: &Recipe) -> Result<Pa
         chain.iter().map(|recipe| layer(kitchen, recipe)).collect::<Result<_, _>>()?;
     pack(&archive, recipe, &layers)?;
     Ok(archive)
+}
+
+fn source(kitchen: &Kitchen<'_>, recipe: &Recipe) -> PathBuf {
+    kitchen.recipes.join(format!("{}.txt", recipe.title))
 }
 
 /// A recipe and those it starts from, the lowest first.
@@ -83,7 +86,12 @@ fn is_newer(made: &Path, source: &Path) -> bool {
     matches!((time(made), time(source)), (Some(made), Some(source)) if made > source)
 }
 
+/// A recipe's own layer; several images can start from it.
 fn layer(kitchen: &Kitchen<'_>, recipe: &Recipe) -> Result<PathBuf, String> {
+    let layer = kitchen.folder.join(format!("{}.layer", recipe.title));
+    if is_newer(&layer, &source(kitchen, recipe)) {
+        return Ok(layer);
+    }
     let root = kitchen.folder.join("roots").join(&recipe.title);
     if root.exists() {
         fs::remove_dir_all(&root).map_err(failed("remove", &root))?;
@@ -95,12 +103,14 @@ fn layer(kitchen: &Kitchen<'_>, recipe: &Recipe) -> Result<PathBuf, String> {
     for step in &recipe.steps {
         take(kitchen, &root, step)?;
     }
-    let layer = kitchen.folder.join(format!("{}.layer", recipe.title));
-    let file = File::create(&layer).map_err(failed("create", &layer))?;
+    // Under another name until it is whole.
+    let unfinished = layer.with_extension("unfinished-layer");
+    let file = File::create(&unfinished).map_err(failed("create", &unfinished))?;
     let mut tar = tar::Builder::new(file);
     tar.follow_symlinks(false);
     add_folder(&mut tar, &root, Path::new("")).map_err(failed("pack", &root))?;
-    tar.into_inner().map_err(failed("write", &layer))?;
+    tar.into_inner().map_err(failed("write", &unfinished))?;
+    fs::rename(&unfinished, &layer).map_err(failed("rename", &unfinished))?;
     Ok(layer)
 }
 
