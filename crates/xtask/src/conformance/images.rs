@@ -223,6 +223,8 @@ fn add_folder(
         let (name, data) = (below.join(entry.file_name()), entry.path().symlink_metadata()?);
         let mut header = tar::Header::new_gnu();
         header.set_mode(data.permissions().mode() & 0o7777);
+        header.set_uid(0);
+        header.set_gid(0);
         header.set_mtime(0);
         header.set_size(0);
         if data.is_symlink() {
