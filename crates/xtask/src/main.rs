@@ -1,4 +1,5 @@
 //! Chores of the repository: `cargo xtask` lists them.
+mod conformance;
 mod discovery;
 mod facts;
 mod fuzz;
@@ -17,6 +18,12 @@ struct Chore {
 }
 
 const CHORES: &[Chore] = &[
+    Chore {
+        name: "conformance",
+        arguments: conformance::USAGE,
+        about: "run upstream's conformance suite and write docs/conformance.md; needs root and Go",
+        run: conformance::run,
+    },
     Chore {
         name: "discovery",
         arguments: "PATH",

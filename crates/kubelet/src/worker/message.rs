@@ -38,11 +38,19 @@ fn tail(path: &str, bytes: u64, from_end: bool) -> Option<String> {
     Some(String::from_utf8_lossy(&read).into_owned())
 }
 
-/// The text of a log in CRI's format: `TIME STREAM TAG TEXT`.
+/// The text of a log in CRI's format: `TIME STREAM TAG TEXT`. A line whose tag is `P` goes on in the
+/// next, or was the container's last word.
 fn last_lines(log: &str) -> String {
-    let lines = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
-    let lines: Vec<&str> = lines.collect();
-    let text = lines[lines.len().saturating_sub(LINES)..].join("\n") + "\n";
+    let parts = log.lines().filter_map(|line| {
+        let mut fields = line.splitn(4, ' ').skip(2);
+        Some((fields.next()? == "F", fields.next()?))
+    });
+    let parts: Vec<(bool, &str)> = parts.collect();
+    let mut text = String::new();
+    for (whole, part) in &parts[parts.len().saturating_sub(LINES)..] {
+        text.push_str(part);
+        text.push_str(if *whole { "\n" } else { "" });
+    }
     let from = text.len().saturating_sub(LONGEST_LOG as usize);
     let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[from..].to_owned()
@@ -55,5 +63,12 @@ mod tests {
     #[test]
     fn the_end_of_a_log_is_its_text() {
         assert_eq!(last_lines("2026 stdout F one\n2026 stderr F two words\n"), "one\ntwo words\n");
+    }
+
+    #[test]
+    fn a_line_without_an_end_gets_none() {
+        assert_eq!(last_lines("2026 stdout P DONE\n"), "DONE");
+        assert_eq!(last_lines("2026 stdout P one \n2026 stdout F line\n"), "one line\n");
+        assert_eq!(last_lines(""), "");
     }
 }

@@ -1,0 +1,97 @@
+//! What a run is told.
+use super::suite::sig;
+use regex_automata::meta::Regex;
+use std::path::PathBuf;
+
+pub const USAGE: &str = "[--smoke] [--focus RE] [--sig NAME] [--failed] [--procs N] [--timeout 2h] \
+                         [--kubeconfig FILE | --skiff FILE]";
+
+#[derive(Debug)]
+pub struct Options {
+    /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
+    pub smoke: bool,
+    pub focus: Option<Regex>,
+    pub sig: Option<String>,
+    /// Only what failed in its last run.
+    pub failed: bool,
+    pub procs: usize,
+    pub timeout: String,
+    /// A cluster that runs already, in place of one of ours.
+    pub kubeconfig: Option<PathBuf>,
+    /// The program to judge, in place of the one built from this tree.
+    pub skiff: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether a test is asked for by name and group.
+    pub fn chooses(&self, name: &str) -> bool {
+        self.focus.as_ref().is_none_or(|focus| focus.is_match(name))
+            && self.sig.as_ref().is_none_or(|wanted| sig(name) == wanted.trim_start_matches("sig-"))
+    }
+}
+
+pub fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options {
+        smoke: false,
+        focus: None,
+        sig: None,
+        failed: false,
+        procs: 4,
+        timeout: "4h".to_owned(),
+        kubeconfig: None,
+        skiff: None,
+    };
+    let mut words = arguments.iter();
+    while let Some(flag) = words.next() {
+        let mut value = || words.next().cloned().ok_or_else(|| format!("{flag} needs a value"));
+        match flag.as_str() {
+            "--smoke" => options.smoke = true,
+            "--failed" => options.failed = true,
+            "--focus" => {
+                let text = value()?;
+                let focus = Regex::new(&text).map_err(|error| format!("{text:?}: {error}"))?;
+                options.focus = Some(focus);
+            }
+            "--sig" => options.sig = Some(value()?),
+            "--procs" => {
+                options.procs = value()?.parse().map_err(|error| format!("--procs: {error}"))?;
+            }
+            "--timeout" => options.timeout = value()?,
+            "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
+            "--skiff" => options.skiff = Some(value()?.into()),
+            _ => return Err(format!("no option {flag}; there are {USAGE}")),
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &str, expected: &[&str]) {
+        let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+        let options = parse(&words).expect("options");
+        let names = ["[sig-apps] Job runs", "[sig-node] Pod runs", "[sig-node] Probe"];
+        let chosen: Vec<&str> = names.into_iter().filter(|name| options.chooses(name)).collect();
+        assert_eq!(chosen, expected, "{arguments}");
+    }
+
+    #[test]
+    fn tests_are_chosen_by_name_and_group() {
+        check("--focus runs$", &["[sig-apps] Job runs", "[sig-node] Pod runs"]);
+        check("--sig node --focus Pr.be", &["[sig-node] Probe"]);
+        check("--sig sig-apps --procs 2", &["[sig-apps] Job runs"]);
+    }
+
+    #[test]
+    fn what_is_no_option_is_told() {
+        let problem = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            parse(&words).expect_err("no option")
+        };
+        assert_eq!(problem(&["--procs"]), "--procs needs a value");
+        assert_eq!(problem(&["--procs", "x"]), "--procs: invalid digit found in string");
+        assert!(problem(&["--quick"]).starts_with("no option --quick; there are [--smoke]"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Programs from the Go module in `conformance/`: the suite, its runner, and what images hold.
+use super::shell;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The release that the suite is of; `conformance/go.mod` asks for the same.
+pub const RELEASE: &str = "v1.37.1";
+
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    /// A test binary is built by another command.
+    is_test: bool,
+}
+
+const fn tool(name: &'static str, package: &'static str) -> Program {
+    Program { name, package, is_test: false }
+}
+
+/// The suite is first: it takes longest and compiles most of what the others need.
+const PROGRAMS: &[Program] = &[
+    Program { name: "e2e.test", package: "k8s.io/kubernetes/test/e2e", is_test: true },
+    tool("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
+    tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    tool("agnhost", "k8s.io/kubernetes/test/images/agnhost"),
+    tool("nonewprivs", "k8s.io/kubernetes/test/images/nonewprivs"),
+    tool("sample-apiserver", "k8s.io/sample-apiserver"),
+    tool("etcd", "go.etcd.io/etcd/server/v3"),
+];
+
+/// Builds those that are missing into the folder.
+pub fn build(module: &Path, folder: &Path) -> Result<(), String> {
+    shell::make_folder(folder)?;
+    for program in PROGRAMS.iter().filter(|program| !folder.join(program.name).exists()) {
+        eprintln!("building {} from {}", program.name, program.package);
+        // Under another name until it is whole.
+        let unfinished = folder.join(format!("{}.unfinished", program.name));
+        let mut command = go(module);
+        match program.is_test {
+            true => command.args(["test", "-c"]),
+            false => command.arg("build"),
+        };
+        command.args(["-gcflags=all=-dwarf=false", "-ldflags", &linking(), "-o"]);
+        shell::run(command.arg(&unfinished).arg(program.package))?;
+        let target = folder.join(program.name);
+        std::fs::rename(&unfinished, &target).map_err(shell::failed("rename", &unfinished))?;
+    }
+    Ok(())
+}
+
+/// Where upstream's module lies in Go's cache: images take files from it.
+pub fn upstream(module: &Path) -> Result<PathBuf, String> {
+    let mut listed = go(module);
+    listed.args(["list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"]);
+    shell::output(&mut listed).map(|path| PathBuf::from(path.trim()))
+}
+
+fn go(module: &Path) -> Command {
+    let mut command = Command::new("go");
+    // Without C the programs run in any image.
+    command.current_dir(module).env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false");
+    command
+}
+
+/// The pod-certificate tests compare the suite's version with the server's.
+fn linking() -> String {
+    let package = "k8s.io/component-base/version";
+    let mut numbers = RELEASE.trim_start_matches('v').split('.');
+    let mut next = || numbers.next().unwrap_or_default();
+    let (major, minor) = (next(), next());
+    format!(
+        "-s -w -X {package}.gitVersion={RELEASE} -X {package}.gitMajor={major} \
+         -X {package}.gitMinor={minor}"
+    )
+}
