@@ -96,6 +96,24 @@ fn one(extra: Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_time_is_over_fails() {
+    let machine = Machine::start();
+    machine.pass(5).await;
+    let mut spec = one(json!({}));
+    spec["activeDeadlineSeconds"] = 20.into();
+    spec["terminationGracePeriodSeconds"] = 1.into();
+    machine.pod(spec);
+    machine.pass(15).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    machine.pass(10).await;
+    assert!(machine.shown().starts_with("Failed c terminated"), "{}", machine.shown());
+    let pod = machine.world.get::<Pod>("default", "web").unwrap();
+    assert_eq!(pod.status.as_ref().unwrap().reason.as_deref(), Some("DeadlineExceeded"));
+    let told = "DeadlineExceeded Pod was active on the node longer than the specified deadline";
+    assert!(machine.events().iter().any(|event| event == told), "{:?}", machine.events());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_does_not_fit_fails_and_runs_nothing() {
     let machine = Machine::start();
     machine.pass(5).await;

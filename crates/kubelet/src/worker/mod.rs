@@ -5,6 +5,8 @@
 //! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
 //! where the last one ended.
 mod admit;
+mod claims;
+mod deadline;
 mod finish;
 mod images;
 mod kill;
@@ -231,11 +233,13 @@ impl Kubelet {
             message::read(&mut found);
             self.admit(&pod, &found, &memory).await?;
             let pod = self.allocate(&pod, &memory);
+            let left = self.deadline(&pod, &memory);
             let plan = self.decide(&pod, &found, &memory);
             self.note_waits(&pod, &plan, &memory);
             self.watch_over(&pod, &found, &memory);
             if plan.steps.is_empty() {
-                return self.settle(&pod, &found, &memory, &plan).await;
+                let next = self.settle(&pod, &found, &memory, &plan).await?;
+                return Ok(next.into_iter().chain(left).min());
             }
             if pod::status(&pod).start_time.is_none() && !pod::is_deleting(&pod) {
                 self.tell(&pod, &found, &memory).await?;

@@ -228,7 +228,8 @@ impl Kubelet {
         let tokens = self.tokens(pod, memory).await.map_err(|error| error.to_string())?;
         let contents = Contents { references, place: self.place(ips), tokens: &tokens };
         let folder = self.config.pod_folder(pod::uid(pod));
-        volumes::set_up(&folder, pod, &contents).map_err(|error| error.line())
+        let pod = self.with_claims(pod).await?;
+        volumes::set_up(&folder, &pod, &contents).map_err(|error| error.line())
     }
 
     /// Brings volumes up to date that show objects, for a pod that runs.

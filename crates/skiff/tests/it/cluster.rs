@@ -39,6 +39,17 @@ impl Cluster {
         self
     }
 
+    /// Brings in an image of busybox, into a whole cluster.
+    pub fn import_busybox(&self, name: &str) {
+        let archive = self.folder.path().join("busybox.tar");
+        testkit::image::write_busybox(&archive, name, &[]).expect("an archive");
+        let mut import = Command::new(env!("CARGO_BIN_EXE_skiff"));
+        import.arg("image").arg("--root").arg(self.folder.path().join("data/runtime"));
+        import.arg("--state").arg(self.folder.path().join("run")).arg("import").arg(&archive);
+        let output = import.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Kills the server without warning and starts it on the same data.
     pub fn crash_and_restart(&mut self) {
         self.stop();

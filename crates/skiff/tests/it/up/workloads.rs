@@ -130,3 +130,58 @@ fn a_changed_configuration_is_seen_in_the_pod() {
         std::thread::yield_now();
     }
 }
+
+/// Two volumes of the host, and a set that claims them.
+const KEEPING: &str = r#"
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: one}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: plain, hostPath: {path: FOLDER/one, type: DirectoryOrCreate}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: two}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: plain, hostPath: {path: FOLDER/two, type: DirectoryOrCreate}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: a
+        image: localhost/busybox:1
+        command: [sh, -c, "hostname >> /data/who; sleep 1000"]
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], storageClassName: plain, resources: {requests: {storage: 1Gi}}}
+"#;
+
+#[test]
+fn a_stateful_set_keeps_what_it_wrote() {
+    let cluster = Cluster::whole();
+    cluster.import_busybox("localhost/busybox:1");
+    let folder = cluster.folder.path().join("volumes");
+    let objects = KEEPING.replace("FOLDER", &folder.display().to_string());
+    cluster.kubectl_with("apply -f -", &objects);
+    cluster.until("get statefulset db -o jsonpath={.status.readyReplicas}", "2");
+    let volume = cluster.kubectl("get pvc data-db-0 -o jsonpath={.spec.volumeName}");
+    let written = || std::fs::read_to_string(folder.join(&volume).join("who")).unwrap_or_default();
+    let until_written = |expected: &str| {
+        let begun = Instant::now();
+        while written() != expected {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", written());
+            std::thread::yield_now();
+        }
+    };
+    until_written("db-0\n");
+    cluster.kubectl("delete pod db-0");
+    until_written("db-0\ndb-0\n");
+}
