@@ -6,6 +6,7 @@ mod allocations;
 mod api;
 mod authz;
 mod codec;
+mod dns;
 mod measured;
 mod report;
 mod runtime;
@@ -30,6 +31,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench { name: "authz", about: "decisions of RBAC with a thousand bindings", run: authz::run },
     Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
+    Bench { name: "dns", about: "names of services over UDP", run: dns::run },
     Bench {
         name: "fairness",
         about: "what one user notices of another's flood of gets, and of lists",

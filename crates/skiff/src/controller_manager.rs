@@ -1,12 +1,13 @@
 //! `skiff controller-manager`: the control loops alone, in the place of upstream's.
-use crate::stop_signal;
-use anyhow::{Context as _, anyhow};
-use client::https::{Config, Https};
-use client::leader::{Election, Elector, End};
-use client::{Client, Context, Source};
+use crate::alone;
+use anyhow::Context as _;
+use client::https::Https;
+use client::{Context, Source};
 use controllers::{Settings, Sources};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+const NAME: &str = "kube-controller-manager";
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -29,14 +30,9 @@ pub struct Options {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let stop = stop_signal()?;
-    let config = match &options.kubeconfig {
-        Some(file) => Config::from_kubeconfig(file, None)?,
-        None => Config::in_cluster()?,
-    };
+    let config = alone::config(options.kubeconfig.as_deref())?;
     let context = Context::new();
-    let https = Https::new(&context, config.for_component("kube-controller-manager"))?;
-    let source: Arc<dyn Source> = Arc::new(https);
+    let source: Arc<dyn Source> = Arc::new(Https::new(&context, config.for_component(NAME))?);
     let root_ca = match &options.root_ca_file {
         Some(file) => std::fs::read_to_string(file)
             .with_context(|| format!("failed to read {}", file.display()))?,
@@ -45,39 +41,25 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let settings = Settings { root_ca, cluster_cidr: options.cluster_cidr.clone() };
     // Misspelt names are told before anybody waits to lead.
     controllers::select(&options.controllers)?;
-    let work = {
-        let (context, elector_source) = (context.clone(), source.clone());
-        let lead = move |term: Context| {
-            let running =
-                controllers::start(&term, &Sources::one(source), &options.controllers, settings);
-            async move {
-                match running {
-                    Ok(running) => running.await,
-                    Err(error) => tracing::error!(%error, "no control loop runs"),
-                }
-            }
-        };
+    let own = source.clone();
+    let work = move |term: Context| {
+        let sources = Sources::one(own);
+        let running = controllers::start(&term, &sources, &options.controllers, settings);
         async move {
-            if !options.leader_elect {
-                lead(context).await;
-                return Ok(());
-            }
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            let name = "kube-controller-manager";
-            let election = Election::new(&context, "kube-system", name, host.trim());
-            let client = Client::new(elector_source).managed_by(name);
-            let elector = Elector::new(&context, client, election).map_err(|e| anyhow!(e))?;
-            match elector.run(lead).await {
-                End::Stopped => Ok(()),
-                // Whoever restarts us starts with nothing half known.
-                End::Lost => Err(anyhow!("leaderelection lost")),
+            match running {
+                Ok(running) => running.await,
+                Err(error) => tracing::error!(%error, "no control loop runs"),
             }
         }
     };
-    tokio::pin!(work);
-    tokio::select! {
-        () = stop => context.stop(),
-        outcome = &mut work => return outcome,
-    }
-    work.await
+    alone::until_stopped(&context, async {
+        match options.leader_elect {
+            true => alone::lead(&context, source, NAME, work).await,
+            false => {
+                work(context.clone()).await;
+                Ok(())
+            }
+        }
+    })
+    .await
 }

@@ -1,9 +1,9 @@
 //! `skiff dns`: the cluster's DNS alone, in the place of CoreDNS.
+use crate::alone;
 use crate::proxy::address;
-use crate::stop_signal;
 use anyhow::Context as _;
 use client::Context;
-use client::https::{Config, Https};
+use client::https::Https;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,11 +40,7 @@ pub struct Options {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let stop = stop_signal()?;
-    let server = match &options.kubeconfig {
-        Some(file) => Config::from_kubeconfig(file, None)?,
-        None => Config::in_cluster()?,
-    };
+    let server = alone::config(options.kubeconfig.as_deref())?;
     let mut upstreams = options.upstream;
     if upstreams.is_empty() {
         let file = &options.resolv_conf;
@@ -63,11 +59,5 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     let context = Context::new();
     let source = Arc::new(Https::new(&context, server.for_component("coredns"))?);
-    let work = ::dns::run(context.clone(), source, config);
-    tokio::pin!(work);
-    tokio::select! {
-        () = stop => context.stop(),
-        ended = &mut work => return Ok(ended?),
-    }
-    Ok(work.await?)
+    alone::until_stopped(&context, ::dns::run(context.clone(), source, config)).await
 }

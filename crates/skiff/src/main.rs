@@ -2,6 +2,7 @@
 //! nothing else.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod apiserver;
 mod controller_manager;
 mod dns;

@@ -1,9 +1,9 @@
 //! `skiff proxy`: the rules of services alone, in the place of upstream's kube-proxy.
-use crate::stop_signal;
+use crate::alone;
 use ::proxy::{Network, Proxy};
 use anyhow::Context as _;
 use client::Context;
-use client::https::{Config, Https};
+use client::https::Https;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -65,24 +65,14 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     if options.cleanup {
         return Ok(Proxy::open(::proxy::Config::default())?.teardown()?);
     }
-    let stop = stop_signal()?;
     if let Some(file) = options.config.take() {
         options = options.with(read(&file)?);
     }
-    let server = match &options.kubeconfig {
-        Some(file) => Config::from_kubeconfig(file, None)?,
-        None => Config::in_cluster()?,
-    };
+    let server = alone::config(options.kubeconfig.as_deref())?;
     let config = options.settings()?;
     let context = Context::new();
     let source = Arc::new(Https::new(&context, server.for_component("kube-proxy"))?);
-    let work = ::proxy::run(context.clone(), source, config);
-    tokio::pin!(work);
-    tokio::select! {
-        () = stop => context.stop(),
-        ended = &mut work => return Ok(ended?),
-    }
-    Ok(work.await?)
+    alone::until_stopped(&context, ::proxy::run(context.clone(), source, config)).await
 }
 
 fn read(file: &Path) -> anyhow::Result<Document> {

@@ -1,9 +1,7 @@
 //! `skiff scheduler`: the scheduler alone, in the place of upstream's.
-use crate::stop_signal;
-use anyhow::anyhow;
-use client::https::{Config, Https};
-use client::leader::{Election, Elector, End};
-use client::{Client, Context, Source};
+use crate::alone;
+use client::https::Https;
+use client::{Context, Source};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,40 +19,20 @@ pub struct Options {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let stop = stop_signal()?;
-    let config = match &options.kubeconfig {
-        Some(file) => Config::from_kubeconfig(file, None)?,
-        None => Config::in_cluster()?,
-    };
+    let config = alone::config(options.kubeconfig.as_deref())?;
     let context = Context::new();
-    let https = Https::new(&context, config.for_component(NAME))?;
-    let source: Arc<dyn Source> = Arc::new(https);
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let work = {
-        let (context, elector_source) = (context.clone(), source.clone());
-        let settings = ::scheduler::Config::new(host.trim());
-        let lead = move |term: Context| async move {
-            ::scheduler::run(&term, source, settings).await;
-        };
-        async move {
-            if !options.leader_elect {
-                lead(context).await;
-                return Ok(());
-            }
-            let election = Election::new(&context, "kube-system", NAME, host.trim());
-            let client = Client::new(elector_source).managed_by(NAME);
-            let elector = Elector::new(&context, client, election).map_err(|e| anyhow!(e))?;
-            match elector.run(lead).await {
-                End::Stopped => Ok(()),
-                // Whoever restarts us starts with nothing half known.
-                End::Lost => Err(anyhow!("leaderelection lost")),
+    let source: Arc<dyn Source> = Arc::new(Https::new(&context, config.for_component(NAME))?);
+    let own = source.clone();
+    let settings = ::scheduler::Config::new(&alone::hostname());
+    let work = move |term: Context| async move { ::scheduler::run(&term, own, settings).await };
+    alone::until_stopped(&context, async {
+        match options.leader_elect {
+            true => alone::lead(&context, source, NAME, work).await,
+            false => {
+                work(context.clone()).await;
+                Ok(())
             }
         }
-    };
-    tokio::pin!(work);
-    tokio::select! {
-        () = stop => context.stop(),
-        outcome = &mut work => return outcome,
-    }
-    work.await
+    })
+    .await
 }

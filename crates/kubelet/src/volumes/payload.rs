@@ -3,6 +3,7 @@ use super::VolumeError;
 use crate::container::env::{Place, References, field_value};
 use crate::container::resources;
 use crate::pod;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccountTokenProjection, Volume,
 };
@@ -16,6 +17,15 @@ pub struct Contents<'a> {
     pub place: Place<'a>,
     /// Tokens that were asked for, by what asks for them.
     pub tokens: &'a BTreeMap<TokenKey, String>,
+}
+
+/// What of a ConfigMap or Secret is shown.
+struct Wanted<'w> {
+    is_secret: bool,
+    name: &'w str,
+    items: Option<&'w [KeyToPath]>,
+    optional: bool,
+    mode: u32,
 }
 
 /// Audience and seconds.
@@ -50,19 +60,32 @@ impl Contents<'_> {
         let mode = |mode: Option<i32>| mode.map_or(0o644, i32::cast_unsigned);
         let kind = if let Some(source) = &volume.config_map {
             let mode = mode(source.default_mode);
-            self.config_map(
+            self.object(
                 pod,
-                &source.name,
-                source.items.as_deref(),
-                source.optional,
-                mode,
+                &Wanted {
+                    is_secret: false,
+                    name: &source.name,
+                    items: source.items.as_deref(),
+                    optional: source.optional == Some(true),
+                    mode,
+                },
                 &mut payload,
             )?;
             "configmap"
         } else if let Some(source) = &volume.secret {
             let (mode, name) =
                 (mode(source.default_mode), source.secret_name.as_deref().unwrap_or_default());
-            self.secret(pod, name, source.items.as_deref(), source.optional, mode, &mut payload)?;
+            self.object(
+                pod,
+                &Wanted {
+                    is_secret: true,
+                    name,
+                    items: source.items.as_deref(),
+                    optional: source.optional == Some(true),
+                    mode,
+                },
+                &mut payload,
+            )?;
             "secret"
         } else if let Some(source) = &volume.downward_api {
             let mode = mode(source.default_mode);
@@ -72,21 +95,27 @@ impl Contents<'_> {
             let mode = mode(projected.default_mode);
             for source in projected.sources.iter().flatten() {
                 if let Some(from) = &source.config_map {
-                    self.config_map(
+                    self.object(
                         pod,
-                        &from.name,
-                        from.items.as_deref(),
-                        from.optional,
-                        mode,
+                        &Wanted {
+                            is_secret: false,
+                            name: &from.name,
+                            items: from.items.as_deref(),
+                            optional: from.optional == Some(true),
+                            mode,
+                        },
                         &mut payload,
                     )?;
                 } else if let Some(from) = &source.secret {
-                    self.secret(
+                    self.object(
                         pod,
-                        &from.name,
-                        from.items.as_deref(),
-                        from.optional,
-                        mode,
+                        &Wanted {
+                            is_secret: true,
+                            name: &from.name,
+                            items: from.items.as_deref(),
+                            optional: from.optional == Some(true),
+                            mode,
+                        },
                         &mut payload,
                     )?;
                 } else if let Some(from) = &source.downward_api {
@@ -118,40 +147,26 @@ impl Contents<'_> {
         Ok(Some((kind, payload)))
     }
 
-    fn config_map(
-        &self,
-        pod: &Pod,
-        name: &str,
-        items: Option<&[KeyToPath]>,
-        optional: Option<bool>,
-        mode: u32,
-        payload: &mut Payload,
-    ) -> Result<(), String> {
-        let optional = optional == Some(true);
-        let Some(map) = self.references.config_map(pod::namespace(pod), name) else {
-            return if optional { Ok(()) } else { Err(format!("configmap \"{name}\" not found")) };
+    /// A ConfigMap or a Secret, or the keys of it that are wanted.
+    fn object(&self, pod: &Pod, wanted: &Wanted<'_>, payload: &mut Payload) -> Result<(), String> {
+        let (namespace, name) = (pod::namespace(pod), wanted.name);
+        let (kind, files) = if wanted.is_secret {
+            let found = self.references.secret(namespace, name);
+            ("secret", found.map(|secret| bytes_of(secret.data.as_ref()).collect()))
+        } else {
+            let found = self.references.config_map(namespace, name);
+            let files = found.map(|map| {
+                let texts = map.data.iter().flatten();
+                let texts = texts.map(|(key, text)| (key.clone(), text.clone().into_bytes()));
+                texts.chain(bytes_of(map.binary_data.as_ref())).collect()
+            });
+            ("configmap", files)
         };
-        let texts = map.data.iter().flatten().map(|(key, text)| (key.as_str(), text.as_bytes()));
-        let bytes =
-            map.binary_data.iter().flatten().map(|(key, bytes)| (key.as_str(), &bytes.0[..]));
-        pick(&texts.chain(bytes).collect(), items, optional, mode, payload)
-    }
-
-    fn secret(
-        &self,
-        pod: &Pod,
-        name: &str,
-        items: Option<&[KeyToPath]>,
-        optional: Option<bool>,
-        mode: u32,
-        payload: &mut Payload,
-    ) -> Result<(), String> {
-        let optional = optional == Some(true);
-        let Some(secret) = self.references.secret(pod::namespace(pod), name) else {
-            return if optional { Ok(()) } else { Err(format!("secret \"{name}\" not found")) };
-        };
-        let all = secret.data.iter().flatten().map(|(key, bytes)| (key.as_str(), &bytes.0[..]));
-        pick(&all.collect(), items, optional, mode, payload)
+        match files {
+            Some(files) => pick(files, wanted, payload),
+            None if wanted.optional => Ok(()),
+            None => Err(format!("{kind} \"{name}\" not found")),
+        }
     }
 
     fn downward(
@@ -180,24 +195,29 @@ impl Contents<'_> {
 }
 
 /// All keys, or those asked for under other names.
+fn bytes_of(
+    data: Option<&BTreeMap<String, ByteString>>,
+) -> impl Iterator<Item = (String, Vec<u8>)> + '_ {
+    data.into_iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone()))
+}
+
+/// All files, or those that are asked for, where they are asked for.
 fn pick(
-    all: &BTreeMap<&str, &[u8]>,
-    items: Option<&[KeyToPath]>,
-    optional: bool,
-    mode: u32,
+    files: BTreeMap<String, Vec<u8>>,
+    wanted: &Wanted<'_>,
     payload: &mut Payload,
 ) -> Result<(), String> {
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        payload.extend(all.iter().map(|(key, bytes)| (String::from(*key), (bytes.to_vec(), mode))));
+    let Some(items) = wanted.items.filter(|items| !items.is_empty()) else {
+        payload.extend(files.into_iter().map(|(key, bytes)| (key, (bytes, wanted.mode))));
         return Ok(());
     };
     for item in items {
-        match all.get(item.key.as_str()) {
+        match files.get(&item.key) {
             Some(bytes) => {
-                let mode = item.mode.map_or(mode, i32::cast_unsigned);
-                payload.insert(item.path.clone(), (bytes.to_vec(), mode));
+                let mode = item.mode.map_or(wanted.mode, i32::cast_unsigned);
+                payload.insert(item.path.clone(), (bytes.clone(), mode));
             }
-            None if optional => {}
+            None if wanted.optional => {}
             None => return Err(format!("references non-existent config key: {}", item.key)),
         }
     }

@@ -110,7 +110,6 @@ fn amount(name: &str, text: &str) -> anyhow::Result<i64> {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let stop = crate::stop_signal()?;
     let name = match &options.hostname_override {
         Some(name) => name.clone(),
         None => std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -160,10 +159,5 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     runtime.serve_streams().await?;
     let runtime = Arc::new(runtime);
     let work = kubelet::run(config, source, context.clone(), runtime);
-    tokio::pin!(work);
-    tokio::select! {
-        () = stop => context.stop(),
-        ended = &mut work => return Ok(ended?),
-    }
-    Ok(work.await?)
+    crate::alone::until_stopped(&context, Box::pin(work)).await
 }
