@@ -1,0 +1,134 @@
+//! Who knows the fields of objects.
+use crate::types::Type;
+use api::schema::{Scalar, Schema, Type as SchemaType, TypeId, TypeRef};
+use std::sync::Arc;
+
+/// Knows object types by name.
+pub trait Types: Send + Sync {
+    /// Whether there is a type of this name.
+    fn knows(&self, object: &str) -> bool;
+
+    /// The type of a field; none if there is no such field.
+    fn field(&self, object: &str, field: &str) -> Option<Type>;
+}
+
+/// The types of one schema, of a built-in kind or of a custom one. The root has a name; what it
+/// contains is named by the way there: `Pod.spec`, `Pod.spec.containers.@idx`.
+pub struct SchemaTypes {
+    name: &'static str,
+    schema: Source,
+    root: TypeId,
+}
+
+enum Source {
+    BuiltIn(&'static Schema),
+    Custom(Arc<Schema>),
+}
+
+impl SchemaTypes {
+    pub fn of_kind(name: &'static str, kind: TypeRef<'static>) -> Self {
+        SchemaTypes { name, schema: Source::BuiltIn(kind.schema), root: kind.id }
+    }
+
+    pub fn of_custom(name: &'static str, schema: Arc<Schema>, root: TypeId) -> Self {
+        SchemaTypes { name, schema: Source::Custom(schema), root }
+    }
+
+    fn schema(&self) -> &Schema {
+        match &self.schema {
+            Source::BuiltIn(schema) => schema,
+            Source::Custom(schema) => schema,
+        }
+    }
+
+    fn find(&self, object: &str) -> Option<TypeRef<'_>> {
+        let mut at = self.schema().at(self.root);
+        let rest = object.strip_prefix(self.name)?;
+        for step in rest.split('.').skip(1) {
+            at = match step {
+                "@idx" => at.at(at.as_list()?.element),
+                "@elem" => at.at(at.as_map()?.value),
+                field => at.at(at.field(field)?.ty),
+            };
+        }
+        (rest.is_empty() || rest.starts_with('.')).then_some(at)
+    }
+
+    /// The type of what is found on a way.
+    fn declared(&self, path: &str, ty: TypeRef<'_>) -> Type {
+        match ty.get() {
+            SchemaType::Scalar(named) => match named.scalar {
+                Scalar::String | Scalar::Quantity | Scalar::Duration => Type::String,
+                Scalar::Bytes => Type::Bytes,
+                Scalar::Bool => Type::Bool,
+                Scalar::Int32 | Scalar::Int64 => Type::Int,
+                Scalar::Double => Type::Double,
+                Scalar::Time | Scalar::MicroTime => Type::Timestamp,
+                _ => Type::Dyn,
+            },
+            SchemaType::Struct(object) if object.fields.is_empty() => Type::Dyn,
+            SchemaType::Struct(_) => Type::object(path),
+            SchemaType::List(list) => {
+                Type::list(self.declared(&format!("{path}.@idx"), ty.at(list.element)))
+            }
+            SchemaType::Map(map) => {
+                let value = self.declared(&format!("{path}.@elem"), ty.at(map.value));
+                Type::map(Type::String, value)
+            }
+            SchemaType::Either(..) | SchemaType::Any => Type::Dyn,
+        }
+    }
+}
+
+impl Types for SchemaTypes {
+    fn knows(&self, object: &str) -> bool {
+        self.find(object).is_some_and(|ty| ty.as_struct().is_some())
+    }
+
+    fn field(&self, object: &str, field: &str) -> Option<Type> {
+        let ty = self.find(object)?;
+        let name = unescape(field);
+        let field = ty.field(&name)?;
+        Some(self.declared(&format!("{object}.{name}"), ty.at(field.ty)))
+    }
+}
+
+/// A field's name out of the form in which an expression can write it
+/// (`apiserver/pkg/cel/escaping.go`).
+pub fn unescape(field: &str) -> String {
+    const WORDS: &[&str] = &[
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ];
+    if !field.contains("__") {
+        return field.to_owned();
+    }
+    let inner = field.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
+    if let Some(word) = inner.filter(|word| WORDS.contains(word)) {
+        return word.to_owned();
+    }
+    field
+        .replace("__dot__", ".")
+        .replace("__dash__", "-")
+        .replace("__slash__", "/")
+        .replace("__underscores__", "__")
+}
