@@ -1,8 +1,8 @@
-//! What the server serves, as clients discover it: derived from the registry's rows.
+//! What the server serves, as clients discover it: derived from a registry's rows.
 //!
 //! Old clients ask group by group ([`versions`], [`groups`], [`group`], [`resources`]); newer ones
 //! ask once for everything ([`aggregated`]).
-use crate::kinds::{self, RESOURCES, Resource, Subresource, Verbs};
+use crate::kinds::{self, Registry, Resource, Subresource, Verb, Verbs};
 use crate::meta::discovery::{
     APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery, APISubresourceDiscovery,
     APIVersionDiscovery, Freshness, GroupVersionKind, Scope,
@@ -27,14 +27,14 @@ pub fn versions(server_address: &str) -> APIVersions {
 }
 
 /// `/apis`: every group but the core one.
-pub fn groups() -> APIGroupList {
-    let named = kinds::groups().into_iter().filter(|(group, _)| !group.is_empty());
+pub fn groups(registry: &Registry) -> APIGroupList {
+    let named = registry.groups().into_iter().filter(|(group, _)| !group.is_empty());
     APIGroupList { groups: named.map(|(group, versions)| group_of(group, &versions)).collect() }
 }
 
 /// `/apis/{group}`.
-pub fn group(name: &str) -> Option<APIGroup> {
-    let (group, versions) = kinds::groups().into_iter().find(|(group, _)| *group == name)?;
+pub fn group(registry: &Registry, name: &str) -> Option<APIGroup> {
+    let (group, versions) = registry.groups().into_iter().find(|(group, _)| *group == name)?;
     Some(group_of(group, &versions))
 }
 
@@ -55,8 +55,8 @@ fn group_of(group: &str, versions: &[&str]) -> APIGroup {
 }
 
 /// `/api/v1`, `/apis/{group}/{version}`: resources and subresources, by name.
-pub fn resources(group: &str, version: &str) -> Option<APIResourceList> {
-    let rows: Vec<&Resource> = rows(group, version).collect();
+pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<APIResourceList> {
+    let rows: Vec<&Resource> = registry.rows_of(group, version).map(|row| &**row).collect();
     let group_version = rows.first()?.api_version();
     let mut resources: Vec<APIResource> = Vec::new();
     for row in rows {
@@ -67,17 +67,13 @@ pub fn resources(group: &str, version: &str) -> Option<APIResourceList> {
     Some(APIResourceList { group_version, resources })
 }
 
-fn rows(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
-    RESOURCES.iter().filter(move |r| r.group == group && r.version == version)
-}
-
 fn resource(row: &Resource) -> APIResource {
     APIResource {
         name: row.plural.into(),
         singular_name: row.singular(),
         namespaced: row.is_namespaced(),
         kind: row.kind.into(),
-        verbs: verbs(row.verbs),
+        verbs: verbs(listed(row)),
         short_names: some(row.short_names),
         categories: some(row.categories),
         storage_version_hash: row.is_stored().then(|| storage_version_hash(row)),
@@ -103,6 +99,16 @@ fn subresource(row: &Resource, sub: &Subresource) -> APIResource {
     }
 }
 
+/// While a definition goes, its objects can only go as well.
+fn listed(row: &Resource) -> Verbs {
+    const WHILE_TERMINATING: Verbs =
+        Verbs::of(&[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch]);
+    match &row.definition {
+        Some(definition) if definition.family.terminating => WHILE_TERMINATING,
+        _ => row.verbs,
+    }
+}
+
 fn verbs(verbs: Verbs) -> Vec<String> {
     verbs.iter().map(|verb| verb.as_str().to_owned()).collect()
 }
@@ -124,8 +130,8 @@ fn storage_version_hash(row: &Resource) -> String {
 }
 
 /// Everything below `/api` (the core group) or `/apis` (all others) at once.
-pub fn aggregated(core: bool) -> APIGroupDiscoveryList {
-    let groups = kinds::groups().into_iter().filter(|(group, _)| group.is_empty() == core);
+pub fn aggregated(registry: &Registry, core: bool) -> APIGroupDiscoveryList {
+    let groups = registry.groups().into_iter().filter(|(group, _)| group.is_empty() == core);
     APIGroupDiscoveryList::new(
         groups
             .map(|(group, versions)| APIGroupDiscovery {
@@ -135,21 +141,22 @@ pub fn aggregated(core: bool) -> APIGroupDiscoveryList {
                 },
                 versions: versions
                     .into_iter()
-                    .map(|version| aggregated_version(group, version))
+                    .map(|version| aggregated_version(registry, group, version))
                     .collect(),
             })
             .collect(),
     )
 }
 
-fn aggregated_version(group: &str, version: &str) -> APIVersionDiscovery {
-    let mut resources: Vec<APIResourceDiscovery> = rows(group, version)
+fn aggregated_version(registry: &Registry, group: &str, version: &str) -> APIVersionDiscovery {
+    let mut resources: Vec<APIResourceDiscovery> = registry
+        .rows_of(group, version)
         .map(|row| APIResourceDiscovery {
             resource: row.plural.into(),
             response_kind: Some(own_kind(row)),
             scope: if row.is_namespaced() { Scope::Namespaced } else { Scope::Cluster },
             singular_resource: row.singular(),
-            verbs: verbs(row.verbs),
+            verbs: verbs(listed(row)),
             short_names: strings(row.short_names),
             categories: strings(row.categories),
             subresources: row
@@ -163,8 +170,12 @@ fn aggregated_version(group: &str, version: &str) -> APIVersionDiscovery {
     APIVersionDiscovery { version: version.into(), resources, freshness: Freshness::Current }
 }
 
-/// The group and version of a resource's own kind are left for the reader to fill in.
+/// The group and version of a built-in resource's own kind are left for the reader to fill in.
 fn own_kind(row: &Resource) -> GroupVersionKind {
+    if row.definition.is_some() {
+        let (group, version) = (row.group.to_owned(), row.version.to_owned());
+        return GroupVersionKind { group, version, kind: row.kind.into() };
+    }
     GroupVersionKind { group: String::new(), version: String::new(), kind: row.kind.into() }
 }
 
@@ -188,10 +199,11 @@ fn aggregated_subresource(row: &Resource, sub: &Subresource) -> APISubresourceDi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::built_in;
 
     #[test]
     fn a_version_lists_resources_and_subresources_by_name() {
-        let list = resources("apps", "v1").unwrap();
+        let list = resources(built_in(), "apps", "v1").unwrap();
         let names: Vec<&str> = list.resources.iter().map(|r| &*r.name).collect();
         assert_eq!(
             names[..4],
@@ -199,13 +211,15 @@ mod tests {
         );
         let scale = list.resources.iter().find(|r| r.name == "deployments/scale").unwrap();
         assert_eq!((scale.group.as_deref(), &*scale.kind), (Some("autoscaling"), "Scale"));
-        assert_eq!(resources("apps", "v9"), None);
+        assert_eq!(resources(built_in(), "apps", "v9"), None);
     }
 
     #[test]
     fn both_versions_of_a_kind_have_the_hash_of_the_stored_one() {
         let hash = |version| {
-            resources("autoscaling", version).unwrap().resources[0].storage_version_hash.clone()
+            resources(built_in(), "autoscaling", version).unwrap().resources[0]
+                .storage_version_hash
+                .clone()
         };
         assert!(hash("v2").is_some());
         assert_eq!(hash("v1"), hash("v2"));
@@ -213,9 +227,12 @@ mod tests {
 
     #[test]
     fn groups_come_in_order_of_preference() {
-        let groups = groups().groups;
+        let groups = groups(built_in()).groups;
         assert_eq!((&*groups[0].name, &*groups[1].name), ("apiregistration.k8s.io", "apps"));
-        assert_eq!(group("autoscaling").unwrap().preferred_version.unwrap().version, "v2");
-        assert_eq!(aggregated(true).items.len(), 1);
+        assert_eq!(
+            group(built_in(), "autoscaling").unwrap().preferred_version.unwrap().version,
+            "v2"
+        );
+        assert_eq!(aggregated(built_in(), true).items.len(), 1);
     }
 }

@@ -22,6 +22,7 @@ pub mod codec;
 pub mod conform;
 pub mod content;
 pub mod convert;
+pub mod custom;
 pub mod depth;
 pub mod discovery;
 pub mod duration;

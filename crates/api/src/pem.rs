@@ -34,6 +34,18 @@ impl Iterator for Blocks<'_> {
     }
 }
 
+/// A block as text, in lines of 64 letters.
+pub fn encode(kind: &str, bytes: &[u8]) -> String {
+    let letters = STANDARD.encode(bytes);
+    let mut text = format!("-----BEGIN {kind}-----\n");
+    for start in (0..letters.len()).step_by(64) {
+        text.push_str(&letters[start..letters.len().min(start + 64)]);
+        text.push('\n');
+    }
+    text.push_str(&format!("-----END {kind}-----\n"));
+    text
+}
+
 /// The first sound block, and what follows its last line.
 fn next(text: &[u8]) -> Option<(Block, &[u8])> {
     let mut rest = text;
@@ -94,6 +106,17 @@ fn find_last(text: &[u8], word: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for size in [0, 1, 47, 48, 49, 200] {
+            let bytes = vec![7; size];
+            let text = encode("A", &bytes);
+            assert!(text.lines().all(|line| line.len() <= 64), "{text}");
+            let read: Vec<Block> = blocks(text.as_bytes()).collect();
+            assert_eq!(read, [Block { kind: "A".to_owned(), has_headers: false, bytes }]);
+        }
+    }
 
     #[test]
     fn blocks_are_what_is_sound() {

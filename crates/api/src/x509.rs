@@ -32,6 +32,13 @@ pub struct Key {
     der: Vec<u8>,
 }
 
+impl Key {
+    /// Its `SubjectPublicKeyInfo`.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum KeyKind {
     Ed25519,

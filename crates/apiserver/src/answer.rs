@@ -6,8 +6,8 @@ use crate::verbs::{Context, Written, is_answered_otherwise};
 use crate::{stored, turns};
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::protobuf::{self, ListEncoder};
-use api::content::{self, Accepted, Target};
-use api::kinds::Resource;
+use api::content::{self, Accepted, Endpoint, Target};
+use api::kinds::{Resource, ResourceRef};
 use api::meta::{IncludeObject, Table, TableRow};
 use api::rules::Row;
 use api::schema::{TypeRef, builtin};
@@ -39,14 +39,16 @@ pub struct View {
 impl View {
     pub fn of(context: Context<'_>) -> Result<View, Status> {
         // What is answered is not always an object of a row.
-        let endpoint =
-            if is_answered_otherwise(context.call) { content::ANSWERS } else { content::OBJECTS };
+        let endpoint = match is_answered_otherwise(context.call) {
+            true => content::ANSWERS,
+            false => objects(context),
+        };
         View::made(context, content::negotiate(accept(context), &endpoint)?)
     }
 
     pub fn of_stream(context: Context<'_>) -> Result<View, Status> {
         let view =
-            View::made(context, content::negotiate_stream(accept(context), &content::OBJECTS)?)?;
+            View::made(context, content::negotiate_stream(accept(context), &objects(context))?)?;
         // A line is an event.
         Ok(View { pretty: false, ..view })
     }
@@ -70,7 +72,7 @@ impl View {
     /// Whether the stored bytes will do, once the resource version is in them.
     fn is_of_stored(&self, resource: &Resource) -> bool {
         let plain = self.encoding == Encoding::Json && self.target.is_none() && !self.pretty;
-        plain && resource.stored_as.is_none()
+        plain && resource.is_sent_as_stored()
     }
 
     /// Whether a list is built as a tree before it is written.
@@ -91,6 +93,14 @@ impl View {
             return bytes(code, Encoding::Json.media_type(), text);
         }
         value(code, tree, ty, self.encoding)
+    }
+}
+
+/// What the call's own objects can be sent as.
+fn objects(context: Context<'_>) -> Endpoint {
+    match context.call.resource.definition {
+        Some(_) => content::CUSTOM_RESOURCES,
+        None => content::OBJECTS,
     }
 }
 
@@ -230,10 +240,10 @@ fn write_item(
     view: &View,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
-    match (view.target, resource.stored_as) {
+    match (view.target, resource.is_sent_as_stored()) {
         (Some(_), _) => stored::write_partial(found, out),
-        (None, None) => stored::write_json(found, out),
-        (None, Some(_)) => {
+        (None, true) => stored::write_json(found, out),
+        (None, false) => {
             serde_json::to_writer(out, &stored::decode(found, resource)?)
                 .map_err(Status::internal_error)?;
         }
@@ -278,7 +288,7 @@ pub fn of_type(code: StatusCode, object: Value, ty: TypeRef<'_>, view: &View) ->
 pub async fn list(
     api: &ApiServer,
     page: Page,
-    resource: &'static Resource,
+    resource: &ResourceRef,
     view: &View,
 ) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
@@ -302,7 +312,7 @@ pub async fn list(
         }
         _ if view.is_of_stored(resource) => {
             let unreadable = api.unreadable().clone();
-            let body = Spliced::new(page.objects, resource, &metadata, unreadable);
+            let body = Spliced::new(page.objects, resource.clone(), &metadata, unreadable);
             let body = body.map_err(|never| match never {}).boxed();
             Ok(with_body(StatusCode::OK, Encoding::Json.media_type(), body))
         }
@@ -376,16 +386,18 @@ pub fn table_of(object: &Value, resource: &Resource, view: &View) -> Value {
 }
 
 fn table(rows: Vec<TableRow<Value>>, metadata: Value, resource: &Resource) -> Value {
-    let columns = resource.rules.columns.iter().map(|column| column.definition()).collect();
-    let mut table = json!(Table::new("v1", Default::default(), columns, rows));
+    let mut table = json!(Table::new("v1", Default::default(), resource.columns(), rows));
     table["metadata"] = metadata;
     table
 }
 
 fn row(object: &Value, resource: &Resource, view: &View, now: Timestamp) -> TableRow<Value> {
     // An object that cannot be read is still listed, if with empty cells.
-    let Row { mut cells, conditions } = (resource.rules.row)(object, now).unwrap_or_default();
-    cells.resize(resource.rules.columns.len(), Value::Null);
+    let Row { mut cells, conditions } =
+        (resource.rules.row)(resource, object, now).unwrap_or_default();
+    if resource.definition.is_none() {
+        cells.resize(resource.rules.columns.len(), Value::Null);
+    }
     let object = match view.include {
         IncludeObject::None => None,
         IncludeObject::Metadata => Some(partial(object["metadata"].clone())),

@@ -1,5 +1,7 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
+use crate::extend::aggregation;
+use crate::openapi::Document;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use crate::service_account;
@@ -7,14 +9,11 @@ use crate::{debug, fairness, health};
 use api::codec::object::Encoding;
 use api::content;
 use api::discovery;
-use api::openapi::{proto, v2, v3};
+use api::openapi::proto;
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex};
+use serde_json::{Value, json};
 
 pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
     let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
@@ -27,15 +26,22 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
     if !matches!(received.method, Method::GET | Method::HEAD) {
         return Err(missing());
     }
+    let registry = api.registry();
     let found = match parts[..] {
-        ["api"] => discover(received, true, json!(discovery::versions(&host(received))))?,
-        ["apis"] => discover(received, false, json!(discovery::groups()))?,
-        ["api", "v1"] => plain(received, json!(discovery::resources("", "v1")))?,
-        ["apis", group] => match discovery::group(group) {
-            Some(group) => plain(received, json!(group))?,
-            None => return Err(missing()),
-        },
-        ["apis", group, version] => match discovery::resources(group, version) {
+        ["api"] => discover(api, received, true, json!(discovery::versions(&host(received))))?,
+        ["apis"] => {
+            let groups = aggregation::groups(api, json!(discovery::groups(&registry)));
+            discover(api, received, false, groups)?
+        }
+        ["api", "v1"] => plain(received, json!(discovery::resources(&registry, "", "v1")))?,
+        ["apis", name] => {
+            let own = discovery::group(&registry, name).map(|group| json!(group));
+            match aggregation::group(api, name, own) {
+                Some(group) => plain(received, group)?,
+                None => return Err(missing()),
+            }
+        }
+        ["apis", group, version] => match discovery::resources(&registry, group, version) {
             Some(list) => plain(received, json!(list))?,
             None => return Err(missing()),
         },
@@ -57,19 +63,30 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
             let media = "text/plain; version=0.0.4; charset=utf-8";
             answer::bytes(StatusCode::OK, media, api.metrics().page(api).await)
         }
+        ["openapi", "v2"] if let Some(whole) = aggregation::openapi_whole(api, &registry).await => {
+            match proto::is_asked_for(received.header(header::ACCEPT)) {
+                false => tagged(whole.json.clone(), JSON, received),
+                true => tagged(whole.protobuf(), proto::MEDIA_TYPE, received),
+            }
+        }
         ["openapi", "v2"] if proto::is_asked_for(received.header(header::ACCEPT)) => {
-            let document = cached("v2.pb", || proto::encode(&v2::document()));
-            tagged(document, proto::MEDIA_TYPE, received)
+            tagged(api.openapi().v2_protobuf(&registry), proto::MEDIA_TYPE, received)
         }
-        ["openapi", "v2"] => {
-            let document = cached("v2", || v2::document().to_string().into_bytes());
-            tagged(document, JSON, received)
-        }
+        ["openapi", "v2"] => tagged(api.openapi().v2(&registry), JSON, received),
         ["openapi", "v3"] => {
-            let document = cached("v3", || openapi_index().to_string().into_bytes());
-            tagged(document, JSON, received)
+            tagged(with_others(api, api.openapi().v3_index(&registry)), JSON, received)
         }
-        ["openapi", "v3", ref path @ ..] => openapi(&path.join("/"), received)?,
+        ["openapi", "v3", ref path @ ..] => {
+            let (path, accept) = (path.join("/"), received.header(header::ACCEPT));
+            let tag = received.header(header::IF_NONE_MATCH);
+            match aggregation::openapi_document(api, &path, accept, tag).await {
+                Some(answer) => answer,
+                None => {
+                    let found = api.openapi().v3(&registry, &path);
+                    tagged(found.ok_or_else(missing)?, JSON, received)
+                }
+            }
+        }
         _ => return Err(missing()),
     };
     Ok(found)
@@ -98,11 +115,19 @@ fn host(received: &Received) -> String {
 }
 
 /// Discovery of everything at once, for the clients that ask for it.
-fn discover(received: &Received, core: bool, unaggregated: Value) -> Result<Answer, Status> {
+fn discover(
+    api: &ApiServer,
+    received: &Received,
+    core: bool,
+    unaggregated: Value,
+) -> Result<Answer, Status> {
     let accepted = content::negotiate(received.header(header::ACCEPT), &content::DISCOVERY)?;
     match accepted.target {
         Some(target) => {
-            let list = json!(discovery::aggregated(core));
+            let mut list = json!(discovery::aggregated(&api.registry(), core));
+            if !core {
+                list = aggregation::aggregated(api, list);
+            }
             let mut answer = answer::value(StatusCode::OK, list, None, Encoding::Json);
             let media = format!(
                 "application/json;g={};v={};as={}",
@@ -151,13 +176,6 @@ fn tagged(document: Document, media: &'static str, received: &Received) -> Answe
     answer
 }
 
-/// A document and what it is known by.
-#[derive(Clone)]
-struct Document {
-    bytes: Bytes,
-    hash: String,
-}
-
 fn version() -> Value {
     json!({
         "major": "1", "minor": "37", "gitVersion": format!("{}+skiff", api::VERSION),
@@ -176,37 +194,11 @@ fn goarch() -> &'static str {
     }
 }
 
-/// A document is made once, when it is first asked for.
-fn cached(name: &str, make: impl FnOnce() -> Vec<u8>) -> Document {
-    static DOCUMENTS: LazyLock<Mutex<HashMap<String, Document>>> = LazyLock::new(Mutex::default);
-    let lock = || DOCUMENTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(known) = lock().get(name) {
-        return known.clone();
+/// The index with what other servers describe.
+fn with_others(api: &ApiServer, own: Document) -> Document {
+    if api.extend().aggregation.current().is_empty() {
+        return own;
     }
-    let bytes = Bytes::from(make());
-    let hash = Sha256::digest(&bytes)[..16].iter().map(|byte| format!("{byte:02X}")).collect();
-    lock().entry(name.to_owned()).or_insert(Document { bytes, hash }).clone()
-}
-
-/// Every document by its path, each with its hash in the address.
-fn openapi_index() -> Value {
-    let paths: Map<String, Value> = v3::index()
-        .into_iter()
-        .map(|(path, group, version)| {
-            let hash = document(&path, group, version).hash;
-            let url = format!("/openapi/v3/{path}?hash={hash}");
-            (path, json!({ "serverRelativeURL": url }))
-        })
-        .collect();
-    json!({ "paths": paths })
-}
-
-fn document(path: &str, group: &str, version: &str) -> Document {
-    cached(path, || v3::document(group, version).to_string().into_bytes())
-}
-
-fn openapi(path: &str, received: &Received) -> Result<Answer, Status> {
-    let found = v3::index().into_iter().find(|(known, _, _)| known == path);
-    let (path, group, version) = found.ok_or_else(missing)?;
-    Ok(tagged(document(&path, group, version), JSON, received))
+    let Ok(index) = serde_json::from_slice(&own.bytes) else { return own };
+    Document::of(aggregation::openapi_index(api, index).to_string().into_bytes())
 }

@@ -44,7 +44,7 @@ pub async fn options(
     new: &Value,
 ) -> Result<WriteOptions, Status> {
     let mut options = WriteOptions::default();
-    match resource.kind {
+    match resource.built_in_kind() {
         "Event" => {
             let lease = api.event_leases().lease(api).await;
             options.lease = lease.map_err(|error| status_of(error, resource))?;

@@ -263,9 +263,20 @@ impl Pki {
         for_days(&mut params, now, CERTIFICATE_DAYS);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, issuer)?;
+        // A server shows its CA too: whoever knows the CA by its hash alone can check it.
+        let chain = match row.is_server() {
+            true => self.read(&format!("{}.crt", row.authority))?,
+            false => String::new(),
+        };
         // The certificate last: whoever looks for a change looks at it.
         self.write(&format!("{}.key", row.file), &key.serialize_pem())?;
-        self.write(&format!("{}.crt", row.file), &certificate.pem())
+        self.write(&format!("{}.crt", row.file), &(certificate.pem() + &chain))
+    }
+
+    fn read(&self, name: &str) -> Result<String, Error> {
+        let path = self.folder.join(name);
+        let failed = |source| Error::Read { path: path.display().to_string(), source };
+        std::fs::read_to_string(&path).map_err(failed)
     }
 
     fn write(&self, name: &str, pem: &str) -> Result<(), Error> {
@@ -345,7 +356,7 @@ fn for_days(params: &mut CertificateParams, now: Timestamp, days: i64) {
 }
 
 /// Valid between these seconds of the epoch.
-pub fn set_validity(params: &mut CertificateParams, start: i64, end: i64) {
+fn set_validity(params: &mut CertificateParams, start: i64, end: i64) {
     let at = |second: i64| date_time_ymd(1970, 1, 1) + Duration::from_secs(second.max(0) as u64);
     (params.not_before, params.not_after) = (at(start), at(end));
 }

@@ -1,7 +1,7 @@
 //! What a request is about: its path, verb and query, as upstream reads them
 //! (`apiserver/pkg/endpoints/request`).
 use api::codec::FieldValidation;
-use api::kinds::{self, Resource, Subresource, Verb};
+use api::kinds::{Registry, ResourceRef, Subresource, Verb};
 use api::names;
 use api::selector::field;
 use api::status::{ServerResponse, Status};
@@ -15,7 +15,7 @@ pub struct Call {
     pub verb: Verb,
     /// The verb as rights name it: empty for a method that has none (`OPTIONS`, which is passed on).
     pub right: &'static str,
-    pub resource: &'static Resource,
+    pub resource: ResourceRef,
     pub subresource: Option<&'static Subresource>,
     /// Empty for cluster-scoped resources, and for all namespaces at once.
     pub namespace: String,
@@ -130,8 +130,8 @@ impl Unserved {
 /// The subresources of a namespace, which are not resources in it.
 const OF_NAMESPACES: &[&str] = &["status", "finalize"];
 
-/// Parses a request.
-pub fn parse(method: &Method, path: &str, query: &str) -> Target {
+/// Parses a request on what there is in the registry.
+pub fn parse(registry: &Registry, method: &Method, path: &str, query: &str) -> Target {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     let parts = segments(&decoded);
     let (group, version, rest) = match parts[..] {
@@ -156,7 +156,7 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Target {
         [plural, name] => (*plural, *name, "", &[][..]),
         [plural, name, part, rest @ ..] => (*plural, *name, *part, rest),
     };
-    let resource = kinds::find(group, version, plural);
+    let resource = registry.find(group, version, plural);
     let watch = watch_path || name.is_empty() && query.flag("watch");
     let verb = verb(method, name.is_empty(), watch);
     // Below `watch/` that is the verb, whatever the method.
@@ -216,7 +216,7 @@ pub fn parse(method: &Method, path: &str, query: &str) -> Target {
     Target::Call(Call {
         verb,
         right,
-        resource,
+        resource: resource.clone(),
         subresource,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -261,10 +261,11 @@ fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::kinds::{RESOURCES, built_in};
 
     #[test]
     fn what_is_proxied_gets_its_path_as_it_was_sent() {
-        let rest = |path: &str| match parse(&Method::GET, path, "") {
+        let rest = |path: &str| match parse(built_in(), &Method::GET, path, "") {
             Target::Call(call) => call.rest,
             other => panic!("{path}: {other:?}"),
         };
@@ -286,7 +287,7 @@ mod tests {
     fn check(request: &str, expected: &str) {
         let (method, path) = request.split_once(' ').unwrap();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let shown = match parse(&method.parse().unwrap(), path, query) {
+        let shown = match parse(built_in(), &method.parse().unwrap(), path, query) {
             Target::Document => "document".to_owned(),
             Target::Call(call) => {
                 let sub = call.subresource.map_or(String::new(), |s| format!("/{}", s.name));
@@ -353,7 +354,7 @@ mod tests {
     fn no_resource_is_served_outside_its_scope() {
         let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
         let mut served = 0;
-        for resource in kinds::RESOURCES {
+        for resource in RESOURCES {
             let root = match resource.group {
                 "" => format!("/api/{}", resource.version),
                 group => format!("/apis/{group}/{}", resource.version),
@@ -371,7 +372,7 @@ mod tests {
             {
                 let path = format!("{root}{watch}{place}/{}{end}", resource.plural);
                 let in_namespace = !place.is_empty();
-                match parse(&method.parse().unwrap(), &path, "") {
+                match parse(built_in(), &method.parse().unwrap(), &path, "") {
                     Target::Document => panic!("{method} {path} is a request on a resource"),
                     Target::Unserved(unserved) => {
                         assert_eq!(unserved.resource, resource.plural, "{method} {path}");

@@ -1,5 +1,6 @@
 //! The server's state: the store, and a watch cache for every resource that was asked for.
 use crate::admission::Chain;
+use crate::admission::policy::Policies;
 use crate::audit::Audit;
 use crate::authn::Authentication;
 use crate::authz::Authorizer;
@@ -8,19 +9,22 @@ use crate::authz::rbac::Rbac;
 use crate::budget::Budget;
 use crate::debug::Debug;
 use crate::encryption::Encryption;
+use crate::extend::Extend;
 use crate::fairness::Fairness;
 use crate::in_flight::InFlight;
 use crate::keeping::EventLeases;
 use crate::metrics::Metrics;
+use crate::openapi::OpenApi;
 use crate::service_account::Issuer;
 use crate::tls;
 use crate::unreadable::Unreadable;
 use api::group::GroupResource;
-use api::kinds::{RESOURCES, Resource};
+use api::kinds::{Registry, Resource};
 use api::status::Status;
 use rustls::ClientConfig;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use rustls::client::ResolvesClientCert;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use store::cache::{CacheOptions, WatchCache, Windows};
 use store::{KeyRange, RangeRequest, Store};
@@ -41,6 +45,8 @@ pub struct Options {
     pub audit: Audit,
     /// How the server proves itself to kubelets, and they to it.
     pub kubelet_tls: Arc<ClientConfig>,
+    /// How the server proves to those beside it that it may speak for its clients.
+    pub proxy_client: Option<Arc<dyn ResolvesClientCert>>,
     /// By which of their addresses kubelets are called: the first type that a node has.
     pub kubelet_address_types: Vec<String>,
     /// Who signs the tokens of service accounts.
@@ -85,6 +91,7 @@ impl Options {
             authentication: Authentication::default(),
             authorizers: vec![Authorizer::Node, Authorizer::Rbac],
             kubelet_tls: tls::kubelet(None, None)?,
+            proxy_client: None,
             kubelet_address_types: KUBELET_ADDRESS_TYPES.map(str::to_owned).to_vec(),
             client_ca: String::new(),
             service_cidrs: vec!["10.96.0.0/12".into()],
@@ -106,6 +113,7 @@ struct Shared {
     audit: Arc<Audit>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
+    proxy_client: Option<Arc<dyn ResolvesClientCert>>,
     kubelet_address_types: Vec<String>,
     issuer: Issuer,
     authentication: Authentication,
@@ -115,6 +123,8 @@ struct Shared {
     rbac: Rbac,
     node_graph: graph::Shared,
     admission: Chain,
+    extend: Extend,
+    policies: Policies,
     in_flight: InFlight,
     fairness: Option<Arc<Fairness>>,
     budget: Budget,
@@ -122,8 +132,12 @@ struct Shared {
     unreadable: Arc<Unreadable>,
     windows: Arc<Windows>,
     metrics: Metrics,
+    openapi: OpenApi,
     request_timeout: Duration,
     debug: Option<Debug>,
+    /// Replaced as a whole when a definition changes.
+    registry: RwLock<Arc<Registry>>,
+    registry_generation: watch::Sender<u64>,
     /// By storage prefix: two versions of a resource share one.
     caches: Mutex<HashMap<&'static str, Arc<OnceCell<WatchCache>>>>,
     /// True once the server is told to stop: readiness falls, watches end.
@@ -141,6 +155,7 @@ impl ApiServer {
             audit: Arc::new(options.audit),
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
+            proxy_client: options.proxy_client,
             kubelet_address_types: options.kubelet_address_types,
             issuer: options.issuer,
             authentication: options.authentication,
@@ -150,6 +165,8 @@ impl ApiServer {
             rbac: Rbac::default(),
             node_graph: graph::Shared::default(),
             admission: options.admission,
+            extend: Extend::default(),
+            policies: Policies::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             budget: Budget::new(options.list_bytes, options.request_timeout / 4),
             bodies: Budget::new(options.list_bytes, options.request_timeout / 4),
@@ -157,12 +174,34 @@ impl ApiServer {
             windows: Arc::default(),
             fairness: (options.priority_and_fairness && seats > 0).then(fair),
             metrics: Metrics::default(),
+            openapi: OpenApi::default(),
             request_timeout: options.request_timeout,
             debug: options.debug,
+            registry: RwLock::default(),
+            registry_generation: watch::Sender::new(0),
             caches: Mutex::default(),
             stopping: watch::Sender::new(false),
         };
         ApiServer { shared: Arc::new(shared) }
+    }
+
+    /// Serves other rows from now on, and lets go of what only those were for that are gone.
+    pub async fn swap_registry(&self, registry: Registry) {
+        let generation = registry.generation();
+        let storages: HashSet<&str> = registry.rows().iter().map(|row| row.storage).collect();
+        *self.shared.registry.write().unwrap_or_else(PoisonError::into_inner) = registry.into();
+        self.shared.caches.lock().await.retain(|storage, _| storages.contains(storage));
+        self.shared.registry_generation.send_replace(generation);
+    }
+
+    /// Tells of every change of the registry, by its generation.
+    pub fn registry_changes(&self) -> watch::Receiver<u64> {
+        self.shared.registry_generation.subscribe()
+    }
+
+    /// The rows that are served now: to be asked for once a request.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.shared.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn issuer(&self) -> &Issuer {
@@ -197,6 +236,15 @@ impl ApiServer {
         &self.shared.admission
     }
 
+    /// Those beside this server who have a say in its API.
+    pub fn extend(&self) -> &Extend {
+        &self.shared.extend
+    }
+
+    pub fn policies(&self) -> &Policies {
+        &self.shared.policies
+    }
+
     pub fn in_flight(&self) -> &InFlight {
         &self.shared.in_flight
     }
@@ -220,6 +268,10 @@ impl ApiServer {
         &self.shared.bodies
     }
 
+    pub fn openapi(&self) -> &OpenApi {
+        &self.shared.openapi
+    }
+
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
@@ -235,7 +287,7 @@ impl ApiServer {
     /// How many objects there are of each resource, whether or not anybody has asked for them.
     pub async fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for resource in RESOURCES.iter().filter(|resource| resource.is_stored()) {
+        for resource in self.registry().rows().iter().filter(|row| row.is_stored()) {
             // By its home, whatever other versions show it as.
             let group = resource.stored_group_kind().group;
             let name = GroupResource::new(group, resource.plural).to_string();
@@ -267,6 +319,10 @@ impl ApiServer {
 
     pub fn kubelet_tls(&self) -> Arc<ClientConfig> {
         self.shared.kubelet_tls.clone()
+    }
+
+    pub fn proxy_client(&self) -> Option<Arc<dyn ResolvesClientCert>> {
+        self.shared.proxy_client.clone()
     }
 
     pub fn kubelet_address_types(&self) -> &[String] {

@@ -4,6 +4,7 @@ use crate::audit::{Record, Trail};
 use crate::authn::{self, User};
 use crate::authz::{self, Attributes};
 use crate::budget::Held;
+use crate::extend::aggregation;
 use crate::fairness::{self, Admitted, Class};
 use crate::listen::Connection;
 use crate::request::{self, Call, Target};
@@ -169,7 +170,8 @@ async fn begin(
     let headers = request.headers();
     let uri = request.uri();
     let user = authn::identify(api, &connection.peer, headers, uri.path()).await;
-    let target = request::parse(request.method(), uri.path(), uri.query().unwrap_or_default());
+    let query = uri.query().unwrap_or_default();
+    let target = request::parse(&api.registry(), request.method(), uri.path(), query);
     let (wanted, runs_long) = match &target {
         Target::Call(call) => (Attributes::of_call(call), metrics::is_long(call)),
         Target::Unserved(unserved) => (Attributes::of_unserved(unserved), false),
@@ -189,6 +191,10 @@ async fn begin(
     let user = act_as(api, user, headers, trail).await?;
     connection.lane.belongs_to(&user.name);
     authorize(api, &user, &wanted, trail).await?;
+    if let Some(remote) = api.extend().aggregation.find(request.uri().path()) {
+        let passing = aggregation::pass(api, &remote, &user, request);
+        return Box::pin(passing).await.map(Step::Answered);
+    }
     let call = match target {
         Target::Document => {
             let _seat = wait_for_seat(api, &user, &wanted, None, &mut exchange.class).await?;
@@ -311,7 +317,10 @@ async fn within_limits(
 ) -> Result<Answer, Status> {
     let run = async {
         match verbs::run(Context { api, call, received }).await {
-            Ok((answer, warnings)) => Ok(with_warnings(answer, &warnings)),
+            Ok((answer, mut warnings)) => {
+                warnings.extend(received.take_remarks());
+                Ok(with_warnings(answer, &warnings))
+            }
             Err(status) => {
                 *remarks = received.take_remarks();
                 Err(status)

@@ -6,7 +6,7 @@
 //! cache when it is encrypted.
 use crate::stored;
 use crate::unreadable::Unreadable;
-use api::kinds::Resource;
+use api::kinds::ResourceRef;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ const TOGETHER: usize = 16;
 
 pub struct Spliced {
     objects: std::vec::IntoIter<Arc<KeyValue>>,
-    resource: &'static Resource,
+    resource: ResourceRef,
     unreadable: Arc<Unreadable>,
     /// Bytes of those objects as they are stored.
     values: usize,
@@ -48,7 +48,7 @@ pub struct Spliced {
 impl Spliced {
     pub fn new(
         objects: Vec<Arc<KeyValue>>,
-        resource: &'static Resource,
+        resource: ResourceRef,
         metadata: &Value,
         unreadable: Arc<Unreadable>,
     ) -> Spliced {
@@ -77,8 +77,8 @@ impl Spliced {
                 if piece.len() >= PIECE {
                     break 'piece;
                 }
-                let readable = stored::check(stored, self.resource);
-                if self.unreadable.skip(stored, self.resource, readable).is_some() {
+                let readable = stored::check(stored, &self.resource);
+                if self.unreadable.skip(stored, &self.resource, readable).is_some() {
                     piece.reserve(stored.value.len() + MORE);
                     stored::write_json(stored, &mut piece);
                     piece.push(b',');
@@ -181,7 +181,7 @@ mod tests {
         };
         let objects_stored: Vec<_> = (0..objects).map(stored).collect();
         let metadata = json!({ "resourceVersion": "9" });
-        let mut body = Spliced::new(objects_stored, resource, &metadata, Arc::default());
+        let mut body = Spliced::new(objects_stored, resource.into(), &metadata, Arc::default());
         let (hint, mut all) = (body.size_hint(), Vec::new());
         while let Some(frame) = body.frame().await {
             let frame = frame.unwrap().into_data().unwrap();

@@ -4,6 +4,7 @@
 //! The version is the store's revision, known only once the bytes are written; so it is spliced in
 //! when they are sent, at a place that is always the same. Nothing is decoded for that, and the
 //! bytes are the store's own.
+use crate::definitions;
 use api::codec::DecodeError;
 use api::codec::object::TypeMeta;
 use api::codec::protobuf;
@@ -29,11 +30,19 @@ pub fn encode(object: &Value, resource: &Resource) -> Result<Bytes, Status> {
     let converted;
     let stored = if object["apiVersion"] == *version {
         object
+    } else if let Some(definition) = &resource.definition {
+        converted = definitions::to_store(object.clone(), definition, &version)?;
+        &converted
     } else {
         let object = convert::convert(object.clone(), &version);
         converted = object.map_err(Status::internal_error)?;
         &converted
     };
+    lay_out(stored)
+}
+
+/// An object's bytes, in the version that it is in.
+pub fn lay_out(stored: &Value) -> Result<Bytes, Status> {
     if !depth::within_limit(stored) {
         return Err(Status::bad_request(DecodeError::TooDeep.to_string()));
     }
@@ -181,6 +190,10 @@ pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
     if TypeMeta::of(&object).api_version.is_empty() {
         let api_version = resource.storage_version();
         TypeMeta { api_version, kind: resource.kind.into() }.write_into(&mut object);
+    }
+    if let Some(definition) = &resource.definition {
+        return definitions::read(object, definition)
+            .map_err(|cause| unreadable(stored, resource, &cause));
     }
     convert::convert(object, &resource.api_version())
         .map_err(|error| unreadable(stored, resource, &error.to_string()))

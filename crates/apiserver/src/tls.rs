@@ -269,6 +269,11 @@ pub fn server(serving: &Pair, believed: &[&Trust]) -> Result<Arc<ServerConfig>, 
     Ok(Arc::new(config))
 }
 
+/// What a client proves itself with, as it is in its files whenever it does.
+pub fn client_certificate(pair: &Pair) -> Result<Arc<dyn ResolvesClientCert>, Error> {
+    Ok(Certified::read(pair)?)
+}
+
 /// Talks to kubelets; without `ca` their certificates are not checked, as upstream does.
 pub fn kubelet(client: Option<&Pair>, ca: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
     let provider = provider();

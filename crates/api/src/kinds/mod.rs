@@ -3,18 +3,25 @@
 //! Routes, discovery, OpenAPI, storage keys and kubectl's names are derived from the rows. A row
 //! is made from its typed form, so that group, version, kind, plural and scope are the type's and
 //! cannot be misspelt. What is peculiar to one kind is its [`Rules`], which it cannot be without.
+mod interned;
+mod registry;
+mod shape;
 mod table;
 
+pub use interned::{intern, intern_all};
+pub use registry::{Registry, ResourceRef};
 pub use table::RESOURCES;
 
+use crate::custom::Definition;
 use crate::depth;
 use crate::group::{GroupKind, GroupResource};
 use crate::rules::{Form, Kind, Rules};
 use crate::schema::{TypeRef, builtin};
 use k8s_openapi::{ClusterResourceScope, ListableResource, NamespaceResourceScope};
+use serde_json::Value;
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// A resource as it is served in one version.
 #[derive(Debug)]
@@ -40,6 +47,8 @@ pub struct Resource {
     pub typed: Typed,
     /// What is peculiar to the kind.
     pub rules: Rules,
+    /// What it has from its CustomResourceDefinition, if it is not built in.
+    pub definition: Option<Arc<Definition>>,
 }
 
 /// A kind's typed form behind one signature, so that a cache can hold objects of every kind and
@@ -57,6 +66,16 @@ pub type Encoded = Result<Vec<u8>, serde_json::Error>;
 
 /// A typed object whose kind is known from elsewhere.
 pub type Shared = Box<dyn Any + Send + Sync>;
+
+impl Typed {
+    /// Of a kind that is known from its definition only: a tree.
+    pub fn untyped() -> Typed {
+        Typed {
+            decode: |json| Ok(Box::new(depth::read::<Value>(json)?)),
+            encode: |object| Some(serde_json::to_vec(object.downcast_ref::<Value>()?)),
+        }
+    }
+}
 
 const fn typed<T: Form>() -> Typed {
     Typed {
@@ -163,12 +182,11 @@ const fn cluster<T: Kind + ListableResource<Scope = ClusterResourceScope>>() -> 
 }
 
 const fn row<T: Kind + ListableResource>(scope: Scope) -> Resource {
-    Resource {
-        list_kind: T::LIST_KIND,
-        storage: T::URL_PATH_SEGMENT,
-        verbs: Verbs::ALL,
-        ..question::<T>(scope)
-    }
+    let mut row = question::<T>(scope);
+    row.list_kind = T::LIST_KIND;
+    row.storage = T::URL_PATH_SEGMENT;
+    row.verbs = Verbs::ALL;
+    row
 }
 
 /// A kind that is a question: created, answered, never stored.
@@ -189,40 +207,49 @@ const fn question<T: Kind>(scope: Scope) -> Resource {
         returns_deleted: false,
         typed: typed::<T>(),
         rules: Rules::of::<T>(),
+        definition: None,
     }
 }
 
 impl Resource {
-    const fn short(self, short_names: &'static [&'static str]) -> Self {
-        Resource { short_names, ..self }
+    const fn short(mut self, short_names: &'static [&'static str]) -> Self {
+        self.short_names = short_names;
+        self
     }
 
-    const fn category(self, categories: &'static [&'static str]) -> Self {
-        Resource { categories, ..self }
+    const fn category(mut self, categories: &'static [&'static str]) -> Self {
+        self.categories = categories;
+        self
     }
 
-    const fn verbs(self, verbs: &[Verb]) -> Self {
-        Resource { verbs: Verbs::of(verbs), ..self }
+    const fn verbs(mut self, verbs: &[Verb]) -> Self {
+        self.verbs = Verbs::of(verbs);
+        self
     }
 
-    const fn with(self, subresources: &'static [Subresource]) -> Self {
-        Resource { subresources, ..self }
+    const fn with(mut self, subresources: &'static [Subresource]) -> Self {
+        self.subresources = subresources;
+        self
     }
 
-    const fn plural(self, plural: &'static str) -> Self {
-        Resource { plural, ..self }
+    const fn plural(mut self, plural: &'static str) -> Self {
+        self.plural = plural;
+        self
     }
 
-    const fn stored_at(self, storage: &'static str) -> Self {
-        Resource { storage, ..self }
+    const fn stored_at(mut self, storage: &'static str) -> Self {
+        self.storage = storage;
+        self
     }
 
-    const fn stored_as(self, api_version: &'static str) -> Self {
-        Resource { stored_as: Some(api_version), ..self }
+    const fn stored_as(mut self, api_version: &'static str) -> Self {
+        self.stored_as = Some(api_version);
+        self
     }
 
-    const fn returns_deleted(self) -> Self {
-        Resource { returns_deleted: true, ..self }
+    const fn returns_deleted(mut self) -> Self {
+        self.returns_deleted = true;
+        self
     }
 
     /// `apps/v1`, or `v1` in the core group.
@@ -236,11 +263,31 @@ impl Resource {
     }
 
     pub fn singular(&self) -> String {
-        self.kind.to_ascii_lowercase()
+        match &self.definition {
+            Some(definition) => definition.singular.to_owned(),
+            None => self.kind.to_ascii_lowercase(),
+        }
+    }
+
+    /// Whether it is this built-in kind: a definition may call its own the same.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.kind == kind && self.group == group && self.definition.is_none()
+    }
+
+    /// The name of a built-in kind of a group that none but built-in kinds are in; empty for what a
+    /// definition brought. For whoever tells kinds apart by name.
+    pub fn built_in_kind(&self) -> &'static str {
+        if self.definition.is_none() { self.kind } else { "" }
     }
 
     pub const fn is_namespaced(&self) -> bool {
         matches!(self.scope, Scope::Namespaced)
+    }
+
+    /// Whether its objects are sent as they are stored: what a definition says may have changed since,
+    /// and another version is made of the stored one.
+    pub fn is_sent_as_stored(&self) -> bool {
+        self.stored_as.is_none() && self.definition.is_none()
     }
 
     /// Questions are answered and forgotten; everything else is kept.
@@ -248,8 +295,11 @@ impl Resource {
         !self.storage.is_empty()
     }
 
-    /// Its type in the schema of built-in kinds.
-    pub fn ty(&self) -> TypeRef<'static> {
+    /// Its type: in the schema of built-in kinds, or in its definition's own.
+    pub fn ty(&self) -> TypeRef<'_> {
+        if let Some(definition) = &self.definition {
+            return definition.version.schema.root();
+        }
         builtin()
             .kind(self.group, self.version, self.kind)
             .expect("every row's kind is in the facts: a test says so")
@@ -257,6 +307,9 @@ impl Resource {
 
     /// Its list's type, where it has one.
     pub fn list_ty(&self) -> Option<TypeRef<'static>> {
+        if self.definition.is_some() {
+            return None;
+        }
         builtin().kind(self.group, self.version, self.list_kind)
     }
 
@@ -332,17 +385,16 @@ pub fn find_kind(api_version: &str, kind: &str) -> Option<&'static Resource> {
     rows.find(|r| r.version == version && r.group == group).copied()
 }
 
-/// Groups in the order discovery lists them, each with its versions, preferred first.
+/// The groups of built-in rows in the order discovery lists them, each with its versions, preferred
+/// first.
 pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for resource in RESOURCES {
-        match groups.iter_mut().find(|(group, _)| *group == resource.group) {
-            Some((_, versions)) if versions.contains(&resource.version) => {}
-            Some((_, versions)) => versions.push(resource.version),
-            None => groups.push((resource.group, vec![resource.version])),
-        }
-    }
-    groups
+    built_in().groups()
+}
+
+/// The registry without any definition.
+pub fn built_in() -> &'static Registry {
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::default);
+    &REGISTRY
 }
 
 #[cfg(test)]
@@ -398,13 +450,5 @@ mod tests {
             key("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
             "/registry/apiextensions.k8s.io/customresourcedefinitions/a"
         );
-    }
-
-    #[test]
-    fn the_newer_version_is_preferred() {
-        let groups = groups();
-        let autoscaling = groups.iter().find(|(group, _)| *group == "autoscaling").unwrap();
-        assert_eq!(autoscaling.1, ["v2", "v1"]);
-        assert_eq!(groups[0], ("", vec!["v1"]));
     }
 }

@@ -1,15 +1,19 @@
 //! The OpenAPI documents, v2 and v3, derived from the registry and the schema facts.
 //!
 //! [`schemas`] turns types into schemas, [`operations`] turns rows of the registry into paths;
-//! [`v2`] and [`v3`] put both into their dialect's frame, [`proto`] writes v2 in protobuf. The server caches what it serves;
+//! [`publish`] does the
+//! same to what definitions say of theirs; [`v2`] and [`v3`] put both into their dialect's frame, [`proto`] writes v2 in protobuf. The server caches what it serves;
 //! nothing is kept here.
 mod descriptions;
 mod operations;
 mod parameters;
 pub mod proto;
+mod publish;
 mod schemas;
 pub mod v2;
 pub mod v3;
+
+pub use descriptions::Descriptions;
 
 use serde_json::{Value, json};
 

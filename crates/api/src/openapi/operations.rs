@@ -3,7 +3,7 @@ use super::parameters::{
     DELETE, DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE, LIST, LOG, NAME, NAMESPACE, OPTIONS,
     PRETTY, PROXY_PATH, Parameter,
 };
-use crate::kinds::{RESOURCES, Resource, Subresource, Verb};
+use crate::kinds::{Registry, Resource, Subresource, Verb};
 use crate::schema::{TypeRef, builtin};
 
 pub(super) struct Path {
@@ -21,6 +21,8 @@ pub(super) struct Operation {
     pub parameters: Vec<Parameter>,
     pub body: Option<Body>,
     pub answer: Answer,
+    /// Of a custom resource: neither protobuf nor strategic merge.
+    pub custom: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,15 +33,48 @@ pub(super) struct Gvk {
 }
 
 pub(super) enum Body {
-    Object(TypeRef<'static>),
+    Object(Model),
     /// Delete options, which may be left out.
-    Options(TypeRef<'static>),
-    Patch(TypeRef<'static>),
+    Options(Model),
+    Patch(Model),
+}
+
+/// What an object is: a built-in type, or what a definition publishes under this name.
+#[derive(Debug, Clone)]
+pub(super) enum Model {
+    Type(TypeRef<'static>),
+    Defined(String),
+}
+
+impl Model {
+    fn of(resource: &Resource) -> Model {
+        match resource.definition {
+            Some(_) => Model::Defined(model_name(resource.group, resource.version, resource.kind)),
+            None => builtin()
+                .kind(resource.group, resource.version, resource.kind)
+                .map_or_else(|| Model::Defined(resource.kind.to_owned()), Model::Type),
+        }
+    }
+
+    fn of_list(resource: &Resource) -> Option<Model> {
+        let (group, version, kind) = (resource.group, resource.version, resource.list_kind);
+        match resource.definition {
+            Some(_) => Some(Model::Defined(model_name(group, version, kind))),
+            None => resource.list_ty().map(Model::Type),
+        }
+    }
+}
+
+/// `com.example.v1.Widget`: the name that a definition's kind is published under.
+pub(super) fn model_name(group: &str, version: &str, kind: &str) -> String {
+    let mut parts: Vec<&str> = group.split('.').rev().collect();
+    parts.extend([version, kind]);
+    parts.join(".")
 }
 
 pub(super) struct Answer {
     /// `None`: text or a stream.
-    pub ty: Option<TypeRef<'static>>,
+    pub ty: Option<Model>,
     pub codes: &'static [(u16, &'static str)],
     pub media: Media,
 }
@@ -59,11 +94,11 @@ const CREATED_OR_ACCEPTED: &[(u16, &str)] = &[(200, "OK"), (201, "Created"), (20
 const ACCEPTED: &[(u16, &str)] = &[(200, "OK"), (202, "Accepted")];
 
 /// All paths of one group and version, sorted.
-pub(super) fn paths(group: &str, version: &str) -> Vec<Path> {
+pub(super) fn paths(registry: &Registry, group: &str, version: &str) -> Vec<Path> {
     let mut paths = Vec::new();
-    let rows: Vec<&'static Resource> =
-        RESOURCES.iter().filter(|r| r.group == group && r.version == version).collect();
-    if let Some(row) = rows.first() {
+    let rows: Vec<&Resource> = registry.rows_of(group, version).map(|row| &**row).collect();
+    // Of definitions only what they define is published.
+    if let Some(row) = rows.first().filter(|row| row.definition.is_none()) {
         paths.push(discovery(row));
     }
     for resource in rows {
@@ -104,10 +139,9 @@ fn capital(word: &str) -> String {
     word
 }
 
-pub(super) fn meta(kind: &str) -> TypeRef<'static> {
-    builtin()
-        .named(&format!("meta/v1.{kind}"))
-        .expect("meta/v1 has every kind named here: a test says so")
+pub(super) fn meta(kind: &str) -> Model {
+    let ty = builtin().named(&format!("meta/v1.{kind}"));
+    Model::Type(ty.expect("meta/v1 has every kind named here: a test says so"))
 }
 
 fn discovery(row: &Resource) -> Path {
@@ -121,15 +155,16 @@ fn discovery(row: &Resource) -> Path {
         parameters: Vec::new(),
         body: None,
         answer: Answer { ty: Some(meta("APIResourceList")), codes: OK, media: Media::Object },
+        custom: false,
     };
     Path { path: format!("{}/", root(row.group, row.version)), operations: vec![operation] }
 }
 
-struct Row {
-    resource: &'static Resource,
+struct Row<'r> {
+    resource: &'r Resource,
 }
 
-impl Row {
+impl Row<'_> {
     fn paths(&self, paths: &mut Vec<Path>) {
         let r = self.resource;
         let root = root(r.group, r.version);
@@ -146,7 +181,7 @@ impl Row {
         if r.is_namespaced() && r.verbs.contains(Verb::List) {
             self.add(paths, &format!("{root}/{}", r.plural), vec![self.list(true)]);
         }
-        if r.verbs.contains(Verb::Watch) {
+        if r.verbs.contains(Verb::Watch) && r.definition.is_none() {
             self.add(
                 paths,
                 &format!("{root}/watch{within}/{}", r.plural),
@@ -190,7 +225,8 @@ impl Row {
             action: Some((action, Gvk { group: r.group, version: r.version, kind: r.kind })),
             parameters: vec![PRETTY],
             body: None,
-            answer: Answer { ty: Some(r.ty()), codes: OK, media: Media::Object },
+            answer: Answer { ty: Some(Model::of(r)), codes: OK, media: Media::Object },
+            custom: r.definition.is_some(),
         })
     }
 
@@ -213,7 +249,7 @@ impl Row {
         operation.description = format!("lists or watches {} objects", self.resource.kind);
         operation.parameters.extend_from_slice(LIST);
         operation.parameters.extend(self.namespace().filter(|_| !all_namespaces));
-        operation.answer.ty = self.resource.list_ty();
+        operation.answer.ty = Model::of_list(self.resource);
         operation.answer.media = Media::Watchable;
         Some(operation)
     }
@@ -240,7 +276,7 @@ impl Row {
         operation.description = format!("creates a {}", self.resource.kind);
         operation.parameters.extend([DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION]);
         operation.parameters.extend(self.namespace());
-        operation.body = Some(Body::Object(self.resource.ty()));
+        operation.body = Some(Body::Object(Model::of(self.resource)));
         operation.answer.codes = CREATED_OR_ACCEPTED;
         Some(operation)
     }
@@ -269,7 +305,7 @@ impl Row {
         let mut operation = self.operation(Verb::Update, "put", "put")?;
         operation.id = self.id("replace", "", false, "");
         operation.description = format!("replaces a {}", self.resource.kind);
-        write(&mut operation, Body::Object(self.resource.ty()));
+        write(&mut operation, Body::Object(Model::of(self.resource)));
         self.on_object(operation)
     }
 
@@ -326,7 +362,7 @@ impl Row {
     fn subresource_verb(&self, subresource: &Subresource, verb: Verb) -> Option<Operation> {
         let r = self.resource;
         let suffix = capital(subresource.name);
-        let ty = subresource.kind.map_or_else(|| r.ty(), |kind| kind.ty());
+        let ty = subresource.kind.map_or_else(|| Model::of(r), |kind| Model::Type(kind.ty()));
         let (method, action, word) = match verb {
             Verb::Get => ("get", "get", "read"),
             Verb::Update => ("put", "put", "replace"),
@@ -346,7 +382,8 @@ impl Row {
             action: Some((action, gvk)),
             parameters: vec![PRETTY],
             body: None,
-            answer: Answer { ty: Some(ty), codes: OK, media: Media::Object },
+            answer: Answer { ty: Some(ty.clone()), codes: OK, media: Media::Object },
+            custom: r.definition.is_some(),
         };
         match verb {
             Verb::Update => write(&mut operation, Body::Object(ty)),
@@ -397,6 +434,7 @@ impl Row {
                 parameters: all,
                 body: None,
                 answer: Answer { ty: None, codes: OK, media: Media::Stream },
+                custom: false,
             }
         });
         Path { path: path.to_owned(), operations: operations.collect() }

@@ -1,6 +1,7 @@
 //! Types as OpenAPI schemas.
 use super::Dialect;
 use super::descriptions::Descriptions;
+use super::operations::Model;
 use crate::kinds;
 use crate::schema::{Field, ListKind, Named, Omit, Scalar, Schema, Struct, Type, TypeRef};
 use serde_json::{Map, Value, json};
@@ -55,6 +56,26 @@ impl<'s> Schemas<'s> {
     pub fn new(dialect: Dialect, schema: &'s Schema) -> Self {
         let descriptions = Descriptions::load();
         Schemas { dialect, schema, descriptions, made: BTreeMap::new(), pending: Vec::new() }
+    }
+
+    /// A reference to what an operation is about.
+    pub fn model(&mut self, model: &Model) -> Value
+    where
+        's: 'static,
+    {
+        match model {
+            Model::Type(ty) => self.reference(*ty),
+            Model::Defined(name) => self.dialect.reference(name),
+        }
+    }
+
+    /// A schema that comes from elsewhere.
+    pub fn add(&mut self, name: String, schema: Value) {
+        self.made.insert(name, schema);
+    }
+
+    pub fn descriptions(&self) -> &Descriptions {
+        &self.descriptions
     }
 
     /// A reference to the type, which will be among the finished schemas.

@@ -2,38 +2,78 @@
 use super::operations::{self, Answer, Body, Media, Operation, Path};
 use super::parameters::Parameter;
 use super::schemas::Schemas;
-use super::{Dialect, bearer_token};
-use crate::kinds;
+use super::{Dialect, bearer_token, publish};
+use crate::kinds::{self, Registry};
 use crate::schema::builtin;
 use serde_json::{Map, Value, json};
 
-pub fn document() -> Value {
+/// What some versions add to the document. The document of many is the sum of their parts, so that
+/// one that changes is all that is made anew.
+#[derive(Debug, Default)]
+pub struct Part {
+    pub definitions: Map<String, Value>,
+    pub parameters: Map<String, Value>,
+    pub paths: Map<String, Value>,
+}
+
+/// The part of everything that is built in.
+pub fn built_in() -> Part {
+    let registry = kinds::built_in();
+    let versions = |(group, versions): (&'static str, Vec<&'static str>)| {
+        versions.into_iter().map(move |version| (group, version))
+    };
+    part(registry, registry.groups().into_iter().flat_map(versions))
+}
+
+/// The part of a version of a definition's group. What it refers to beside its own is built in.
+pub fn defined(registry: &Registry, group: &str, version: &str) -> Part {
+    let mut part = part(registry, std::iter::once((group, version)));
+    let own = registry.rows_of(group, version).flat_map(|row| {
+        [row.kind, row.list_kind].map(|kind| operations::model_name(group, version, kind))
+    });
+    let own: Vec<String> = own.collect();
+    part.definitions.retain(|name, _| own.contains(name));
+    part
+}
+
+fn part<'a>(registry: &Registry, versions: impl Iterator<Item = (&'a str, &'a str)>) -> Part {
     let mut schemas = Schemas::new(Dialect::V2, builtin());
-    let mut shared = Map::new();
-    let mut paths = Map::new();
-    for (group, versions) in kinds::groups() {
-        for version in versions {
-            for Path { path, mut operations } in operations::paths(group, version) {
-                let mut item = Map::new();
-                let common = operations::share_parameters(&mut operations);
-                for operation in &operations {
-                    item.insert(
-                        operation.method.into(),
-                        render(operation, &mut schemas, &mut shared),
-                    );
-                }
-                if !common.is_empty() {
-                    item.insert("parameters".into(), references(&common, &mut shared));
-                }
-                paths.insert(path, item.into());
+    let mut part = Part::default();
+    for (group, version) in versions {
+        for row in registry.rows_of(group, version) {
+            publish::add(row, Dialect::V2, &mut schemas);
+        }
+        for Path { path, mut operations } in operations::paths(registry, group, version) {
+            let mut item = Map::new();
+            let common = operations::share_parameters(&mut operations);
+            let shared = &mut part.parameters;
+            for operation in &operations {
+                item.insert(operation.method.into(), render(operation, &mut schemas, shared));
             }
+            if !common.is_empty() {
+                item.insert("parameters".into(), references(&common, shared));
+            }
+            part.paths.insert(path, item.into());
         }
     }
+    part.definitions = schemas.finish().into_iter().collect();
+    part
+}
+
+/// The document that the parts make up.
+pub fn document<'p>(parts: impl Iterator<Item = &'p Part>) -> Value {
+    let mut all = Part::default();
+    for part in parts {
+        let copies = |map: &Map<String, Value>| map.clone().into_iter();
+        all.definitions.extend(copies(&part.definitions));
+        all.parameters.extend(copies(&part.parameters));
+        all.paths.extend(copies(&part.paths));
+    }
     json!({
-        "definitions": schemas.finish(),
+        "definitions": all.definitions,
         "info": { "title": "Kubernetes", "version": crate::VERSION },
-        "parameters": shared,
-        "paths": paths,
+        "parameters": all.parameters,
+        "paths": all.paths,
         "security": [{ "BearerToken": [] }],
         "securityDefinitions": bearer_token(),
         "swagger": "2.0",
@@ -59,10 +99,10 @@ fn render(
     shared: &mut Map<String, Value>,
 ) -> Value {
     let mut value = json!({
-        "consumes": consumes(operation.body.as_ref()),
+        "consumes": consumes(operation),
         "description": operation.description,
         "operationId": operation.id,
-        "produces": produces(operation.answer.media),
+        "produces": produces(operation),
         "responses": responses(&operation.answer, schemas),
         "schemes": ["https"],
         "tags": [operation.tag],
@@ -87,15 +127,21 @@ fn body_parameter(body: &Body, schemas: &mut Schemas<'static>) -> Value {
         Body::Object(ty) | Body::Patch(ty) => (ty, true),
         Body::Options(ty) => (ty, false),
     };
-    let mut value = json!({ "in": "body", "name": "body", "schema": schemas.reference(*ty) });
+    let mut value = json!({ "in": "body", "name": "body", "schema": schemas.model(ty) });
     if required {
         value["required"] = true.into();
     }
     value
 }
 
-fn consumes(body: Option<&Body>) -> Value {
-    match body {
+fn consumes(operation: &Operation) -> Value {
+    match operation.body.as_ref() {
+        Some(Body::Patch(_)) if operation.custom => json!([
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ]),
+        _ if operation.custom => json!(["application/json", "application/yaml"]),
         Some(Body::Patch(_)) => json!([
             "application/json-patch+json",
             "application/merge-patch+json",
@@ -106,8 +152,9 @@ fn consumes(body: Option<&Body>) -> Value {
     }
 }
 
-fn produces(media: Media) -> Value {
-    match media {
+fn produces(operation: &Operation) -> Value {
+    match operation.answer.media {
+        _ if operation.custom => json!(["application/json", "application/yaml"]),
         Media::Object => {
             json!(["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
         }
@@ -131,7 +178,8 @@ fn produces(media: Media) -> Value {
 }
 
 fn responses(answer: &Answer, schemas: &mut Schemas<'static>) -> Value {
-    let schema = answer.ty.map_or_else(|| json!({ "type": "string" }), |ty| schemas.reference(ty));
+    let schema = answer.ty.as_ref();
+    let schema = schema.map_or_else(|| json!({ "type": "string" }), |ty| schemas.model(ty));
     let mut responses = Map::new();
     for (code, description) in answer.codes {
         responses.insert(code.to_string(), json!({ "description": description, "schema": schema }));
@@ -146,7 +194,7 @@ mod tests {
 
     #[test]
     fn one_document_has_every_kind_and_no_dangling_reference() {
-        let document = document();
+        let document = document(std::iter::once(&built_in()));
         let definitions = document["definitions"].as_object().unwrap();
         for resource in kinds::RESOURCES {
             let name = crate::openapi::schemas::openapi_name(builtin(), resource.ty()).unwrap();

@@ -1,14 +1,15 @@
 //! OpenAPI v3: one document for each group and version.
 use super::operations::{self, Answer, Body, Media, Operation, Path};
 use super::schemas::Schemas;
-use super::{Dialect, bearer_token};
-use crate::kinds;
+use super::{Dialect, bearer_token, publish};
+use crate::kinds::Registry;
 use crate::schema::builtin;
 use serde_json::{Map, Value, json};
 
 /// The paths below `/openapi/v3/` that have a document: `api/v1`, `apis/apps/v1`, …
-pub fn index() -> Vec<(String, &'static str, &'static str)> {
-    kinds::groups()
+pub fn index(registry: &Registry) -> Vec<(String, &'static str, &'static str)> {
+    registry
+        .groups()
         .into_iter()
         .flat_map(|(group, versions)| versions.into_iter().map(move |version| (group, version)))
         .map(|(group, version)| {
@@ -18,10 +19,13 @@ pub fn index() -> Vec<(String, &'static str, &'static str)> {
 }
 
 /// The document of one group and version.
-pub fn document(group: &str, version: &str) -> Value {
+pub fn document(registry: &Registry, group: &str, version: &str) -> Value {
     let mut schemas = Schemas::new(Dialect::V3, builtin());
+    for row in registry.rows_of(group, version) {
+        publish::add(row, Dialect::V3, &mut schemas);
+    }
     let mut paths = Map::new();
-    for Path { path, mut operations } in operations::paths(group, version) {
+    for Path { path, mut operations } in operations::paths(registry, group, version) {
         let mut item = Map::new();
         let shared = operations::share_parameters(&mut operations);
         for operation in &operations {
@@ -44,7 +48,7 @@ fn render(operation: &Operation, schemas: &mut Schemas<'static>) -> Value {
     let mut value = json!({
         "description": operation.description,
         "operationId": operation.id,
-        "responses": responses(&operation.answer, schemas),
+        "responses": responses(operation, schemas),
         "tags": [operation.tag],
     });
     if let Some((action, gvk)) = &operation.action {
@@ -56,10 +60,12 @@ fn render(operation: &Operation, schemas: &mut Schemas<'static>) -> Value {
         value["parameters"] = operation.parameters.iter().map(|p| p.v3()).collect();
     }
     if let Some(body) = &operation.body {
-        value["requestBody"] = request_body(body, schemas);
+        value["requestBody"] = request_body(body, operation.custom, schemas);
     }
     value
 }
+
+const TEXT: &[&str] = &["application/json", "application/yaml"];
 
 const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
@@ -68,21 +74,25 @@ const PATCHES: &[&str] = &[
     "application/strategic-merge-patch+json",
 ];
 
-fn request_body(body: &Body, schemas: &mut Schemas<'static>) -> Value {
+fn request_body(body: &Body, custom: bool, schemas: &mut Schemas<'static>) -> Value {
+    let any: &[&str] = if custom { TEXT } else { &["*/*"] };
+    let patches = if custom { &PATCHES[..3] } else { PATCHES };
     let (ty, media, required): (_, &[&str], _) = match body {
-        Body::Object(ty) => (ty, &["*/*"], true),
-        Body::Options(ty) => (ty, &["*/*"], false),
-        Body::Patch(ty) => (ty, PATCHES, true),
+        Body::Object(ty) => (ty, any, true),
+        Body::Options(ty) => (ty, any, false),
+        Body::Patch(ty) => (ty, patches, true),
     };
-    let mut value = json!({ "content": content(media, &schemas.reference(*ty)) });
+    let mut value = json!({ "content": content(media, &schemas.model(ty)) });
     if required {
         value["required"] = true.into();
     }
     value
 }
 
-fn responses(answer: &Answer, schemas: &mut Schemas<'static>) -> Value {
+fn responses(operation: &Operation, schemas: &mut Schemas<'static>) -> Value {
+    let answer: &Answer = &operation.answer;
     let media: &[&str] = match answer.media {
+        _ if operation.custom => TEXT,
         Media::Object => {
             &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"]
         }
@@ -101,7 +111,8 @@ fn responses(answer: &Answer, schemas: &mut Schemas<'static>) -> Value {
         ],
         Media::Stream => &["*/*"],
     };
-    let schema = answer.ty.map_or_else(|| json!({ "type": "string" }), |ty| schemas.reference(ty));
+    let schema = answer.ty.as_ref();
+    let schema = schema.map_or_else(|| json!({ "type": "string" }), |ty| schemas.model(ty));
     let mut responses = Map::new();
     for (code, description) in answer.codes {
         responses.insert(
@@ -124,11 +135,12 @@ fn content(media: &[&str], schema: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::built_in;
 
     #[test]
     fn every_reference_leads_somewhere() {
-        for (_, group, version) in index() {
-            let document = document(group, version);
+        for (_, group, version) in index(built_in()) {
+            let document = document(built_in(), group, version);
             let schemas = document["components"]["schemas"].as_object().unwrap();
             let mut seen = 0;
             walk(&document, &mut |reference| {
@@ -158,8 +170,8 @@ mod tests {
     #[test]
     fn operation_ids_are_unique() {
         let mut ids = std::collections::HashSet::new();
-        for (_, group, version) in index() {
-            for path in operations::paths(group, version) {
+        for (_, group, version) in index(built_in()) {
+            for path in operations::paths(built_in(), group, version) {
                 for operation in path.operations {
                     assert!(ids.insert(operation.id.clone()), "{} twice", operation.id);
                 }
@@ -172,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_property_says_what_it_is_and_how_it_merges() {
-        let document = document("", "v1");
+        let document = document(built_in(), "", "v1");
         let schemas = &document["components"]["schemas"];
         let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
         assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));

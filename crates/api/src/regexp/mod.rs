@@ -87,8 +87,13 @@ pub struct Regexp(meta::Regex);
 
 impl Regexp {
     pub fn compile(pattern: &str) -> Result<Regexp, Error> {
+        Regexp::compile_within(pattern, MOST)
+    }
+
+    /// The same for a matcher whose automaton may take so many bytes.
+    pub fn compile_within(pattern: &str, bytes: usize) -> Result<Regexp, Error> {
         let hir = parse::parse(pattern)?;
-        let config = meta::Config::new().nfa_size_limit(Some(MOST)).onepass(false);
+        let config = meta::Config::new().nfa_size_limit(Some(bytes)).onepass(false);
         let built = meta::Regex::builder().configure(config).build_from_hir(&hir);
         built.map(Regexp).map_err(|_| Fault::Large.of(pattern))
     }
@@ -96,5 +101,11 @@ impl Regexp {
     /// Whether the text has a match somewhere in it.
     pub fn is_match(&self, text: &str) -> bool {
         self.0.is_match(text)
+    }
+
+    /// The matches in a text, one after the other, as Go's `FindAllString` has them: an empty one
+    /// next to the one before is none.
+    pub fn find_all<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
+        self.0.find_iter(text).map(move |found| &text[found.range()])
     }
 }

@@ -63,7 +63,7 @@ pub use metadata::{Metadata, NameRule};
 pub use pod::qos_class;
 pub use scheduling::toleration_faults;
 pub use service::{families, keep_ports};
-pub use table::{Column, Row};
+pub use table::{Column, Row, elapsed};
 pub use verdict::Verdict;
 
 use crate::codec::{given, json};
@@ -233,15 +233,15 @@ impl Strategy {
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     pub strategy: Strategy,
-    pub prepare_create: fn(&mut Value),
-    pub prepare_update: fn(&mut Value, &Value, Part<'_>),
+    pub prepare_create: fn(&Resource, &mut Value),
+    pub prepare_update: fn(&Resource, &mut Value, &Value, Part<'_>),
     /// Of a new object.
     pub validate_create: fn(&Resource, &Value) -> Result<Verdict, serde_json::Error>,
     /// Of the new object and the old.
     pub validate_update:
         fn(&Resource, &Value, &Value, Part<'_>) -> Result<Verdict, serde_json::Error>,
     pub columns: &'static [Column],
-    pub row: fn(&Value, Timestamp) -> Result<Row, serde_json::Error>,
+    pub row: fn(&Resource, &Value, Timestamp) -> Result<Row, serde_json::Error>,
 }
 
 impl Rules {
@@ -262,7 +262,7 @@ fn type_of<T: Kind>() -> TypeRef<'static> {
     builtin().kind(T::GROUP, T::VERSION, T::KIND).expect("every row's kind is in the facts")
 }
 
-fn row<T: Kind>(object: &Value, now: Timestamp) -> Result<Row, serde_json::Error> {
+fn row<T: Kind>(_: &Resource, object: &Value, now: Timestamp) -> Result<Row, serde_json::Error> {
     let mut row = Row::default();
     check::collect(object, type_of::<T>(), |object| {
         row.cells = T::COLUMNS.iter().map(|column| column.cell(object, now)).collect();
@@ -271,13 +271,13 @@ fn row<T: Kind>(object: &Value, now: Timestamp) -> Result<Row, serde_json::Error
     Ok(row)
 }
 
-fn prepare_create<T: Kind>(object: &mut Value) {
+fn prepare_create<T: Kind>(_: &Resource, object: &mut Value) {
     defaults::forget_disabled(object, type_of::<T>());
     T::prepare_create(object);
     settle_status(object, type_of::<T>());
 }
 
-fn prepare_update<T: Kind>(new: &mut Value, old: &Value, part: Part<'_>) {
+fn prepare_update<T: Kind>(_: &Resource, new: &mut Value, old: &Value, part: Part<'_>) {
     let ty = type_of::<T>();
     let counts = T::STRATEGY.counts_disabled && part == Part::Main;
     let changed = counts && prepare::changed(new, &given::aligned(old, new, ty));

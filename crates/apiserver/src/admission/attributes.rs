@@ -1,6 +1,7 @@
 //! What a plugin is asked about.
 use crate::allocation::Claims;
 use crate::authn::User;
+use crate::extend::webhook;
 use crate::request::Call;
 use crate::resources::ApiServer;
 use crate::serve::Received;
@@ -18,9 +19,23 @@ pub struct Attributes<'a> {
     pub object: Option<&'a mut Value>,
     /// As it is; none when it is new.
     pub old: Option<&'a Value>,
+    /// What a deletion's client said about it; of other requests the query does.
+    pub options: Option<Value>,
+    pub reinvocation: Reinvocation,
     /// None for a stream, of which nothing has been read yet.
     received: Option<&'a Received>,
     pub notes: Notes,
+}
+
+/// Plugins that a cluster's users bring may change an object after others have seen it: then all of
+/// them are asked once more.
+#[derive(Default)]
+pub struct Reinvocation {
+    /// Somebody changed the object so.
+    pub wanted: bool,
+    /// This is the second round.
+    pub is_again: bool,
+    pub webhooks: webhook::Seen,
 }
 
 /// What a plugin has to say beside yes and no.
@@ -65,15 +80,38 @@ impl<'a> Attributes<'a> {
             operation,
             object,
             old,
+            options: None,
+            reinvocation: Reinvocation::default(),
             received: Some(context.received),
             notes: Notes::default(),
         }
     }
 
-    /// Of a stream: nothing of it has been read.
-    pub fn of_stream(api: &'a ApiServer, call: &'a Call, user: &'a User) -> Self {
-        let (operation, notes) = (Operation::Connect, Notes::default());
-        Attributes { api, call, user, operation, object: None, old: None, received: None, notes }
+    /// Of a stream: nothing of it has been read, and its object is what its query asks for.
+    pub fn of_stream(
+        api: &'a ApiServer,
+        call: &'a Call,
+        user: &'a User,
+        options: &'a mut Value,
+    ) -> Self {
+        Attributes {
+            api,
+            call,
+            user,
+            operation: Operation::Connect,
+            object: Some(options),
+            old: None,
+            options: None,
+            reinvocation: Reinvocation::default(),
+            received: None,
+            notes: Notes::default(),
+        }
+    }
+
+    /// The same with what a deletion's client said about it.
+    pub fn with_options(mut self, options: Value) -> Self {
+        self.options = Some(options);
+        self
     }
 
     /// The same with what was remarked before: that is told even if a plugin refuses.
@@ -83,8 +121,7 @@ impl<'a> Attributes<'a> {
     }
 
     pub fn is(&self, group: &str, kind: &str) -> bool {
-        let resource = self.call.resource;
-        resource.kind == kind && resource.group == group
+        self.call.resource.is(group, kind)
     }
 
     /// Whether it is about a subresource only.
@@ -117,7 +154,9 @@ impl<'a> Attributes<'a> {
     }
 
     pub fn dry_run(&self) -> bool {
-        self.call.query.dry_run().unwrap_or(false)
+        let said = self.options.as_ref().map_or(&Value::Null, |options| &options["dryRun"]);
+        said.as_array().is_some_and(|words| !words.is_empty())
+            || self.call.query.dry_run().unwrap_or(false)
     }
 
     pub fn warn(&mut self, warning: impl Into<String>) {
@@ -128,6 +167,15 @@ impl<'a> Attributes<'a> {
     pub fn annotate(&self, key: &str, value: impl Into<String>) {
         if let Some(record) = self.received.and_then(|received| received.audit.as_ref()) {
             record.annotate(key, value);
+        }
+    }
+
+    /// Leaves a word that quotes the object: only where the log has the object itself.
+    pub fn annotate_request(&self, key: &str, value: impl FnOnce() -> String) {
+        if let Some(record) = self.received.and_then(|received| received.audit.as_ref())
+            && record.has_request_object()
+        {
+            record.annotate(key, value());
         }
     }
 

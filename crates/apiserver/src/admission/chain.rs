@@ -61,13 +61,12 @@ impl Chain {
     /// The hooks of the rows that are about a resource's kind, each with its plugin's name.
     pub fn rows(
         &self,
-        resource: &'static Resource,
+        resource: &Resource,
         hook: fn(&Plugin) -> Option<Hook>,
     ) -> impl Iterator<Item = (&'static str, Hook)> {
         let concerns = move |row: &&&Plugin| {
             let mut kinds = row.kinds.iter();
-            row.kinds.is_empty()
-                || kinds.any(|(group, kind)| *kind == resource.kind && *group == resource.group)
+            row.kinds.is_empty() || kinds.any(|(group, kind)| resource.is(group, kind))
         };
         self.rows.iter().filter(concerns).filter_map(move |row| Some((row.name, hook(row)?)))
     }
@@ -148,7 +147,12 @@ mod tests {
             let resource = api::kinds::find_kind(version, kind).unwrap();
             chain.rows(resource, |row| row.admit).map(|(name, _)| name).collect()
         };
-        assert_eq!(asked("v1", "ConfigMap"), ["NamespaceLifecycle"]);
-        assert_eq!(asked("v1", "Node"), ["NamespaceLifecycle", "TaintNodesByCondition"]);
+        // Policies and webhooks may be about any kind.
+        let (policies, webhooks) = ("MutatingAdmissionPolicy", "MutatingAdmissionWebhook");
+        assert_eq!(asked("v1", "ConfigMap"), ["NamespaceLifecycle", policies, webhooks]);
+        assert_eq!(
+            asked("v1", "Node"),
+            ["NamespaceLifecycle", "TaintNodesByCondition", policies, webhooks]
+        );
     }
 }

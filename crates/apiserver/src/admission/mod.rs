@@ -38,18 +38,21 @@ mod pod_resize;
 mod pod_security;
 mod pod_toleration_restriction;
 mod pod_topology_labels;
+pub mod policy;
 mod priority;
 mod rbac_escalation;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
+mod stream;
 mod taint_nodes_by_condition;
 
-pub use attributes::{Attributes, Notes, Operation};
+pub use attributes::{Attributes, Notes, Operation, Reinvocation};
 pub use chain::Chain;
 pub use configuration::Error;
 pub use default_toleration_seconds::TolerationSeconds;
+pub use namespace::namespaces;
 
 use crate::authn::User;
 use crate::request::Call;
@@ -58,21 +61,35 @@ use crate::verbs::Context;
 use api::quota::list as resource_list;
 use api::status::Status;
 use serde_json::Value;
+use std::collections::HashSet;
 
-/// Lets every plugin have a say before the kind's rules.
+/// Lets every plugin have a say before the kind's rules; a second time if one of the cluster's users
+/// changed what others had seen.
 pub async fn admit(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
-    let chain = attributes.api.admission();
-    for (plugin, admit) in chain.rows(attributes.call.resource, |plugin| plugin.admit) {
-        tracing::trace!(plugin, "admit");
-        admit(&mut attributes).await.inspect_err(|_| attributes.remark())?;
+    admit_round(&mut attributes).await?;
+    if attributes.reinvocation.wanted {
+        attributes.reinvocation.is_again = true;
+        admit_round(&mut attributes).await?;
     }
-    Ok(attributes.notes)
+    let mut notes = attributes.notes;
+    let mut told = HashSet::new();
+    notes.warnings.retain(|warning| told.insert(warning.clone()));
+    Ok(notes)
+}
+
+async fn admit_round(attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    let chain = attributes.api.admission();
+    for (plugin, admit) in chain.rows(&attributes.call.resource, |plugin| plugin.admit) {
+        tracing::trace!(plugin, "admit");
+        admit(&mut *attributes).await.inspect_err(|_| attributes.remark())?;
+    }
+    Ok(())
 }
 
 /// Lets every plugin refuse the outcome.
 pub async fn validate(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
     let chain = attributes.api.admission();
-    for (plugin, validate) in chain.rows(attributes.call.resource, |plugin| plugin.validate) {
+    for (plugin, validate) in chain.rows(&attributes.call.resource, |plugin| plugin.validate) {
         tracing::trace!(plugin, "validate");
         validate(&mut attributes).await.inspect_err(|_| attributes.remark())?;
     }
@@ -88,10 +105,10 @@ pub async fn pass(context: Context<'_>, object: &mut Value) -> Result<Vec<String
 }
 
 /// Both halves for a stream to a pod, service or node.
-pub async fn connect(api: &ApiServer, call: &Call, user: &User) -> Result<(), Status> {
-    let attributes = || Attributes::of_stream(api, call, user);
-    admit(attributes()).await?;
-    validate(attributes()).await?;
+pub async fn connect(api: &ApiServer, call: &Call, user: &User, query: &str) -> Result<(), Status> {
+    let mut options = stream::options(call, query);
+    admit(Attributes::of_stream(api, call, user, &mut options)).await?;
+    validate(Attributes::of_stream(api, call, user, &mut options)).await?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let call = attributes.call;
-    if is_namespace(call.resource) {
+    if is_namespace(&call.resource) {
         if attributes.operation == Operation::Delete && IMMORTAL.contains(&&*call.name) {
             return Err(Status::forbidden(
                 call.resource.group_resource(),
@@ -57,5 +57,5 @@ fn is_terminating(namespace: &KeyValue) -> bool {
 }
 
 fn is_namespace(resource: &Resource) -> bool {
-    resource.kind == "Namespace" && resource.group.is_empty()
+    resource.is("", "Namespace")
 }

@@ -2,7 +2,6 @@
 //! deletion must be allowed to set the owner's finalizers.
 use super::{Attributes, Operation, items, text};
 use crate::authz::{self, What};
-use api::kinds;
 use api::status::Status;
 use serde_json::Value;
 
@@ -46,9 +45,10 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if blocking.is_empty() || may("*", "*", "*", "", "*").await.allowed {
         return Ok(());
     }
+    let registry = api.registry();
     for owner in blocking {
         let (version, kind) = (text(&owner["apiVersion"]), text(&owner["kind"]));
-        let Some(resource) = kinds::find_kind(version, kind) else {
+        let Some(resource) = registry.find_kind(version, kind) else {
             return Err(attributes.forbidden(format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} Kind {kind}: no matches for kind {kind:?} in version {version:?}"
             )));

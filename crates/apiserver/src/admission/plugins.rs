@@ -6,9 +6,11 @@ use super::{
     default_toleration_seconds, deny, event_rate_limit, extended_resource_toleration, external_ips,
     image_policy, limit_ranger, namespace, namespace_lifecycle, node_declared_features,
     node_restriction, owner_references, pod_node_selector, pod_resize, pod_security,
-    pod_toleration_restriction, pod_topology_labels, priority, rbac_escalation, resource_quota,
-    runtime_class, service_account, storage_object_in_use_protection, taint_nodes_by_condition,
+    pod_toleration_restriction, pod_topology_labels, policy, priority, rbac_escalation,
+    resource_quota, runtime_class, service_account, storage_object_in_use_protection,
+    taint_nodes_by_condition,
 };
+use crate::extend::webhook;
 use api::status::Status;
 use serde_json::Value;
 use std::pin::Pin;
@@ -103,11 +105,11 @@ pub static PLUGINS: &[Plugin] = &[
     // Not upstream's plugins but part of how it stores these kinds.
     row!(Always "CertificateRequester" on REQUEST, admit: certificates::requester),
     row!(Always "RBACEscalation" on rbac_escalation::KINDS, validate: rbac_escalation::validate),
-    // Their places, to be filled: policies and webhooks of the cluster's users.
-    row!(On "MutatingAdmissionPolicy" on &[]),
-    row!(On "MutatingAdmissionWebhook" on &[]),
-    row!(On "ValidatingAdmissionPolicy" on &[]),
-    row!(On "ValidatingAdmissionWebhook" on &[]),
+    // Policies and webhooks of the cluster's users.
+    row!(On "MutatingAdmissionPolicy" on &[], admit: policy::admit),
+    row!(On "MutatingAdmissionWebhook" on &[], admit: webhook::admit),
+    row!(On "ValidatingAdmissionPolicy" on &[], validate: policy::validate),
+    row!(On "ValidatingAdmissionWebhook" on &[], validate: webhook::validate),
     // Last, so that nothing is charged for what somebody else refuses.
     row!(On "ResourceQuota" on &[], configure: resource_quota::configure, validate: resource_quota::validate),
     row!(Off "AlwaysDeny" on &[], admit: deny::deny, validate: deny::deny),

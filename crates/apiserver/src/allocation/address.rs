@@ -96,7 +96,7 @@ pub fn claim(address: &str, service: &Value) -> Result<(Key, Bytes), Status> {
         } },
     });
     begin(&mut object, Timestamp::now());
-    (kind().rules.prepare_create)(&mut object);
+    (kind().rules.prepare_create)(kind(), &mut object);
     let object = json::canonicalize(object, kind().ty()).map_err(Status::internal_error)?.value;
     Ok((key(address), stored::encode(&object, kind())?))
 }

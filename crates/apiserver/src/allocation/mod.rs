@@ -95,7 +95,7 @@ pub fn released(resource: &Resource, object: &Value) -> Claims {
 }
 
 fn is_service(resource: &Resource) -> bool {
-    resource.kind == "Service" && resource.group.is_empty()
+    resource.is("", "Service")
 }
 
 /// How a write with claims ended.

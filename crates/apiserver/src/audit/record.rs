@@ -41,6 +41,11 @@ impl Record {
         self.lock().annotations.entry(key.to_owned()).or_insert_with(|| value.into());
     }
 
+    /// Whether the log is to have what the client sent.
+    pub fn has_request_object(&self) -> bool {
+        self.verdict.level >= Level::Request
+    }
+
     pub fn impersonated(&self, user: &User) {
         self.lock().impersonated_user = Some(user.into());
     }

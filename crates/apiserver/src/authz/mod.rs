@@ -179,7 +179,7 @@ impl Attributes {
                 version: call.resource.version.into(),
                 resource: call.resource.plural.into(),
                 subresource: call.subresource.map_or("", |subresource| subresource.name).into(),
-                namespace: if call.resource.kind == "Namespace" && !call.name.is_empty() {
+                namespace: if call.resource.is("", "Namespace") && !call.name.is_empty() {
                     // A namespace's own rights may be given within it.
                     call.name.clone()
                 } else {

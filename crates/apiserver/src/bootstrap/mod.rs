@@ -4,9 +4,13 @@ mod kubernetes;
 
 pub use kubernetes::advertise;
 
+use crate::admission::policy;
 use crate::authz::node::graph;
 use crate::authz::{Authorizer, rbac, roles};
+use crate::definitions;
+use crate::extend;
 use crate::fairness;
+use crate::objects;
 use crate::resources::ApiServer;
 use crate::verbs;
 use api::kinds::find_kind;
@@ -42,25 +46,57 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         })
     }));
     objects.extend(flow::objects());
+    objects.extend(extend::aggregation::built_in_services());
     objects.push(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": { "name": "kubernetes" }, "spec": { "cidrs": api.service_cidrs() },
     }));
-    objects.push(configuration("extension-apiserver-authentication", authentication(api)));
+    objects.push(configuration(AUTHENTICATION, authentication(api)));
     let today = api::time::format(Timestamp::now().as_second());
     objects.push(configuration(
         "kube-apiserver-legacy-service-account-token-tracking",
         json!({ "since": today.split('T').next() }),
     ));
     create(api, objects).await?;
+    renew_authentication(api).await?;
     if let Some(fairness) = api.fairness() {
         fairness::start(api, fairness).await?;
     }
+    definitions::start(api).await?;
     rbac::start(api).await?;
+    extend::webhook::start(api).await?;
+    extend::aggregation::start(api).await?;
+    policy::start(api).await?;
     if api.authorizers().iter().any(|authorizer| matches!(authorizer, Authorizer::Node)) {
         graph::start(api).await?;
     }
     Ok(())
+}
+
+/// Where servers beside this one look.
+const AUTHENTICATION: &str = "extension-apiserver-authentication";
+
+/// What they find there is as this start has it, whatever an earlier one wrote.
+async fn renew_authentication(api: &ApiServer) -> Result<(), Status> {
+    let resource = find_kind("v1", "ConfigMap").expect("config maps are a kind");
+    let wanted = authentication(api);
+    let put = |object: &mut Value| {
+        for (key, value) in wanted.as_object().into_iter().flatten() {
+            object["data"][key] = value.clone();
+        }
+    };
+    let before = objects::get(api, resource, "kube-system", AUTHENTICATION).await?;
+    let mut after = before.clone();
+    put(&mut after);
+    if after == before {
+        return Ok(());
+    }
+    let place = ("kube-system", AUTHENTICATION);
+    let changed = objects::modify(api, resource, place, false, |object| {
+        put(object);
+        Ok(())
+    });
+    changed.await.map(drop)
 }
 
 /// What servers beside this one need to know, to believe its clients and its word for them.
@@ -119,7 +155,7 @@ mod tests {
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
             let resource = find_kind(&text("apiVersion"), &text("kind")).expect("a kind");
             api::rules::defaults::set(&mut object, resource.ty());
-            (resource.rules.prepare_create)(&mut object);
+            (resource.rules.prepare_create)(resource, &mut object);
             let object = api::codec::json::canonicalize(object, resource.ty()).expect("fits").value;
             let verdict = (resource.rules.validate_create)(resource, &object).expect("readable");
             assert!(verdict.errors.is_empty(), "{object}: {:?}", verdict.errors);

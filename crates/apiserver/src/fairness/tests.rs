@@ -10,7 +10,7 @@ fn attributes(request: &str) -> Attributes {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let method = method.parse().expect("a method");
-    match request::parse(&method, path, query) {
+    match request::parse(api::kinds::built_in(), &method, path, query) {
         Target::Call(call) => Attributes::of_call(&call),
         _ => Attributes::of_path(&method, path),
     }

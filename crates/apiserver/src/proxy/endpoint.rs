@@ -3,14 +3,16 @@ use super::{Location, Tls, address, split};
 use crate::objects;
 use crate::request::Call;
 use crate::resources::ApiServer;
+use crate::stored;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::Value;
+use store::cache::At;
 
 pub async fn pod(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     let invalid = || Status::bad_request(format!("invalid pod request {:?}", call.name));
     let (https, name, port) = split(&call.name).ok_or_else(invalid)?;
-    let pod = objects::get(api, call.resource, &call.namespace, name).await?;
+    let pod = objects::get(api, &call.resource, &call.namespace, name).await?;
     let port = match port {
         "" => first_port(&pod).unwrap_or(if https { 443 } else { 80 }),
         port => port.parse().map_err(|_| invalid())?,
@@ -31,7 +33,7 @@ pub async fn service(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     let (https, name, port) = split(&call.name).ok_or_else(invalid)?;
     let mut port = port.to_owned();
     if let Ok(number) = port.parse::<i64>() {
-        let service = objects::get(api, call.resource, &call.namespace, name).await?;
+        let service = objects::get(api, &call.resource, &call.namespace, name).await?;
         let ports = service["spec"]["ports"].as_array().map_or(&[][..], Vec::as_slice);
         let found = ports.iter().find(|port| port["port"].as_i64() == Some(number));
         let Some(found) = found else {
@@ -41,10 +43,8 @@ pub async fn service(api: &ApiServer, call: &Call) -> Result<Location, Status> {
         };
         port = found["name"].as_str().unwrap_or_default().to_owned();
     }
-    let slices = find_kind("discovery.k8s.io/v1", "EndpointSlice").expect("slices are a kind");
     let mut ready: Vec<(String, u16)> = Vec::new();
-    let mut slices = objects::readable(api, slices, &call.namespace).await?;
-    slices.retain(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name);
+    let slices = slices_of(api, &call.namespace, name).await?;
     let pods = find_kind("v1", "Pod").expect("pods are a kind");
     let pods = match slices.is_empty() {
         true => Vec::new(),
@@ -60,6 +60,26 @@ pub async fn service(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     }
     let (address, port) = &ready[fastrand::usize(..ready.len())];
     location(address, *port, https)
+}
+
+/// The slices of a service. Those of others in its namespace are told by their bytes, mostly, and not
+/// read.
+pub async fn slices_of(
+    api: &ApiServer,
+    namespace: &str,
+    service: &str,
+) -> Result<Vec<Value>, Status> {
+    let slices = find_kind("discovery.k8s.io/v1", "EndpointSlice").expect("slices are a kind");
+    let found = objects::stored(api, slices, namespace, At::Latest).await?;
+    let quoted = format!("\"{service}\"");
+    let named = found
+        .iter()
+        .filter(|stored| memchr::memmem::find(&stored.value, quoted.as_bytes()).is_some());
+    let read = named
+        .filter_map(|stored| api.unreadable().skip(stored, slices, stored::decode(stored, slices)));
+    let is_its =
+        |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
+    Ok(read.filter(is_its).collect())
 }
 
 /// The ready endpoints of a slice that are pods of its namespace, at the address that these have: the

@@ -23,7 +23,7 @@ const LOG_PARAMETERS: &[&str] = &[
 
 /// Where a pod's log is; nowhere while it has no node.
 pub async fn logs(api: &ApiServer, call: &Call) -> Result<Option<Location>, Status> {
-    let pod = objects::get(api, call.resource, &call.namespace, &call.name).await?;
+    let pod = objects::get(api, &call.resource, &call.namespace, &call.name).await?;
     let container = container(&pod, call.query.get("container"))?;
     check_log_options(&call.query, &call.name)?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
@@ -78,7 +78,7 @@ fn check_log_options(query: &Query, pod: &str) -> Result<(), Status> {
 
 /// Where exec, attach and port-forward of a pod go.
 pub async fn stream(api: &ApiServer, call: &Call, query: &str) -> Result<Location, Status> {
-    let pod = objects::get(api, call.resource, &call.namespace, &call.name).await?;
+    let pod = objects::get(api, &call.resource, &call.namespace, &call.name).await?;
     let kind = call.subresource.map_or("", |subresource| subresource.name);
     let mut path = match kind {
         "portforward" => format!("/portForward/{}/{}", call.namespace, call.name),

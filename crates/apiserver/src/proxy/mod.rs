@@ -7,13 +7,14 @@
 //! ```
 //! The bytes of a stream are not looked at: which protocol they are is between the client and the
 //! one who answers.
-mod address;
-mod endpoint;
+pub mod address;
+pub mod endpoint;
 mod forward;
 mod kubelet;
 mod links;
 mod tls;
 
+pub use forward::forward;
 pub use tls::{Anyone, Tls};
 
 use crate::admission;
@@ -69,7 +70,7 @@ pub async fn run(
 ) -> Result<Answer, Status> {
     // Logs are read; all else connects.
     if call.subresource.is_some_and(|subresource| subresource.name != "log") {
-        admission::connect(api, call, user).await?;
+        admission::connect(api, call, user, request.uri().query().unwrap_or_default()).await?;
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let subresource = call.subresource.map_or("", |subresource| subresource.name);
@@ -94,11 +95,11 @@ pub async fn run(
         front_proxy.remove(request.headers_mut());
     }
     if subresource != "log" {
-        return forward::forward(location, request).await;
+        return forward(location, request).await;
     }
     // A log is read, whatever it is read over: the kubelet is asked for the text.
     let socket = websocket::requested(&mut request);
-    let answer = logs_answer(forward::forward(location, request).await?, call).await?;
+    let answer = logs_answer(forward(location, request).await?, call).await?;
     match socket {
         Some(socket) => Ok(socket.stream(answer.into_body())),
         None => Ok(answer),

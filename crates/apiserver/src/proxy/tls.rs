@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub enum Tls {
     /// A kubelet: with the server's own certificate, and the kubelet's checked.
     Kubelet(Arc<ClientConfig>),
+    /// A server beside this one: with whatever its APIService says of it.
+    Verified(Arc<ClientConfig>),
     /// A pod or service: nobody says what its certificate should be, so it only encrypts.
     Unverified,
 }
@@ -17,7 +19,7 @@ pub enum Tls {
 impl Tls {
     pub fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         match self {
-            Tls::Kubelet(config) => Ok(config.clone()),
+            Tls::Kubelet(config) | Tls::Verified(config) => Ok(config.clone()),
             Tls::Unverified => {
                 let provider = Arc::new(rustls::crypto::ring::default_provider());
                 let config = ClientConfig::builder_with_provider(provider.clone())

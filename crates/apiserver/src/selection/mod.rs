@@ -3,7 +3,8 @@ mod fields;
 
 use crate::request::Query;
 use crate::stored;
-use api::kinds::Resource;
+use api::custom;
+use api::kinds::{Resource, ResourceRef};
 use api::selector::{field, label};
 use api::status::Status;
 use fields::Selectable;
@@ -16,11 +17,13 @@ pub struct Selection {
     labels: label::Selector,
     fields: field::Selector,
     /// What the field selector looks at beside the metadata.
-    wanted: Vec<&'static Selectable>,
+    wanted: Vec<Wanted>,
+    /// What decodes an object whose version or defaults a selector may see.
+    custom: Option<ResourceRef>,
 }
 
 impl Selection {
-    pub fn parse(query: &Query, resource: &Resource) -> Result<Selection, Status> {
+    pub fn parse(query: &Query, resource: &ResourceRef) -> Result<Selection, Status> {
         let labels = label::Selector::parse(query.get("labelSelector"))
             .map_err(|e| Status::bad_request(format!("unable to parse requirement: {e}")))?;
         let fields = field::Selector::parse(query.get("fieldSelector"))
@@ -28,10 +31,11 @@ impl Selection {
         let mut wanted = Vec::new();
         for term in fields.terms() {
             if !is_metadata(&term.field) {
-                wanted.push(fields::find(resource, &term.field).map_err(Status::bad_request)?);
+                wanted.push(Wanted::find(resource, &term.field)?);
             }
         }
-        Ok(Selection { labels, fields, wanted })
+        let custom = resource.definition.is_some().then(|| resource.clone());
+        Ok(Selection { labels, fields, wanted, custom })
     }
 
     /// The same, of one object if it has a name.
@@ -64,14 +68,57 @@ impl Selection {
         // Only a selector that looks deeper makes the object be decoded.
         let object = match self.wanted.is_empty() {
             true => Value::Null,
-            false => api::depth::read(&stored.value).unwrap_or_default(),
+            false => match &self.custom {
+                Some(resource) => stored::decode(stored, resource).unwrap_or_default(),
+                None => api::depth::read(&stored.value).unwrap_or_default(),
+            },
         };
         let field = |name: &str| match name {
             "metadata.name" => Some(meta.name.clone()),
             "metadata.namespace" => Some(meta.namespace.clone()),
-            label => self.wanted.iter().find(|field| field.label == label).map(|f| f.text(&object)),
+            label => {
+                self.wanted.iter().find(|field| field.label() == label).map(|f| f.text(&object))
+            }
         };
         by_label() && self.fields.matches(field)
+    }
+}
+
+/// A field that is looked at: one that the kind names, or one that its definition does.
+#[derive(Debug)]
+enum Wanted {
+    BuiltIn(&'static Selectable),
+    Defined(custom::Selectable),
+}
+
+impl Wanted {
+    fn find(resource: &Resource, label: &str) -> Result<Wanted, Status> {
+        let Some(definition) = &resource.definition else {
+            let found = fields::find(resource, label).map_err(Status::bad_request)?;
+            return Ok(Wanted::BuiltIn(found));
+        };
+        let mut fields = definition.version.selectable.iter();
+        let found = fields.find(|field| field.label == label).cloned();
+        let text = || Status::bad_request(format!("field label not supported: {label}"));
+        found.map(Wanted::Defined).ok_or_else(text)
+    }
+
+    fn label(&self) -> &str {
+        match self {
+            Wanted::BuiltIn(field) => field.label,
+            Wanted::Defined(field) => &field.label,
+        }
+    }
+
+    fn text(&self, object: &Value) -> String {
+        match self {
+            Wanted::BuiltIn(field) => field.text(object),
+            Wanted::Defined(field) => match field.path.first(object) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
+            },
+        }
     }
 }
 

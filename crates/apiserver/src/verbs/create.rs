@@ -9,7 +9,6 @@ use crate::stored;
 use api::codec::json;
 use api::codec::object::Encoding;
 use api::kinds::Resource;
-use api::rules::defaults;
 use api::status::Status;
 use http::{StatusCode, header};
 use jiff::Timestamp;
@@ -43,7 +42,7 @@ pub async fn create(context: Context<'_>) -> Outgoing {
         }
     };
     warnings.append(&mut written.warnings);
-    let answer = answer::written(StatusCode::CREATED, written, call.resource, &view);
+    let answer = answer::written(StatusCode::CREATED, written, &call.resource, &view);
     Ok((answer, warnings))
 }
 
@@ -53,10 +52,10 @@ pub async fn first(
     resource: &'static Resource,
     mut object: Value,
 ) -> Result<(), Status> {
-    defaults::set(&mut object, resource.ty());
+    resource.set_defaults(&mut object);
     object::begin(&mut object, Timestamp::now());
     let claims = allocation::settle(api, resource, &mut object, None).await?;
-    (resource.rules.prepare_create)(&mut object);
+    (resource.rules.prepare_create)(resource, &mut object);
     let object = json::canonicalize(object, resource.ty()).map_err(Status::internal_error)?.value;
     let key = Key::from(resource.key(text(&object, "namespace"), text(&object, "name")));
     let bytes = stored::encode(&object, resource)?;

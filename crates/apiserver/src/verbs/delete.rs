@@ -6,6 +6,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::answer::{self, Answer, View};
 use crate::authz;
+use crate::definitions;
 use crate::resources::{ApiServer, status_of};
 use crate::selection::Selection;
 use crate::stored;
@@ -32,6 +33,28 @@ pub struct Options {
     pub unread: bool,
 }
 
+impl Options {
+    /// As `DeleteOptions` say it.
+    fn shown(&self) -> Value {
+        let mut options = json!({});
+        if let Some(grace) = self.grace {
+            options["gracePeriodSeconds"] = grace.into();
+        }
+        if !self.propagation.is_empty() {
+            options["propagationPolicy"] = self.propagation.as_str().into();
+        }
+        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if !value.is_empty() {
+                options["preconditions"][field] = value.as_str().into();
+            }
+        }
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        options
+    }
+}
+
 const UNREAD: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
@@ -40,14 +63,14 @@ pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
     let options = options(context)?;
     if options.unread {
         remove_unread(context, &options).await?;
-        let done = success(call.resource, &call.name, &Value::Null);
+        let done = success(&call.resource, &call.name, &Value::Null);
         return Ok(answer::status(StatusCode::OK, &done, &view));
     }
     let (object, gone) = remove(context, &call.namespace, &call.name, &options).await?;
     if !gone || call.resource.returns_deleted {
-        return Ok(answer::object(StatusCode::OK, object, call.resource, &view));
+        return Ok(answer::object(StatusCode::OK, object, &call.resource, &view));
     }
-    let done = success(call.resource, &call.name, &object);
+    let done = success(&call.resource, &call.name, &object);
     context.audit(|record| record.response_status(&done));
     Ok(answer::status(StatusCode::OK, &done, &view))
 }
@@ -72,7 +95,7 @@ pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
         let error = field::Error::invalid(&path, &Value::Bool(true), text);
         return Err(Status::invalid(options_kind(), "", &[error]));
     }
-    let selection = Selection::parse(&call.query, call.resource)?;
+    let selection = Selection::parse(&call.query, &call.resource)?;
     let found = page(api, call, &selection).await?;
     for stored in &found.objects {
         let meta = stored::meta(stored);
@@ -81,7 +104,7 @@ pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
             _ => {}
         }
     }
-    answer::list(api, found, call.resource, &view).await
+    answer::list(api, found, &call.resource, &view).await
 }
 
 fn options(context: Context<'_>) -> Result<Options, Status> {
@@ -173,7 +196,7 @@ fn options_kind() -> GroupKind<'static> {
 /// when one that is broken is in the way of others. It takes a right of its own.
 async fn remove_unread(context: Context<'_>, options: &Options) -> Result<(), Status> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
-    let (api, call, resource) = (context.api, context.call, context.call.resource);
+    let (api, call, resource) = (context.api, context.call, &context.call.resource);
     context.audit(|record| record.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", ""));
     let wanted = authz::Attributes { verb: VERB.into(), ..authz::Attributes::of_call(call) };
     let decision = authz::decide(api, &context.received.user, &wanted).await;
@@ -232,24 +255,55 @@ async fn remove_object(
     options: &Options,
     ask: bool,
 ) -> Result<(Value, bool), Status> {
-    let resource = context.call.resource;
+    let resource = &context.call.resource;
     let mut old = current(context.api, resource, namespace, name).await?;
     loop {
         let object = stored::decode(&old, resource)?;
         if ask {
-            let attributes = || Attributes::new(context, Operation::Delete, None, Some(&object));
-            admission::admit(attributes()).await?;
+            let attributes = || {
+                let attributes = Attributes::new(context, Operation::Delete, None, Some(&object));
+                attributes.with_options(options.shown())
+            };
+            let admitted = admission::admit(attributes()).await?;
             check_preconditions(&object, resource, options)?;
-            admission::validate(attributes()).await?;
+            let judged = admission::validate(attributes()).await?;
+            context.received.remark(&admitted.warnings);
+            context.received.remark(&judged.warnings);
         } else {
             check_preconditions(&object, resource, options)?;
         }
         match try_remove(context.api, resource, &old, object, options).await? {
             Attempt::Done(object, gone) => return Ok((object, gone)),
-            Attempt::Beaten(Some(newer)) => old = newer,
+            Attempt::Beaten(Some(newer)) => {
+                let newer = definitions::converted(context.api, resource, vec![newer]).await?;
+                old = newer.into_iter().next().unwrap_or(old);
+            }
             Attempt::Beaten(None) => {
                 return Err(Status::not_found(resource.group_resource(), name));
             }
+        }
+    }
+}
+
+/// Deletes an object for the server itself: nobody is asked, and its finalizers have their say.
+pub async fn remove_unasked(
+    api: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<(), Status> {
+    let mut old = match current(api, resource, namespace, name).await {
+        Err(status) if status.is_not_found() => return Ok(()),
+        found => found?,
+    };
+    loop {
+        let object = stored::decode(&old, resource)?;
+        match try_remove(api, resource, &old, object, &Options::default()).await? {
+            Attempt::Beaten(Some(newer)) => {
+                let newer = definitions::converted(api, resource, vec![newer]).await?;
+                old = newer.into_iter().next().unwrap_or(old);
+            }
+            Attempt::Done(..) | Attempt::Beaten(None) => return Ok(()),
         }
     }
 }
@@ -276,7 +330,10 @@ async fn try_remove(
     let place = (stored_old.key.clone(), stored_old.mod_revision);
     let (value, claims) = match gone {
         true => (None, allocation::released(resource, &old)),
-        false => (Some(stored::encode(&marked, resource)?), Claims::default()),
+        false => {
+            let wanted = definitions::for_storage(api, resource, &marked).await?;
+            (Some(stored::encode(&wanted, resource)?), Claims::default())
+        }
     };
     let options = WriteOptions::default();
     match allocation::commit(api, resource, place, value, claims, options).await? {
@@ -316,6 +373,10 @@ pub fn check_preconditions(
 /// The object with its deletion in it: when, after how long, and what has to happen first.
 fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestamp) -> Value {
     let first_time = text(&object, "deletionTimestamp").is_empty();
+    if first_time && definitions::are(resource) {
+        definitions::mark(&mut object, now);
+        return object;
+    }
     let grace = grace(&object, resource, options);
     let fields = metadata(&mut object);
     if first_time {
@@ -327,7 +388,7 @@ fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestam
         shorten(fields, shorter, now);
     }
     put_finalizers(fields, &options.propagation);
-    if resource.kind == "Namespace" {
+    if resource.is("", "Namespace") {
         object["status"]["phase"] = "Terminating".into();
     }
     object
@@ -392,7 +453,7 @@ fn put_finalizers(fields: &mut Fields, propagation: &str) {
 
 /// Only a pod that is on a node gets time: somebody there has to stop it.
 fn grace(object: &Value, resource: &Resource, options: &Options) -> i64 {
-    let running = resource.kind == "Pod"
+    let running = resource.is("", "Pod")
         && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
         && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if !running {

@@ -1,5 +1,6 @@
 //! Who owns which field: `metadata.managedFields`, kept by every write.
 use super::Context;
+use crate::definitions;
 use api::convert;
 use api::field::Path;
 use api::kinds::Resource;
@@ -61,18 +62,29 @@ fn program(user_agent: &str) -> &str {
 }
 
 fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>) -> T) -> T {
-    let resource = context.call.resource;
+    let resource = &context.call.resource;
     let types = |api_version: &str| {
+        if let Some(definition) = &resource.definition {
+            return definition.family.version(api_version).map(|version| version.schema.root());
+        }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         builtin().kind(group, version, resource.kind)
     };
     let convert = |object: &Value, _: &str, to: &str| {
+        if let Some(definition) = &resource.definition {
+            if definition.family.version(to).is_none() {
+                return Err(ConvertError::MissingVersion);
+            }
+            return definitions::convert(object.clone(), definition, to)
+                .map_err(|status| ConvertError::Failed(status.message));
+        }
         convert::convert(object.clone(), to).map_err(|e| ConvertError::Failed(e.to_string()))
     };
     // What the write does not change, its client cannot come to own.
     let has_status = resource.subresource("status").is_some();
     let keeps_metadata = !resource.rules.strategy.status_resets.is_empty();
-    let ignored: &[&[&str]] = match (context.part(), resource.kind) {
+    let is_custom = resource.definition.is_some();
+    let ignored: &[&[&str]] = match (context.part(), resource.built_in_kind()) {
         (Part::Main, "CertificateSigningRequest") => &[&["spec"], &["status"]],
         (Part::Sub("status"), "CertificateSigningRequest") => {
             &[&["spec"], &["status", "conditions"]]
@@ -83,7 +95,7 @@ fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>)
         (Part::Sub("status"), "Pod") => {
             &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
         }
-        (Part::Sub("status"), _) if keeps_metadata => &[&["spec"], &["metadata"]],
+        (Part::Sub("status"), _) if keeps_metadata || is_custom => &[&["spec"], &["metadata"]],
         (Part::Sub("status"), _) => &[&["spec"]],
         (Part::Sub("finalize"), _) => &[&["status"]],
         _ => &[],

@@ -22,8 +22,10 @@ mod watch;
 mod write;
 
 pub use create::first;
-pub use object::{begin, uuid};
+pub use delete::remove_unasked;
+pub use object::{begin, is_gone, uuid};
 pub use read::{current, list_of};
+pub use subresource::{put_replicas, scale_of};
 pub use write::Written;
 
 use crate::answer::Answer;
@@ -84,18 +86,27 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         Verb::Get => read::get(context).await?,
         Verb::List => Box::pin(read::list(context)).await?,
         Verb::Watch => Box::pin(watch::watch(context)).await?,
-        Verb::Create => return Box::pin(create::create(context)).await,
-        Verb::Update => return Box::pin(update::update(context)).await,
-        Verb::Patch => return Box::pin(patch::patch(context)).await,
+        Verb::Create => return warned(call, Box::pin(create::create(context)).await),
+        Verb::Update => return warned(call, Box::pin(update::update(context)).await),
+        Verb::Patch => return warned(call, Box::pin(patch::patch(context)).await),
         Verb::Delete => Box::pin(delete::delete(context)).await?,
         Verb::DeleteCollection => Box::pin(delete::delete_collection(context)).await?,
     };
     Ok((answer, deprecation(call)))
 }
 
-/// A word about a resource whose time is over, whatever is done with it. Writes say it by their
-/// rules.
+/// A write, with what there is to say about a definition's version whose time is over.
+fn warned(call: &Call, outgoing: Outgoing) -> Outgoing {
+    let first = if call.resource.definition.is_some() { deprecation(call) } else { Vec::new() };
+    outgoing.map(|(answer, warnings)| (answer, first.into_iter().chain(warnings).collect()))
+}
+
+/// A word about a resource whose time is over, whatever is done with it. Writes of built-in kinds say
+/// it by their rules.
 fn deprecation(call: &Call) -> Vec<String> {
+    if let Some(definition) = &call.resource.definition {
+        return definition.version.warning.iter().cloned().collect();
+    }
     let text = match (call.resource.group, call.resource.kind) {
         ("", "Endpoints") => {
             "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// When a volume entered its phase, and when a taint came to be.
 pub fn note(new: &mut Value, old: &Value, resource: &Resource, part: Part<'_>) {
     let now = || Value::from(api::time::format(Timestamp::now().as_second()));
-    match (resource.kind, part) {
+    match (resource.built_in_kind(), part) {
         ("PersistentVolume", Part::Sub("status")) => {
             let (status, before) = (&new["status"], &old["status"]);
             let given = status.get("lastPhaseTransitionTime");
@@ -39,7 +39,7 @@ pub fn note(new: &mut Value, old: &Value, resource: &Resource, part: Part<'_>) {
 /// What is a default that only a clock knows: a taint that does not say so holds from now on.
 pub fn fill(object: &mut Value, resource: &Resource, now: Timestamp) {
     let now = || Value::from(api::time::format(now.as_second()));
-    match resource.kind {
+    match resource.built_in_kind() {
         "DeviceTaintRule" => taint(&mut object["spec"]["taint"], None, now),
         "ResourceSlice" => {
             let devices = object["spec"].get_mut("devices").and_then(Value::as_array_mut);

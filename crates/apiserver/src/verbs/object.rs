@@ -20,7 +20,7 @@ pub fn decode(
     call: &Call,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
-    let resource = call.resource;
+    let resource = &call.resource;
     let found = object::type_meta(body, encoding).map_err(|error| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {error}",
@@ -28,7 +28,15 @@ pub fn decode(
         ))
     })?;
     check_type(&found, resource)?;
-    let decoded = object::decode_given(body, encoding, resource.ty());
+    if resource.definition.is_some() && found.kind.is_empty() {
+        // Nothing but the object itself says what it is.
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{}'",
+            resource.kind,
+            String::from_utf8_lossy(body)
+        )));
+    }
+    let decoded = resource.decode_given(body, encoding);
     let decoded = decoded.map_err(|e| unfit(resource, &e))?;
     settle(decoded, resource, validation)
 }
@@ -65,7 +73,7 @@ pub fn settle(
 ) -> Result<(Value, Vec<String>), Status> {
     let (value, warnings) = decoded.validate(validation).map_err(|e| unfit(resource, &e))?;
     let value = typed(value, resource);
-    match api::convert::unreadable(&value) {
+    match resource.unreadable(&value) {
         Some(fault) => Err(unfit(resource, &DecodeError::Type(fault))),
         None => Ok((value, warnings)),
     }
@@ -179,14 +187,14 @@ pub fn begin(object: &mut Value, now: Timestamp) {
 /// The name of a new object, if it is to be made up.
 pub fn name(object: &mut Value, resource: &Resource) {
     let base = text(object, "generateName");
-    if text(object, "name").is_empty() && base.is_empty() && resource.kind == "LimitRange" {
+    if text(object, "name").is_empty() && base.is_empty() && resource.is("", "LimitRange") {
         // The one kind that needs no name at all.
         metadata(object).insert("name".into(), uuid().into());
     } else if text(object, "name").is_empty() && !base.is_empty() {
-        let name = match resource.kind {
+        let name = match resource.is("networking.k8s.io", "IPAddress") {
             // Nothing can be made up for an address.
-            "IPAddress" => base.to_owned(),
-            _ => names::generate_name(base, fastrand::u64(..)),
+            true => base.to_owned(),
+            false => names::generate_name(base, fastrand::u64(..)),
         };
         metadata(object).insert("name".into(), name.into());
     }
@@ -196,7 +204,7 @@ pub fn name(object: &mut Value, resource: &Resource) {
 pub fn is_gone(object: &Value, resource: &Resource) -> bool {
     let some = |list: &Value| list.as_array().is_some_and(|all| !all.is_empty());
     let held = some(&object["metadata"]["finalizers"])
-        || resource.kind == "Namespace" && some(&object["spec"]["finalizers"]);
+        || resource.is("", "Namespace") && some(&object["spec"]["finalizers"]);
     let waiting = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
     !text(object, "deletionTimestamp").is_empty() && !held && !waiting
 }

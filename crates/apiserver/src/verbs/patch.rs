@@ -4,10 +4,11 @@ use super::write::{self, Owner};
 use super::{Context, Outgoing, current, managed};
 use crate::answer::{self, View};
 use crate::request::Call;
-use api::codec::{DecodeError, json};
+use api::codec::{DecodeError, FieldValidation, json};
 use api::content::PatchType;
 use api::field::Path;
 use api::group::GroupKind;
+use api::kinds::Resource;
 use api::patch::apply::{self, typed};
 use api::patch::json_patch::{self, Limits};
 use api::patch::{golang, merge, strategic};
@@ -18,14 +19,14 @@ use http::{StatusCode, header};
 use serde_json::Value;
 
 pub async fn patch(context: Context<'_>) -> Outgoing {
-    let (call, resource) = (context.call, context.call.resource);
+    let (call, resource) = (context.call, &context.call.resource);
     let view = View::of(context)?;
     let patch = Patch::read(context)?;
     context.audit(|record| record.request_patch(&patch.document));
     let is_apply = patch.language == PatchType::Apply;
     managed::check_options(context, "PatchOptions", is_apply)?;
     let settled = |patched: Value| {
-        let (new, warnings) = patch.decoded(patched, resource.ty(), call)?;
+        let (new, warnings) = patch.decoded(patched, Shape::Own(resource), call)?;
         object::check_name(&new, call)?;
         Ok((object::typed(new, resource), warnings))
     };
@@ -71,19 +72,37 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
 pub struct Patch {
     pub language: PatchType,
     pub document: Value,
+    /// What strictness has against the patch itself: a field that is in it twice.
+    problems: Vec<String>,
 }
+
+/// What a patched object must be.
+#[derive(Clone, Copy)]
+pub enum Shape<'a> {
+    /// An object of the resource.
+    Own(&'a Resource),
+    /// What a subresource is written as.
+    Other(TypeRef<'a>),
+}
+
+/// Custom resources know no strategic merge: nobody has said how their lists merge.
+const WITHOUT_STRATEGIC: &[PatchType] = &[PatchType::Json, PatchType::Merge, PatchType::Apply];
 
 impl Patch {
     pub fn read(context: Context<'_>) -> Result<Patch, Status> {
         let received = context.received;
-        let language =
-            PatchType::of_request(received.header(header::CONTENT_TYPE), PatchType::ALL)?;
+        let languages = match context.call.resource.definition {
+            Some(_) => WITHOUT_STRATEGIC,
+            None => PatchType::ALL,
+        };
+        let language = PatchType::of_request(received.header(header::CONTENT_TYPE), languages)?;
         let document = match language {
             PatchType::Apply => api::codec::yaml::decode_untyped(&received.body),
             _ => json::decode_untyped(&received.body),
         };
-        let document = document.map_err(|e| Status::bad_request(e.to_string()))?.value;
-        Ok(Patch { language, document })
+        let document = document.map_err(|e| Status::bad_request(e.to_string()))?;
+        let problems = document.problems.iter().map(ToString::to_string).collect();
+        Ok(Patch { language, document: document.value, problems })
     }
 
     /// The patched object as the type has it. What does not fit is shown as it would have been: a
@@ -91,7 +110,7 @@ impl Patch {
     pub fn decoded(
         &self,
         patched: Value,
-        ty: TypeRef<'_>,
+        shape: Shape<'_>,
         call: &Call,
     ) -> Result<(Value, Vec<String>), Status> {
         // Kept only where a refusal would show it.
@@ -113,15 +132,40 @@ impl Patch {
             Status::invalid(GroupKind::new("", ""), "", &[error])
         };
         let validation = call.query.field_validation()?;
-        let decoded = match self.language {
-            PatchType::Json | PatchType::Merge => json::canonicalize_given(patched, ty),
-            PatchType::StrategicMerge | PatchType::Apply => json::convert_given(patched, ty),
+        let is_text = matches!(self.language, PatchType::Json | PatchType::Merge);
+        let decoded = match (shape, is_text) {
+            (Shape::Own(resource), true) => resource.settle_given(patched),
+            (Shape::Own(resource), false) => resource.convert_given(patched),
+            (Shape::Other(ty), true) => json::canonicalize_given(patched, ty),
+            (Shape::Other(ty), false) => json::convert_given(patched, ty),
         };
         let decoded = decoded.map_err(|e| refused(&e))?;
-        let (object, warnings) = decoded.validate(validation).map_err(|e| refused(&e))?;
-        match api::convert::unreadable(&object) {
+        let (object, mut warnings) = decoded.validate(validation).map_err(|e| refused(&e))?;
+        warnings.splice(..0, self.strictly(validation)?);
+        let unreadable = match shape {
+            Shape::Own(resource) => resource.unreadable(&object),
+            Shape::Other(_) => None,
+        };
+        match unreadable {
             Some(fault) => Err(self.unreadable(fault, refused)),
             None => Ok((object, warnings)),
+        }
+    }
+
+    /// What is to be said of an applied configuration that has a key twice.
+    fn strictly(&self, validation: FieldValidation) -> Result<Vec<String>, Status> {
+        if self.language != PatchType::Apply || self.problems.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = |problem: &String| format!("error converting YAML to JSON: {problem}");
+        let texts: Vec<String> = self.problems.iter().map(text).collect();
+        match validation {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(texts),
+            FieldValidation::Strict => Err(Status::bad_request(format!(
+                "error strict decoding YAML: {}",
+                texts.join(", ")
+            ))),
         }
     }
 

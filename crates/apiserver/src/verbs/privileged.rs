@@ -11,7 +11,7 @@ const LABEL: &str = "resource.kubernetes.io/admin-access";
 /// Why a claim, or a template of one, may not have what it asks for. It comes before all other
 /// faults of the object.
 pub async fn faults(context: Context<'_>, new: &Value, old: Option<&Value>) -> ErrorList {
-    let (kind, part) = (context.call.resource.kind, context.part());
+    let (kind, part) = (context.call.resource.built_in_kind(), context.part());
     let list = match (kind, part, old) {
         ("ResourceClaim", Part::Main, None) => "/spec/devices/requests",
         ("ResourceClaimTemplate", Part::Main, None) => "/spec/spec/devices/requests",

@@ -1,6 +1,7 @@
 //! get and list.
 use super::{Context, paging};
 use crate::answer::{self, Answer, Page, View};
+use crate::definitions;
 use crate::fairness::List;
 use crate::request::Call;
 use crate::resources::{ApiServer, range, status_of};
@@ -17,8 +18,8 @@ const TREE: u64 = 10;
 pub async fn get(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = View::of(context)?;
-    let found = current(api, call.resource, &call.namespace, &call.name).await?;
-    answer::stored(&found, call.resource, &view)
+    let found = current(api, &call.resource, &call.namespace, &call.name).await?;
+    answer::stored(&found, &call.resource, &view)
 }
 
 /// The object as the store has it now.
@@ -30,23 +31,28 @@ pub async fn current(
 ) -> Result<Arc<KeyValue>, Status> {
     let key = resource.key(namespace, name);
     let found = api.store().get(key.as_bytes()).await.map_err(|e| status_of(e, resource))?;
-    found.ok_or_else(|| Status::not_found(resource.group_resource(), name))
+    let missing = || Status::not_found(resource.group_resource(), name);
+    let found = found.ok_or_else(missing)?;
+    if resource.definition.is_none() {
+        return Ok(found);
+    }
+    definitions::converted(api, resource, vec![found]).await?.pop().ok_or_else(missing)
 }
 
 pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = View::of(context)?;
-    let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
+    let selection = Selection::parse(&call.query, &call.resource)?.named(&call.name);
     let page = page(api, call, &selection).await?;
     turns::share().await;
     let held = api.budget().take(weight(api, call, &page, &view).await).await?;
-    let answer = answer::list(api, page, call.resource, &view).await?;
+    let answer = answer::list(api, page, &call.resource, &view).await?;
     Ok(held.until_sent(answer, api.request_timeout()))
 }
 
 /// What a list will hold while it is made and sent, about.
 async fn weight(api: &ApiServer, call: &Call, page: &Page, view: &View) -> u64 {
-    let known = api.known(call.resource).await;
+    let known = api.known(&call.resource).await;
     let average = known.and_then(|(objects, bytes)| bytes.checked_div(objects as u64));
     let bytes = average.unwrap_or(0) * page.objects.len() as u64;
     // A tree is many times as large as its text.
@@ -63,7 +69,7 @@ pub async fn list_of(api: &ApiServer, call: &Call) -> Option<List> {
         Verb::Watch if begins_with_list => {}
         _ => return None,
     }
-    let (objects, bytes) = api.known(call.resource).await?;
+    let (objects, bytes) = api.known(&call.resource).await?;
     let limit = query.number("limit").ok().flatten().unwrap_or(0);
     let objects = objects as u64;
     Some(List {
@@ -77,9 +83,9 @@ pub async fn list_of(api: &ApiServer, call: &Call) -> Option<List> {
 /// The page that the query asks for.
 pub async fn page(api: &ApiServer, call: &Call, selection: &Selection) -> Result<Page, Status> {
     let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
-    let whole = range(call.resource, &call.namespace);
+    let whole = range(&call.resource, &call.namespace);
     let (from, at) = paging::place(call, &whole)?;
-    let cache = api.cache(call.resource).await?;
+    let cache = api.cache(&call.resource).await?;
     let everything = selection.is_everything();
     let wanted = store::cache::Selection { range: from.clone(), term: None };
     // A selector drops objects, so only what it leaves counts towards the limit.
@@ -90,8 +96,11 @@ pub async fn page(api: &ApiServer, call: &Call, selection: &Selection) -> Result
             let gone = || Status::expired("The provided continue parameter is too old.");
             return Err(paging::expired(call).unwrap_or_else(gone));
         }
-        Err(error) => return Err(status_of(error, call.resource)),
+        Err(error) => return Err(status_of(error, &call.resource)),
     };
+    if call.resource.definition.is_some() {
+        found.kvs = definitions::converted(api, &call.resource, found.kvs).await?;
+    }
     let mut more = found.more;
     if !everything {
         found.kvs.retain(|stored| selection.matches(stored));

@@ -20,7 +20,8 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     object::check_name(&new, call)?;
     let may_create =
         call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;
-    let mut written = match current(context.api, call.resource, &call.namespace, &call.name).await {
+    let mut written = match current(context.api, &call.resource, &call.namespace, &call.name).await
+    {
         Err(status) if status.is_not_found() && may_create => {
             let written = write::create(context, new, Owner::Client).await;
             let mut written = written.inspect_err(|_| received.remark(&warnings))?;
@@ -36,5 +37,5 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     };
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let warnings = std::mem::take(&mut written.warnings);
-    Ok((answer::written(code, written, call.resource, &view), warnings))
+    Ok((answer::written(code, written, &call.resource, &view), warnings))
 }

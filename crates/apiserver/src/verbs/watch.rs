@@ -2,6 +2,7 @@
 use super::Context;
 use super::paging::{self, parse_version};
 use crate::answer::{self, Answer, Body, View};
+use crate::definitions;
 use crate::request::Call;
 use crate::resources::{ApiServer, range, status_of};
 use crate::selection::Selection;
@@ -9,7 +10,7 @@ use crate::stored;
 use crate::websocket;
 use api::codec::object::Encoding;
 use api::codec::protobuf;
-use api::kinds::Resource;
+use api::kinds::ResourceRef;
 use api::meta::{EventType, write_watch_event};
 use api::status::Status;
 use bytes::Bytes;
@@ -29,19 +30,24 @@ use tokio_stream::wrappers::ReceiverStream;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long a watch lives when the client does not say.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
+/// How long a watch goes on when its definition has changed or is gone: until what was deleted before
+/// it has been told.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Longer than any watch.
+const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Batches on their way to a client; one that reads slower than this waits in the cache's window.
 const IN_FLIGHT: usize = 4;
 
 pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = View::of_stream(context)?;
-    let selection = Selection::parse(&call.query, call.resource)?.named(&call.name);
+    let selection = Selection::parse(&call.query, &call.resource)?.named(&call.name);
     paging::validate(&call.query, true)?;
-    let cache = api.cache(call.resource).await?;
-    let wanted = Wanted { range: range(call.resource, &call.namespace), term: None };
+    let cache = api.cache(&call.resource).await?;
+    let wanted = Wanted { range: range(&call.resource, &call.namespace), term: None };
     let version = parse_version(call.query.get("resourceVersion"))?;
     let asked_for_initial = call.query.flag("sendInitialEvents");
-    let failed = |error| status_of(error, call.resource);
+    let failed = |error| status_of(error, &call.resource);
     let events = match version {
         Some(version) if version > 0 && !asked_for_initial => {
             cache.watch(wanted, version).map_err(failed)?
@@ -62,7 +68,7 @@ pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let stream = Stream {
         api: api.clone(),
-        resource: call.resource,
+        resource: call.resource.clone(),
         selection,
         view,
         bookmarks: call.query.flag("allowWatchBookmarks"),
@@ -104,7 +110,7 @@ impl Drop for Ended {
 
 struct Stream {
     api: ApiServer,
-    resource: &'static Resource,
+    resource: ResourceRef,
     selection: Selection,
     view: View,
     bookmarks: bool,
@@ -121,30 +127,58 @@ impl Stream {
         // One timer for the whole watch: events in between must not put a bookmark off.
         let start = tokio::time::Instant::now() + BOOKMARK_EVERY;
         let mut bookmark = tokio::time::interval_at(start, BOOKMARK_EVERY);
+        let mut changes = api.registry_changes();
+        let over = tokio::time::sleep(FAR);
+        tokio::pin!(over);
         loop {
             let mut out = Vec::new();
             tokio::select! {
                 biased;
                 () = api.stopping() => return,
                 () = sender.closed() => return,
+                () = &mut over => return,
+                Ok(()) = changes.changed(), if self.resource.definition.is_some() => {
+                    if !self.is_served() {
+                        over.as_mut().reset(tokio::time::Instant::now() + LAST_WORDS);
+                    }
+                }
                 _ = bookmark.tick(), if self.bookmarks => {
                     let revision = self.events.bookmark();
                     self.bookmark(revision, false, &mut out);
                 }
                 item = self.events.next() => match item {
-                    Ok(item) => self.write(item, &mut out),
-                    Err(error) => {
-                        let status = status_of(error, self.resource);
-                        self.frame(EventType::Error, json!(status), &mut out);
-                        let _ = sender.send(out.into()).await;
-                        return;
+                    Ok(item) => {
+                        match definitions::converted_item(&api, &self.resource, item).await {
+                            Ok(item) => self.write(item, &mut out),
+                            Err(status) => return self.fail(&status).await,
+                        }
                     }
+                    Err(error) => return self.fail(&status_of(error, &self.resource)).await,
                 },
             }
             if !out.is_empty() && sender.send(out.into()).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Tells of a failure, which ends the watch.
+    async fn fail(&self, status: &Status) {
+        let mut out = Vec::new();
+        self.frame(EventType::Error, json!(status), &mut out);
+        let _ = self.sender.send(out.into()).await;
+    }
+
+    /// Whether objects are still what they were when the watch began.
+    fn is_served(&self) -> bool {
+        let Some(mine) = &self.resource.definition else { return true };
+        let registry = self.api.registry();
+        let resource = &self.resource;
+        let found = registry.find(resource.group, resource.version, resource.plural);
+        let now = found.and_then(|row| row.definition.as_ref());
+        now.is_some_and(|now| {
+            (&now.family.uid, now.family.generation) == (&mine.family.uid, mine.family.generation)
+        })
     }
 
     fn write(&self, item: Item, out: &mut Vec<u8>) {
@@ -185,8 +219,8 @@ impl Stream {
 
     fn object(&self, event: EventType, stored: &KeyValue, out: &mut Vec<u8>) {
         let plain = self.view.target.is_none() && self.view.encoding == Encoding::Json;
-        if plain && self.resource.stored_as.is_none() {
-            let readable = stored::check(stored, self.resource);
+        if plain && self.resource.is_sent_as_stored() {
+            let readable = stored::check(stored, &self.resource);
             let Some(()) = self.readable(stored, readable) else { return };
             let mut object = Vec::with_capacity(stored.value.len() + 40);
             stored::write_json(stored, &mut object);
@@ -194,17 +228,17 @@ impl Stream {
         }
         let is_table = self.view.target.is_some_and(|target| target.kind == "Table");
         if self.view.encoding == Encoding::Protobuf && !is_table {
-            let object = answer::in_protobuf(stored, self.resource, &self.view);
+            let object = answer::in_protobuf(stored, &self.resource, &self.view);
             let Some(object) = self.readable(stored, object) else { return };
             return protobuf_frame(event, &object, out);
         }
-        let object = stored::decode(stored, self.resource);
+        let object = stored::decode(stored, &self.resource);
         let Some(object) = self.readable(stored, object) else { return };
         self.frame(event, object, out);
     }
 
     fn readable<T>(&self, stored: &KeyValue, read: Result<T, Status>) -> Option<T> {
-        self.api.unreadable().skip(stored, self.resource, read)
+        self.api.unreadable().skip(stored, &self.resource, read)
     }
 
     fn bookmark(&self, revision: u64, initial_end: bool, out: &mut Vec<u8>) {
@@ -223,7 +257,7 @@ impl Stream {
         let object = match self.view.target.map(|target| target.kind) {
             _ if event == EventType::Error => object,
             Some("PartialObjectMetadata") => answer::partial(object["metadata"].clone()),
-            Some("Table") => answer::table_of(&object, self.resource, &self.view),
+            Some("Table") => answer::table_of(&object, &self.resource, &self.view),
             _ => object,
         };
         match self.view.encoding {

@@ -7,15 +7,15 @@ use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
 use crate::allocation::{self, Claims, Committed};
 use crate::authz;
+use crate::definitions;
 use crate::keeping;
 use crate::resources::status_of;
 use crate::stored;
-use api::codec::{given, json};
 use api::convert;
 use api::field::ErrorList;
 use api::kinds::{Resource, Verb};
 use api::patch::apply::keep_timestamps_if_unchanged;
-use api::rules::{Part, Verdict, defaults};
+use api::rules::{Part, Verdict};
 use api::status::{OPTIMISTIC_LOCK, Status};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -45,8 +45,17 @@ pub async fn create(
     mut object: Value,
     owner: Owner,
 ) -> Result<Written, Status> {
-    let (call, resource) = (context.call, context.call.resource);
+    let (call, resource) = (context.call, &context.call.resource);
     let now = Timestamp::now();
+    let definition = resource.definition.as_ref();
+    if definition.is_some_and(|definition| definition.family.terminating) {
+        let name = if call.name.is_empty() { text(&object, "name") } else { &call.name };
+        return Err(Status::forbidden(
+            resource.group_resource(),
+            name,
+            "create not allowed while custom resource definition is terminating",
+        ));
+    }
     object::place(&mut object, call)?;
     // What is no version at all is forgotten, as upstream does.
     if text(&object, "resourceVersion").parse::<u64>().is_ok_and(|version| version > 0) {
@@ -55,7 +64,7 @@ pub async fn create(
         ));
     }
     object::wipe(&mut object);
-    defaults::set(&mut object, resource.ty());
+    resource.set_defaults(&mut object);
     stored::check_size(&object)?;
     let mut object = through_storage(object, resource)?;
     moments::fill(&mut object, resource, now);
@@ -88,13 +97,13 @@ enum Created {
 }
 
 async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, Status> {
-    let (call, resource) = (context.call, context.call.resource);
+    let (call, resource) = (context.call, &context.call.resource);
     let mut claims = allocation::settle(context.api, resource, &mut object, None).await?;
-    (resource.rules.prepare_create)(&mut object);
+    (resource.rules.prepare_create)(resource, &mut object);
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
     let first = privileged::faults(context, &object, None).await;
-    let warnings = judged(first, verdict, resource, &object)?;
+    let warnings = judged(first, verdict, resource, &object, None)?;
     if call.verb != Verb::Create {
         // Whoever may change what is there may not make what is not.
         let right = authz::Attributes { verb: "create".into(), ..authz::Attributes::of_call(call) };
@@ -110,7 +119,8 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     }
     let name = text(&object, "name").to_owned();
     let key = Key::from(resource.key(&call.namespace, &name));
-    let bytes = stored::encode(&object, resource)?;
+    let wanted = definitions::for_storage(context.api, resource, &object).await?;
+    let bytes = stored::encode(&wanted, resource)?;
     let options = keeping::options(context.api, resource, None, &object).await?;
     match allocation::commit(context.api, resource, (key, 0), Some(bytes), claims, options).await? {
         Committed::Applied(event) => {
@@ -134,7 +144,7 @@ pub async fn update(
     owner: Owner,
     wanted: impl Fn(&Value) -> Wanted,
 ) -> Result<Written, Status> {
-    let (call, resource) = (context.call, context.call.resource);
+    let (call, resource) = (context.call, &context.call.resource);
     loop {
         let before = stored::decode(&old, resource)?;
         let (new, mut warnings) = wanted(&before)?;
@@ -151,7 +161,10 @@ pub async fn update(
                 claims = allocation::released(resource, &before);
                 None
             }
-            false => Some(stored::encode(&new, resource)?),
+            false => {
+                let wanted = definitions::for_storage(context.api, resource, &new).await?;
+                Some(stored::encode(&wanted, resource)?)
+            }
         };
         let place = (old.key.clone(), old.mod_revision);
         match allocation::commit(context.api, resource, place, value, claims, options).await? {
@@ -160,7 +173,10 @@ pub async fn update(
                 let stored = (!event.is_delete()).then_some(event.kv);
                 return Ok(Written { object, stored, created: false, warnings });
             }
-            Committed::Conflict(Some(newer)) => old = newer,
+            Committed::Conflict(Some(newer)) => {
+                let newer = definitions::converted(context.api, resource, vec![newer]).await?;
+                old = newer.into_iter().next().unwrap_or(old);
+            }
             Committed::Taken => {}
             Committed::Conflict(None) => {
                 return Err(Status::not_found(resource.group_resource(), &call.name));
@@ -172,7 +188,7 @@ pub async fn update(
 /// What is kept with an old key is written anew, even if nothing else is new.
 async fn is_stale(context: Context<'_>, old: &KeyValue) -> Result<bool, Status> {
     let stale = context.api.store().is_stale(&old.key).await;
-    stale.map_err(|error| status_of(error, context.call.resource))
+    stale.map_err(|error| status_of(error, &context.call.resource))
 }
 
 /// The state after an update: what the client may not change is the old one's.
@@ -182,10 +198,10 @@ async fn next_state(
     mut new: Value,
     owner: Owner,
 ) -> Result<(Value, Claims, Vec<String>), Status> {
-    let (call, resource) = (context.call, context.call.resource);
+    let (call, resource) = (context.call, &context.call.resource);
     object::place(&mut new, call)?;
     check_version(call, &mut new, old)?;
-    defaults::set(&mut new, resource.ty());
+    resource.set_defaults(&mut new);
     stored::check_size(&new)?;
     let mut new = through_storage(new, resource)?;
     if context.part() == Part::Main {
@@ -202,7 +218,7 @@ async fn next_state(
         Part::Main => allocation::settle(context.api, resource, &mut new, Some(old)).await?,
         Part::Sub(_) => Claims::default(),
     };
-    (resource.rules.prepare_update)(&mut new, old, context.part());
+    (resource.rules.prepare_update)(resource, &mut new, old, context.part());
     moments::note(&mut new, old, resource, context.part());
     for field in ["creationTimestamp", "deletionTimestamp"] {
         if old["metadata"].get(field).is_some() {
@@ -217,12 +233,12 @@ async fn next_state(
     metadata(&mut new).remove("selfLink");
     let mut new = canonical(new, resource)?;
     // Only now is it known whether the write changes anything else.
-    let same = given::aligned(old, &new, resource.ty());
+    let same = resource.aligned(old, &new);
     keep_timestamps_if_unchanged(&same, &mut new);
     let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
     let first = privileged::faults(context, &new, Some(old)).await;
     let mut warnings = admitted.warnings;
-    warnings.extend(judged(first, verdict, resource, &new)?);
+    warnings.extend(judged(first, verdict, resource, &new, Some(old))?);
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
@@ -239,7 +255,7 @@ fn keep(new: &mut Value, old: &Value, field: &str) {
 
 /// A client that names a version or a uid means that one; one that names none takes the latest.
 fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
-    let resource = call.resource;
+    let resource = &call.resource;
     let conflict = |cause: String| Status::conflict(resource.group_resource(), &call.name, cause);
     let uid = text(new, "uid");
     if !uid.is_empty() && uid != text(old, "uid") {
@@ -279,7 +295,8 @@ fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> R
 /// the version that is stored.
 fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> {
     let (version, stored) = (resource.api_version(), resource.storage_version());
-    if version == stored {
+    // Versions of a definition differ in nothing that a write could say twice.
+    if version == stored || resource.definition.is_some() {
         return Ok(object);
     }
     let there =
@@ -289,21 +306,15 @@ fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> 
 
 /// The object as it is read back: without what is empty, with the defaults of what is missing then.
 fn as_read(object: &mut Value, resource: &Resource) {
-    match resource.group {
-        "apiextensions.k8s.io" => given::forget_optional(object, resource.ty()),
-        _ => given::forget_empty(object, resource.ty()),
-    }
-    defaults::set(object, resource.ty());
-    if resource.kind == "Service" && object["spec"]["type"] == "ExternalName" {
+    resource.as_read(object);
+    if resource.is("", "Service") && object["spec"]["type"] == "ExternalName" {
         // It was once set where it means nothing.
         api::rules::prepare::put(&mut object["spec"], "internalTrafficPolicy", None);
     }
 }
 
 fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
-    Ok(json::canonicalize_given(object, resource.ty())
-        .map_err(|e| object::unfit(resource, &e))?
-        .value)
+    Ok(resource.settle_given(object).map_err(|e| object::unfit(resource, &e))?.value)
 }
 
 /// Errors refuse the write; warnings go with it.
@@ -312,12 +323,15 @@ fn judged(
     verdict: Result<Verdict, serde_json::Error>,
     resource: &Resource,
     object: &Value,
+    old: Option<&Value>,
 ) -> Result<Vec<String>, Status> {
     let verdict = verdict.map_err(|error| {
         let kind = resource.kind;
         Status::bad_request(format!("{kind} cannot be handled as a {kind}: {error}"))
     })?;
     errors.extend(verdict.errors);
+    errors.extend(definitions::faults(resource, &errors, object, old));
+    errors.extend(admission::policy::faults(resource, object));
     if errors.is_empty() {
         return Ok(verdict.warnings);
     }

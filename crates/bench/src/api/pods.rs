@@ -55,7 +55,7 @@ pub fn rules() -> f64 {
     });
     let (all, _) = codec::time(&mut || {
         let mut pod = pod.clone();
-        (row.rules.prepare_create)(&mut pod);
+        (row.rules.prepare_create)(row, &mut pod);
         let verdict = (row.rules.validate_create)(row, &pod).expect("sound metadata");
         assert!(verdict.errors.is_empty(), "the sample is valid: {:?}", verdict.errors);
         black_box(verdict);

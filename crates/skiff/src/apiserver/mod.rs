@@ -82,6 +82,12 @@ pub struct Options {
     /// The key of the client certificate for kubelets.
     #[arg(long, requires = "kubelet_client_certificate")]
     kubelet_client_key: Option<PathBuf>,
+    /// The certificate that proves to aggregated API servers that this one may speak for its clients.
+    #[arg(long, requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
     /// The CA that signed the kubelets' certificates; without it they are not checked.
     #[arg(long)]
     kubelet_certificate_authority: Option<PathBuf>,
@@ -187,6 +193,8 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
     let client_ca = options.client_ca_file.clone().or(pki.as_ref().map(Pki::ca));
     let kubelet = pair(&options.kubelet_client_certificate, &options.kubelet_client_key);
     let kubelet_ca = options.kubelet_certificate_authority.as_deref();
+    let proxy_client = pair(&options.proxy_client_cert_file, &options.proxy_client_key_file)
+        .or_else(|| pki.as_ref().map(|pki| pki.pair("front-proxy-client")));
     let client_ca_text = match &client_ca {
         Some(path) => std::fs::read_to_string(path)
             .with_context(|| format!("failed to read {}", path.display()))?,
@@ -212,6 +220,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         authorizers: options.authorization.read()?,
         service_cidrs: options.service_cluster_ip_range.clone(),
         kubelet_tls: tls::kubelet(kubelet.as_ref(), kubelet_ca)?,
+        proxy_client: proxy_client.as_ref().map(tls::client_certificate).transpose()?,
         kubelet_address_types: options.kubelet_preferred_address_types.clone(),
         admission,
         event_ttl: options.event_ttl,

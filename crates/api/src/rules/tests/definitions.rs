@@ -55,64 +55,65 @@ fn schemas() {
         DEFINITION,
         &changes,
         expect![[r#"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: array}}}]}
-            spec.validation.openAPIV3Schema.items: Required value: must be specified
-            spec.validation.openAPIV3Schema.type: Invalid value: "array": must be object at the root
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, nullable: true}}}]}
-            spec.validation.openAPIV3Schema.nullable: Forbidden: nullable cannot be true at the root
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, additionalProperties: true}}}]}
-            spec.validation.openAPIV3Schema.additionalProperties: Forbidden: must not be used at the root
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].items: Required value: must be specified
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: fish}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].type: Unsupported value: "fish": supported values: "array", "boolean", "integer", "number", "object", "string"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, uniqueItems: true}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, $ref: x}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].$ref: Forbidden: $ref is not supported
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, id: x}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].id: Forbidden: id is not supported
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, x-kubernetes-list-type: map}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].type: Invalid value: "string": must be array if x-kubernetes-list-type is specified
-            spec.validation.openAPIV3Schema.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map
-            spec.validation.openAPIV3Schema.properties[a].items: Required value: must have a schema if x-kubernetes-list-type is map
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: string}, x-kubernetes-list-map-keys: [k]}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: object, properties: {k: {type: string}}}, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k]}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: object}, x-kubernetes-list-type: set}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, x-kubernetes-map-type: loose}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].x-kubernetes-map-type: Unsupported value: "loose": supported values: "atomic", "granular"
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, allOf: [{properties: {b: {minLength: 1}}}]}}}}}]}
-            fine
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, not: {type: string, description: x}}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].not.description: Forbidden: must be empty to be structural
-            spec.validation.openAPIV3Schema.properties[a].not.type: Forbidden: must be empty to be structural
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}}}}}]}
-            fine
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {x-kubernetes-int-or-string: true, anyOf: [{type: string}, {type: integer}]}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].anyOf[0].type: Forbidden: must be empty to be structural
-            spec.validation.openAPIV3Schema.properties[a].anyOf[1].type: Forbidden: must be empty to be structural
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, x-kubernetes-embedded-resource: true}}}}}]}
-            spec.validation.openAPIV3Schema.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields
-            spec.validation.openAPIV3Schema.properties[a].type: Invalid value: "string": must be object if x-kubernetes-embedded-resource is true
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {metadata: {type: object, properties: {name: {type: string}}}}}}}]}
-            fine
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {metadata: {type: object, properties: {labels: {type: object}}}}}}}]}
-            spec.validation.openAPIV3Schema.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {kind: {type: string, default: x}}}}}]}
-            spec.validation.openAPIV3Schema.properties[kind].default: Forbidden: must not be set in top-level kind
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: false}}}]}
-            spec.validation.openAPIV3Schema.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined
-        spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-validations: [{rule: ' '}, {rule: 'true', message: ' ', reason: Nope, fieldPath: .x}]}}}]}
-            spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule: Required value: rule is not specified
-            spec.validation.openAPIV3Schema.x-kubernetes-validations[1].message: Invalid value: " ": must be non-empty if specified
-            spec.validation.openAPIV3Schema.x-kubernetes-validations[1].reason: Unsupported value: "Nope": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
-            spec.validation.openAPIV3Schema.x-kubernetes-validations[1].fieldPath: Invalid value: ".x": must be a valid path
-    "#]],
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: array}}}]}
+                spec.validation.openAPIV3Schema.items: Required value: must be specified
+                spec.validation.openAPIV3Schema.type: Invalid value: "array": must be object at the root
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, nullable: true}}}]}
+                spec.validation.openAPIV3Schema.nullable: Forbidden: nullable cannot be true at the root
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, additionalProperties: true}}}]}
+                spec.validation.openAPIV3Schema.additionalProperties: Forbidden: must not be used at the root
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].items: Required value: must be specified
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: fish}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].type: Unsupported value: "fish": supported values: "array", "boolean", "integer", "number", "object", "string"
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, uniqueItems: true}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, $ref: x}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].$ref: Forbidden: $ref is not supported
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, id: x}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].id: Forbidden: id is not supported
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, x-kubernetes-list-type: map}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].type: Invalid value: "string": must be array if x-kubernetes-list-type is specified
+                spec.validation.openAPIV3Schema.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map
+                spec.validation.openAPIV3Schema.properties[a].items: Required value: must have a schema if x-kubernetes-list-type is map
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: string}, x-kubernetes-list-map-keys: [k]}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: object, properties: {k: {type: string}}}, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k]}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: object}, x-kubernetes-list-type: set}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, x-kubernetes-map-type: loose}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].x-kubernetes-map-type: Unsupported value: "loose": supported values: "atomic", "granular"
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, allOf: [{properties: {b: {minLength: 1}}}]}}}}}]}
+                fine
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, not: {type: string, description: x}}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].not.description: Forbidden: must be empty to be structural
+                spec.validation.openAPIV3Schema.properties[a].not.type: Forbidden: must be empty to be structural
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}}}}}]}
+                fine
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {x-kubernetes-int-or-string: true, anyOf: [{type: string}, {type: integer}]}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].anyOf[0].type: Forbidden: must be empty to be structural
+                spec.validation.openAPIV3Schema.properties[a].anyOf[1].type: Forbidden: must be empty to be structural
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, x-kubernetes-embedded-resource: true}}}}}]}
+                spec.validation.openAPIV3Schema.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields
+                spec.validation.openAPIV3Schema.properties[a].type: Invalid value: "string": must be object if x-kubernetes-embedded-resource is true
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {metadata: {type: object, properties: {name: {type: string}}}}}}}]}
+                fine
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {metadata: {type: object, properties: {labels: {type: object}}}}}}}]}
+                spec.validation.openAPIV3Schema.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {kind: {type: string, default: x}}}}}]}
+                spec.validation.openAPIV3Schema.properties[kind].default: Forbidden: must not be set in top-level kind
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: false}}}]}
+                spec.validation.openAPIV3Schema.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-validations: [{rule: ' '}, {rule: 'true', message: ' ', reason: Nope, fieldPath: .x}]}}}]}
+                spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule: Required value: rule is not specified
+                spec.validation.openAPIV3Schema.x-kubernetes-validations[1].message: Invalid value: " ": must be non-empty if specified
+                spec.validation.openAPIV3Schema.x-kubernetes-validations[1].reason: Unsupported value: "Nope": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
+                spec.validation.openAPIV3Schema.x-kubernetes-validations[1].fieldPath: Invalid value: ".x": must be a valid path
+                warning: x-kubernetes-validations are not evaluated by this server yet
+        "#]],
     );
 }
 

@@ -67,7 +67,7 @@ pub fn check_update(base: &str, part: Part<'_>, changes: &[&str], expect: Expect
         merge(&mut new, change);
         let mut new = canonical(new, resource);
         fill::set(&mut new, resource.ty());
-        (resource.rules.prepare_update)(&mut new, &old, part);
+        (resource.rules.prepare_update)(resource, &mut new, &old, part);
         let _ = writeln!(said, "{change}");
         say(&mut said, (resource.rules.validate_update)(resource, &new, &old, part));
     }
@@ -82,7 +82,7 @@ pub fn generation_after(base: &str, change: &str) -> i64 {
     merge(&mut new, change);
     let mut new = canonical(new, resource);
     fill::set(&mut new, resource.ty());
-    (resource.rules.prepare_update)(&mut new, &old, Part::Main);
+    (resource.rules.prepare_update)(resource, &mut new, &old, Part::Main);
     new["metadata"]["generation"].as_i64().unwrap_or_default()
 }
 
@@ -111,7 +111,7 @@ pub fn check_table(objects: &[&str], expect: Expect) {
                 resource.rules.columns.iter().map(|column| column.name.to_uppercase()).collect(),
             );
         }
-        let row = (resource.rules.row)(&object, now).expect("a row");
+        let row = (resource.rules.row)(resource, &object, now).expect("a row");
         let cell = |cell: &Value| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned);
         table.push(row.cells.iter().map(cell).collect());
     }
@@ -144,7 +144,7 @@ fn create(resource: &Resource, base: &Value, change: &str) -> (Value, Value) {
     merge(&mut object, change);
     let mut object = canonical(object, resource);
     fill::set(&mut object, resource.ty());
-    (resource.rules.prepare_create)(&mut object);
+    (resource.rules.prepare_create)(resource, &mut object);
     (object.clone(), object)
 }
 

@@ -115,7 +115,7 @@ async fn made_for(attributes: &Attributes<'_>) -> Result<Option<Value>, Status> 
         let meta = &claim["metadata"];
         (text(&meta["creationTimestamp"]).to_owned(), text(&meta["name"]).to_owned())
     };
-    let claims = objects::list(api, attributes.call.resource, namespace).await?;
+    let claims = objects::list(api, &attributes.call.resource, namespace).await?;
     let mut others =
         claims.iter().filter(|other| pod_of(other).is_some_and(|of| of["uid"] == owner["uid"]));
     Ok((!others.any(|other| age(other) < age(claim))).then_some(pod))

@@ -55,7 +55,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if !writes || call.namespace.is_empty() || IGNORED.contains(&place) {
         return Ok(());
     }
-    let mut evaluator = Evaluator::of(call.resource);
+    let mut evaluator = Evaluator::of(&call.resource);
     if !evaluator.handles(attributes) {
         return Ok(());
     }

@@ -32,14 +32,14 @@ pub async fn run(context: Context<'_>) -> Outgoing {
             let found = COMPONENTS.iter().find(|(name, _)| *name == call.name);
             let missing = || Status::not_found(call.resource.group_resource(), &call.name);
             let (name, place) = found.ok_or_else(missing)?;
-            answer::object(StatusCode::OK, status(api, name, *place).await, call.resource, &view)
+            answer::object(StatusCode::OK, status(api, name, *place).await, &call.resource, &view)
         }
         Verb::List => {
-            let selection = Selection::parse(&call.query, call.resource)?;
+            let selection = Selection::parse(&call.query, &call.resource)?;
             let all = COMPONENTS.iter().map(|(name, place)| status(api, name, *place));
             let mut all = join_all(all).await;
             all.retain(|status| selection.matches(&as_stored(status)));
-            answer::list_of(all, call.resource, &view)
+            answer::list_of(all, &call.resource, &view)
         }
         _ => return Err(unsupported(call)),
     };

@@ -61,7 +61,7 @@ fn check_options(options: &Value, dry_run: &[&str], name: &str) -> Result<(), St
 async fn evict(context: Context<'_>, asked: &Options) -> Result<(), Status> {
     loop {
         let call = context.call;
-        let pod = objects::get(context.api, call.resource, &call.namespace, &call.name).await?;
+        let pod = objects::get(context.api, &call.resource, &call.namespace, &call.name).await?;
         let mut options = asked.clone();
         // From here on the pod must stay what it was judged as.
         let mut pinned = false;
@@ -97,8 +97,8 @@ async fn remove(context: Context<'_>, options: &Options) -> Result<(), Status> {
     let mut options = options.clone();
     if !options.dry_run {
         let place = (call.namespace.as_str(), call.name.as_str());
-        let marked = objects::modify(context.api, call.resource, place, false, |pod| {
-            delete::check_preconditions(pod, call.resource, &options)?;
+        let marked = objects::modify(context.api, &call.resource, place, false, |pod| {
+            delete::check_preconditions(pod, &call.resource, &options)?;
             let condition = json!({
                 "type": "DisruptionTarget", "status": "True",
                 "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",

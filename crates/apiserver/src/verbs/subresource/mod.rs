@@ -7,6 +7,8 @@ mod reviews;
 mod scale;
 mod token;
 
+pub use scale::{put_replicas, scale_of};
+
 use super::{Context, Outgoing};
 use crate::request::Call;
 use std::pin::Pin;
@@ -35,7 +37,8 @@ pub fn find(call: &Call) -> Option<Handler> {
     ROWS.iter()
         .find(|(kind, name, _)| {
             *name == subresource
-                && (*kind == call.resource.kind || kind.is_empty() && !name.is_empty())
+                && (*kind == call.resource.built_in_kind() && !kind.is_empty()
+                    || kind.is_empty() && !name.is_empty())
         })
         .map(|(_, _, handler)| *handler)
 }

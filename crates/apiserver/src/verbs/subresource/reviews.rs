@@ -21,10 +21,10 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     object::place(&mut review, call)?;
     object::wipe(&mut review);
     if !matches!(call.resource.kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {
-        let nothing = managed::empty(call.resource);
+        let nothing = managed::empty(&call.resource);
         review = managed::updated(context, &nothing, review, Timestamp::now());
     }
-    let verdict = (call.resource.rules.validate_create)(call.resource, &review);
+    let verdict = (call.resource.rules.validate_create)(&call.resource, &review);
     let errors = verdict.map_err(|error| Status::bad_request(error.to_string()))?.errors;
     if !errors.is_empty() {
         // Upstream leaves the kind out.

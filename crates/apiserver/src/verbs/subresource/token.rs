@@ -41,7 +41,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
             return Err(invalid(&call.name, error));
         }
     }
-    let account = objects::get(api, call.resource, &call.namespace, &call.name).await?;
+    let account = objects::get(api, &call.resource, &call.namespace, &call.name).await?;
     let (given, uid) = (text(&request, "uid"), text(&account, "uid"));
     if !given.is_empty() && given != uid {
         let cause = format!(

@@ -1,0 +1,196 @@
+//! Whether a policy or a binding is about a request.
+use super::input::namespace_of;
+use crate::admission::{Attributes, Operation};
+use crate::objects;
+use api::kinds::{RESOURCES, Resource, find_kind};
+use api::selector::label::Selector;
+use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What admission policies never see: the kinds that configure admission, and questions about rights,
+/// which are no writes.
+const EXEMPT: &[(&str, &str)] = &[
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+pub fn is_exempt(resource: &Resource) -> bool {
+    EXEMPT.contains(&(resource.group, resource.plural))
+}
+
+/// The namespace that the request is in; null for what is in none.
+pub struct Place {
+    pub namespace: Value,
+}
+
+impl Place {
+    pub async fn of(attributes: &Attributes<'_>) -> Result<Place, api::status::Status> {
+        let name = namespace_of(attributes);
+        if name.is_empty() || attributes.is("", "Namespace") {
+            return Ok(Place { namespace: Value::Null });
+        }
+        let namespaces = find_kind("v1", "Namespace").expect("in the registry");
+        match objects::get(attributes.api, namespaces, "", name).await {
+            Ok(namespace) => Ok(Place { namespace }),
+            // What is left of a namespace that is gone may go too.
+            Err(_) if attributes.operation == Operation::Delete => {
+                Ok(Place { namespace: Value::Null })
+            }
+            Err(status) => Err(status),
+        }
+    }
+}
+
+/// The resource as which the request matches; none if it does not.
+pub fn matches<'r>(
+    matched: &MatchResources,
+    attributes: &Attributes<'_>,
+    resource: &'r Resource,
+    place: &Place,
+) -> Result<Option<&'r Resource>, String>
+where
+    'static: 'r,
+{
+    let in_namespace = selects_namespace(matched.namespace_selector.as_ref(), attributes, place);
+    if in_namespace == Ok(false) {
+        return Ok(None);
+    }
+    let on_object = selects_object(matched.object_selector.as_ref(), attributes);
+    if on_object == Ok(false) {
+        return Ok(None);
+    }
+    let exact = matched.match_policy.as_deref() == Some("Exact");
+    let excluded = matched.exclude_resource_rules.as_deref().unwrap_or_default();
+    if any_rule(excluded, attributes, resource, exact).is_some() {
+        return Ok(None);
+    }
+    let rules = matched.resource_rules.as_deref().unwrap_or_default();
+    let found = match rules.is_empty() {
+        true => Some(resource),
+        false => any_rule(rules, attributes, resource, exact),
+    };
+    if found.is_some() {
+        // That a selector is wrong matters only for what the policy is about.
+        in_namespace?;
+        on_object?;
+    }
+    Ok(found)
+}
+
+fn any_rule<'r>(
+    rules: &[NamedRuleWithOperations],
+    attributes: &Attributes<'_>,
+    resource: &'r Resource,
+    exact: bool,
+) -> Option<&'r Resource>
+where
+    'static: 'r,
+{
+    let named = |rule: &NamedRuleWithOperations| {
+        let names = rule.resource_names.as_deref().unwrap_or_default();
+        let name = match attributes.call.name.as_str() {
+            "" => attributes.new_object()["metadata"]["name"].as_str().unwrap_or_default(),
+            name => name,
+        };
+        names.is_empty() || names.iter().any(|known| known == name)
+    };
+    let fits = |resource: &Resource| {
+        rules.iter().any(|rule| rule_fits(rule, attributes, resource) && named(rule))
+    };
+    if fits(resource) {
+        return Some(resource);
+    }
+    if exact || resource.storage.is_empty() {
+        return None;
+    }
+    // The same objects under another version or group.
+    RESOURCES.iter().find(|other| {
+        other.storage == resource.storage
+            && (other.group, other.version) != (resource.group, resource.version)
+            && fits(other)
+    })
+}
+
+fn rule_fits(
+    rule: &NamedRuleWithOperations,
+    attributes: &Attributes<'_>,
+    resource: &Resource,
+) -> bool {
+    let has = |list: &Option<Vec<String>>, wanted: &str| {
+        list.iter().flatten().any(|item| item == "*" || item == wanted)
+    };
+    let part = attributes.part();
+    let on = rule.resources.iter().flatten().any(|pattern| {
+        let (name, sub) = pattern.split_once('/').unwrap_or((pattern, ""));
+        (name == "*" || name == resource.plural) && (sub == part || sub == "*")
+    });
+    let namespaced = !attributes.is("", "Namespace") && !namespace_of(attributes).is_empty();
+    let scope = match rule.scope.as_deref() {
+        Some("Namespaced") => namespaced,
+        Some("Cluster") => !namespaced,
+        _ => true,
+    };
+    scope
+        && on
+        && has(&rule.operations, attributes.operation.as_str())
+        && has(&rule.api_groups, resource.group)
+        && has(&rule.api_versions, resource.version)
+}
+
+fn parsed(selector: Option<&LabelSelector>) -> Result<Selector, String> {
+    match selector {
+        None => Ok(Selector::everything()),
+        Some(selector) => {
+            Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn labels(object: &Value) -> BTreeMap<String, String> {
+    let labels = object["metadata"]["labels"].as_object();
+    let pair = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    labels.into_iter().flatten().filter_map(pair).collect()
+}
+
+fn selects_namespace(
+    selector: Option<&LabelSelector>,
+    attributes: &Attributes<'_>,
+    place: &Place,
+) -> Result<bool, String> {
+    let selector = parsed(selector)?;
+    if selector.is_everything() {
+        return Ok(true);
+    }
+    if attributes.is("", "Namespace") {
+        let object = match attributes.operation {
+            Operation::Delete => attributes.old.unwrap_or(&Value::Null),
+            _ => attributes.new_object(),
+        };
+        return Ok(selector.matches(&labels(object)));
+    }
+    // What is in no namespace cannot be left out by one.
+    Ok(place.namespace.is_null() || selector.matches(&labels(&place.namespace)))
+}
+
+fn selects_object(
+    selector: Option<&LabelSelector>,
+    attributes: &Attributes<'_>,
+) -> Result<bool, String> {
+    let selector = parsed(selector)?;
+    let selects = |object: &Value| object.is_object() && selector.matches(&labels(object));
+    Ok(selector.is_everything()
+        || selects(attributes.new_object())
+        || attributes.old.is_some_and(selects))
+}

@@ -1,0 +1,31 @@
+//! Policies of the cluster's users: rules in CEL that refuse or change what is written.
+//!
+//! ```text
+//!  store ─► following: policies and bindings ─► Policies: compiled once a version
+//!  Attributes ─► matching ─► parameters ─► conditions ─► validating: Deny, Warn, Audit
+//!                                                    └─► mutating: patches, defaults, once again
+//! ```
+//! A policy counts where a binding says so. Whatever goes wrong with one is settled by its own
+//! `failurePolicy`. The kinds that configure admission are never intercepted, so that a policy
+//! cannot lock out who would mend it. Expressions that do not compile are refused when they are
+//! written ([`faults`]).
+mod compiled;
+mod conditions;
+mod environment;
+mod faults;
+mod following;
+mod input;
+mod matching;
+mod mutating;
+mod mutation;
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod type_checking;
+mod validating;
+
+pub use conditions::MatchConditions;
+pub use faults::faults;
+pub use following::{Policies, start};
+pub use mutating::admit;
+pub use validating::validate;

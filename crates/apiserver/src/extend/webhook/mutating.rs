@@ -1,0 +1,167 @@
+//! Hooks that may change an object: one after the other, each seeing what those before it changed.
+//!
+//! When one changes it, whoever came before may want to see that: the chain of plugins runs a second
+//! time, and hooks that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more. There is no
+//! third time.
+use super::call::{self, Failed, Labels};
+use super::configuration::Hook;
+use super::is_exempt;
+use super::matter::{Matter, Named};
+use super::review::Verdict;
+use super::versions::{put_back, read_again, shown};
+use crate::admission::{Attributes, Operation};
+use api::patch::json_patch::{Limits, Patch};
+use api::status::Status;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
+const PATCH: &str = "patch.webhook.admission.k8s.io/";
+
+/// What of a request the hooks have seen, from its first round to its second.
+#[derive(Default)]
+pub struct Seen {
+    /// Those that were asked and want to be asked again if somebody changes the object after them.
+    asked: BTreeSet<String>,
+    /// Those among them after whom somebody did.
+    to_ask_again: BTreeSet<String>,
+    /// The object as the last of them left it.
+    left: Option<Value>,
+}
+
+impl Seen {
+    fn object_changed(&mut self) {
+        self.to_ask_again.append(&mut self.asked);
+    }
+}
+
+pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    let hooks = attributes.api.extend().hooks.current();
+    if hooks.mutating.is_empty() || is_exempt(attributes) {
+        return Ok(());
+    }
+    let (matter, labels) = (Matter::of(attributes), Labels::default());
+    let is_again = attributes.reinvocation.is_again;
+    if is_again && attributes.reinvocation.webhooks.left.as_ref() != attributes.object.as_deref() {
+        // A plugin changed what the hooks had left.
+        attributes.reinvocation.webhooks.object_changed();
+    }
+    for (index, hook) in hooks.mutating.iter().enumerate() {
+        let Some(target) = call::target(hook, attributes, &matter, &labels).await? else {
+            continue;
+        };
+        // Who was not asked in the first round is not asked in the second either.
+        if is_again && !attributes.reinvocation.webhooks.to_ask_again.contains(&hook.id) {
+            continue;
+        }
+        let place = format!("round_{}_index_{index}", u8::from(is_again));
+        let outcome = ask(attributes, hook, &matter, target, &place).await;
+        if matches!(outcome, Ok(true)) {
+            attributes.reinvocation.webhooks.object_changed();
+            attributes.reinvocation.wanted = true;
+        }
+        if hook.reinvoked {
+            attributes.reinvocation.webhooks.asked.insert(hook.id.clone());
+        }
+        match outcome {
+            Ok(_) => {}
+            Err(Failed::Calling(reason)) if hook.ignores_failures => {
+                tracing::warn!(hook = hook.name, reason, "failed calling webhook, failing open");
+                let key = format!("failed-open.{MUTATION}{place}");
+                attributes.annotate(&key, hook.name.clone());
+            }
+            Err(failed) => return Err(failed.closed(hook)),
+        }
+    }
+    let seen = &mut attributes.reinvocation.webhooks;
+    seen.left = match seen.asked.is_empty() {
+        true => None,
+        false => attributes.object.as_deref().cloned(),
+    };
+    Ok(())
+}
+
+/// Asks one hook and does what it says; whether that changed the object.
+async fn ask(
+    attributes: &mut Attributes<'_>,
+    hook: &Hook,
+    matter: &Matter<'_>,
+    target: &Named,
+    place: &str,
+) -> Result<bool, Failed> {
+    let resource = &attributes.call.resource;
+    let api = attributes.api;
+    let object = shown(api, attributes.object.as_deref(), resource, target).await;
+    let object = object.map_err(Failed::Refused)?.map(Cow::into_owned);
+    let old = shown(api, attributes.old, resource, target).await.map_err(Failed::Refused)?;
+    let objects = (object.as_ref(), old.as_deref());
+    let asked = call::ask(api, hook, matter, target, objects, true).await;
+    let changed = match asked {
+        Ok(verdict) => apply(attributes, hook, verdict, object, target, place).await,
+        Err(failed) => Err(failed),
+    };
+    let mutated = matches!(changed, Ok(true));
+    let note = json!({
+        "configuration": hook.configuration, "webhook": hook.name, "mutated": mutated,
+    });
+    attributes.annotate(&format!("{MUTATION}{place}"), note.to_string());
+    changed
+}
+
+async fn apply(
+    attributes: &mut Attributes<'_>,
+    hook: &Hook,
+    verdict: Verdict,
+    object: Option<Value>,
+    target: &Named,
+    place: &str,
+) -> Result<bool, Failed> {
+    let internal = |cause: String| Failed::Refused(Status::internal_error(cause));
+    for (key, value) in verdict.audit_annotations {
+        attributes.annotate(&format!("{}/{key}", hook.name), value);
+    }
+    attributes.notes.warnings.extend(verdict.warnings);
+    if let Some(refused) = verdict.refused {
+        return Err(Failed::Refused(*refused));
+    }
+    if verdict.patch.is_empty() {
+        return Ok(false);
+    }
+    let undecodable = |cause: String| {
+        Failed::Calling(format!("received undecodable patch in webhook response: {cause}"))
+    };
+    let document: Value =
+        api::depth::read(&verdict.patch).map_err(|error| undecodable(error.to_string()))?;
+    if document.as_array().is_some_and(Vec::is_empty) {
+        return Ok(false);
+    }
+    let limits = Limits::default();
+    let patch = Patch::decode(document.clone(), &limits);
+    let patch = patch.map_err(|error| undecodable(error.to_string()))?;
+    let (Some(before), true) = (object, attributes.operation != Operation::Connect) else {
+        return Err(internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for \
+             this operation",
+            hook.name
+        )));
+    };
+    let patched = patch.apply(before.clone(), &limits).map_err(|e| internal(e.to_string()))?;
+    let after = read_again(patched, target).map_err(internal)?;
+    attributes.annotate_request(&format!("{PATCH}{place}"), || {
+        let note = json!({
+            "configuration": hook.configuration, "webhook": hook.name, "patch": document,
+            "patchType": "JSONPatch",
+        });
+        note.to_string()
+    });
+    if after == before {
+        return Ok(false);
+    }
+    if let Some(object) = attributes.object.as_deref_mut() {
+        let resource = &attributes.call.resource;
+        let put = put_back(attributes.api, object, after, resource, target).await;
+        put.map_err(Failed::Refused)?;
+    }
+    Ok(true)
+}
