@@ -47,6 +47,12 @@ pub enum Action {
         object: Target,
         then: Looked,
     },
+    /// Asks a question that is a kind (a review), and goes on with the answer.
+    Ask {
+        resource: ApiResource,
+        object: Value,
+        then: Answered,
+    },
     /// The same for lists.
     Gather {
         of: Vec<Collection>,
@@ -58,6 +64,7 @@ pub enum Action {
 pub type Otherwise = Box<dyn FnOnce(&Status) -> Vec<Action> + Send>;
 /// `None`: there is no such object.
 pub type Looked = Box<dyn FnOnce(Option<Arc<Object>>) -> Vec<Action> + Send>;
+pub type Answered = Box<dyn FnOnce(Value) -> Vec<Action> + Send>;
 pub type Gathered = Box<dyn FnOnce(Vec<(Collection, Vec<Arc<Object>>)>) -> Vec<Action> + Send>;
 
 pub struct Create {
@@ -186,6 +193,10 @@ impl fmt::Display for Action {
             Action::Again(after) => write!(f, "again after {after:?}"),
             Action::Several { actions, .. } => write!(f, "{} at once", actions.len()),
             Action::Look { object, .. } => write!(f, "look at {object}"),
+            Action::Ask { resource, object, .. } => {
+                let about = object["spec"]["resourceAttributes"]["subresource"].as_str();
+                write!(f, "ask {resource} {}", about.unwrap_or_default())
+            }
             Action::Gather { of, .. } => write!(f, "gather {} lists", of.len()),
         }
     }

@@ -94,10 +94,20 @@ impl Turn<'_> {
                 };
                 return self.run(then(found)).await;
             }
+            Action::Ask { resource, object, then } => {
+                let answer = client.create_in(resource, "", object).await?;
+                let answer = answer.tree().map_err(Status::internal_error)?;
+                return self.run(then(answer)).await;
+            }
             Action::Gather { of, then } => {
                 let mut lists = Vec::with_capacity(of.len());
                 for of in of {
-                    let items = client.list(of.clone()).await?.items;
+                    let items = match client.list(of.clone()).await {
+                        Ok(list) => list.items,
+                        // A custom resource whose definition has gone meanwhile.
+                        Err(status) if status.is_not_found() => Vec::new(),
+                        Err(status) => return Err(status),
+                    };
                     lists.push((of, items));
                 }
                 return self.run(then(lists)).await;

@@ -130,7 +130,8 @@ async fn work<K: Key>(
     }
 }
 
-/// How a row says what wakes it.
+/// How a row says what wakes it. A clone says it to the same row.
+#[derive(Clone)]
 pub struct Watching<K: Key = NamespacedName> {
     pub world: World,
     queue: WorkQueue<K>,

@@ -19,8 +19,9 @@ mod apply;
 mod claim;
 mod clusterrole_aggregation;
 mod cronjob;
-mod csr_cleaner;
+pub mod csr;
 mod daemonset;
+mod definitions;
 mod deployment;
 mod disruption;
 mod driver;
@@ -49,6 +50,7 @@ mod taint_eviction;
 mod testing;
 mod ttl;
 mod ttl_after_finished;
+mod vac_protection;
 mod world;
 
 pub use driver::{Controller, Row, Watching};
@@ -80,12 +82,16 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &pod_gc::CONTROLLER,
     &disruption::CONTROLLER,
     &resourcequota::CONTROLLER,
-    &csr_cleaner::CONTROLLER,
+    &csr::approving::CONTROLLER,
+    &csr::approving::OF_NODES,
+    &csr::signing::CONTROLLER,
+    &csr::cleaner::CONTROLLER,
     &ttl::CONTROLLER,
     &persistentvolume::CONTROLLER,
     &ephemeral_volume::CONTROLLER,
     &pvc_protection::CONTROLLER,
     &pv_protection::CONTROLLER,
+    &vac_protection::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,
     &garbage::CONTROLLER,
 ];
@@ -97,6 +103,11 @@ pub struct Settings {
     pub root_ca: String,
     /// Where pods' addresses are from, `10.244.0.0/16`; empty: nodes get no part of it.
     pub cluster_cidr: String,
+    /// Who signs certificates; without one nobody does.
+    pub authority: Option<csr::Authority>,
+    /// Whether nodes get what they serve with, and what their kube-proxies are known by, without anybody
+    /// looking: upstream leaves that to others.
+    pub approve_of_nodes: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,11 +1,13 @@
 //! A namespace that is deleted goes when nothing is left in it: its pods first, then the rest.
 use crate::action::{Action, Target};
+use crate::definitions::{self, Defined};
 use crate::driver::{Controller, Watching};
 use crate::world::World;
 use api::kinds::{RESOURCES, Resource, Verb};
 use api::names::NamespacedName;
 use api::object::Object;
 use api::status::Status;
+use client::ApiResource;
 use client::source::{Collection, Delete, Propagation};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
@@ -56,6 +58,7 @@ type Lists = Vec<(Collection, Vec<Arc<Object>>)>;
 
 fn watch(on: &Watching) {
     on.objects::<Namespace>();
+    on.each_of::<Defined>(definitions::collection(), |_, _| Vec::new());
 }
 
 fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action> {
@@ -69,9 +72,13 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
         namespace.status.get_or_insert_default().phase = Some("Terminating".to_owned());
         return vec![Action::update_part("status", &namespace)];
     }
-    let (pods, others): (Vec<_>, Vec<_>) = deletable().partition(|row| row.kind == "Pod");
-    let within = |rows: Vec<&'static Resource>| -> Vec<Collection> {
-        rows.into_iter().map(|row| Collection::all(row).in_namespace(&key.name)).collect()
+    let custom = definitions::resources(world).into_iter();
+    let all = deletable().map(ApiResource::from).chain(custom.filter(ApiResource::is_namespaced));
+    let is_pods = |resource: &ApiResource| resource.row.is_some_and(|row| row.is("", "Pod"));
+    let (pods, others): (Vec<_>, Vec<_>) = all.partition(is_pods);
+    let within = |resources: Vec<ApiResource>| -> Vec<Collection> {
+        let resources = resources.into_iter();
+        resources.map(|each| Collection::all(each).in_namespace(&key.name)).collect()
     };
     let (pods, others) = (within(pods), within(others));
     let again = namespace.clone();
@@ -133,7 +140,7 @@ fn clear(
 }
 
 fn deletions((of, items): &(Collection, Vec<Arc<Object>>)) -> Vec<Action> {
-    if of.resource.row.is_some_and(|row| row.verbs.contains(Verb::DeleteCollection)) {
+    if of.resource.row.is_none_or(|row| row.verbs.contains(Verb::DeleteCollection)) {
         return vec![Action::DeleteCollection(of.clone())];
     }
     let delete = |object: &Arc<Object>| Action::Delete {

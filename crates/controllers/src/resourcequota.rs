@@ -3,6 +3,7 @@
 //! The API server charges a quota together with the object that it admits; what goes is given back
 //! here.
 use crate::action::{Action, tree};
+use crate::definitions::{self, Defined};
 use crate::driver::{Controller, Watching};
 use crate::garbage::{Kept, collectable};
 use crate::world::World;
@@ -10,13 +11,14 @@ use api::kinds::Resource;
 use api::names::NamespacedName;
 use api::quota::{self, ResourceList, Selector, Uses};
 use api::rules::Form;
-use client::Change;
 use client::source::Collection;
-use jiff::Timestamp;
+use client::{ApiResource, Change};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub const CONTROLLER: Controller = Controller {
@@ -29,6 +31,11 @@ pub const CONTROLLER: Controller = Controller {
 
 /// Whatever happened: upstream's `--resource-quota-sync-period`.
 const RESYNC: Duration = Duration::from_secs(300);
+
+/// What there was before a quota, we may hear of after it, for each kind is heard of by itself; and the
+/// API server charges nothing to a quota for it. So a new one is counted again for a while.
+const YOUNG: SignedDuration = SignedDuration::from_secs(10);
+const SOON: Duration = Duration::from_secs(1);
 
 fn watch(on: &Watching) {
     on.each::<ResourceQuota>(|_, change| {
@@ -43,14 +50,34 @@ fn watch(on: &Watching) {
     on.each::<Service>(changed);
     on.each::<PersistentVolumeClaim>(changed);
     for row in counted() {
-        on.each_of::<Kept>(Collection::all(row), |world, change| match change.new {
-            None => quotas(world, &change.key.namespace),
-            Some(_) => Vec::new(),
-        });
+        gone(on, row.into());
     }
+    let (watching, known) = (on.clone(), Mutex::new(HashSet::new()));
+    on.each_of::<Defined>(definitions::collection(), move |_, change| {
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let resource = |defined: &Option<Arc<Defined>>| defined.as_ref()?.0.clone();
+        let (old, new) = (resource(&change.old), resource(&change.new));
+        if old != new
+            && let Some(old) = &old
+        {
+            known.remove(old);
+        }
+        if let Some(new) = new.filter(|new| new.is_namespaced() && known.insert(new.clone())) {
+            gone(&watching, new);
+        }
+        Vec::new()
+    });
 }
 
-/// Kinds of which only the number counts.
+/// An object that is gone gives back what it was charged for.
+fn gone(on: &Watching, resource: ApiResource) {
+    on.each_of::<Kept>(Collection::all(resource), |world, change| match change.new {
+        None => quotas(world, &change.key.namespace),
+        Some(_) => Vec::new(),
+    });
+}
+
+/// Built-in kinds of which only the number counts.
 fn counted() -> impl Iterator<Item = &'static Resource> {
     let is_plain = |row: &&Resource| matches!(Uses::of(row.group, row.plural), Uses::Place(_));
     collectable().filter(|row| row.is_namespaced()).filter(is_plain)
@@ -102,10 +129,14 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
     count(&uses_of::<Pod>(), &mut trees::<Pod>(world, key));
     count(&uses_of::<Service>(), &mut trees::<Service>(world, key));
     count(&uses_of::<PersistentVolumeClaim>(), &mut trees::<PersistentVolumeClaim>(world, key));
-    for row in counted() {
-        let uses = Uses::of(row.group, row.plural);
+    let custom = definitions::resources(world).into_iter().filter(ApiResource::is_namespaced);
+    for resource in counted().map(ApiResource::from).chain(custom) {
+        let uses = Uses::of(&resource.group, &resource.plural);
         if hard.keys().any(|name| uses.has(name)) {
-            let kept = world.keep::<Kept>(Collection::all(row));
+            let kept = world.keep::<Kept>(Collection::all(resource));
+            if !kept.has_synced() {
+                continue;
+            }
             let number = kept.read().in_namespace(&key.namespace).count();
             count(&uses, &mut std::iter::repeat_n(Value::Null, number));
         }
@@ -123,7 +154,9 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
         (status.hard, status.used) = (Some(hard), Some(new));
         actions.push(Action::update_part("status", &changed));
     }
-    actions.push(Action::Again(RESYNC));
+    let born = quota.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let is_young = born.is_some_and(|born| now.duration_since(born) < YOUNG);
+    actions.push(Action::Again(if is_young { SOON } else { RESYNC }));
     actions
 }
 
@@ -156,6 +189,29 @@ mod tests {
         configmap one
         configmap two
         deployment web";
+
+    #[test]
+    fn a_new_quota_is_counted_again_soon() {
+        let quota = |born: &str| {
+            format!(
+                "resourcequota all spec.hard={{\"configmaps\":\"9\"}} metadata.creationTimestamp={born}\n configmap one"
+            )
+        };
+        check(
+            &quota("2026-01-01T11:59:55Z"),
+            expect![[r#"
+            update resourcequotas/status all {"hard":{"configmaps":"9"},"used":{"configmaps":"1"}}
+            again after 1s
+        "#]],
+        );
+        check(
+            &quota("2026-01-01T11:59:00Z"),
+            expect![[r#"
+            update resourcequotas/status all {"hard":{"configmaps":"9"},"used":{"configmaps":"1"}}
+            again after 300s
+        "#]],
+        );
+    }
 
     #[test]
     fn everything_is_counted() {

@@ -65,7 +65,49 @@ fn in_world<K: Key>(
 }
 
 fn settings() -> Settings {
-    Settings { root_ca: "PEM".to_owned(), cluster_cidr: "10.244.0.0/16".to_owned() }
+    Settings {
+        root_ca: "PEM".to_owned(),
+        cluster_cidr: "10.244.0.0/16".to_owned(),
+        authority: Some(authority()),
+        approve_of_nodes: true,
+    }
+}
+
+/// A CA, the same in every world of a test.
+pub fn authority() -> crate::csr::Authority {
+    static MADE: std::sync::LazyLock<crate::csr::Authority> = std::sync::LazyLock::new(|| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        crate::csr::Authority { certificate, key: key.serialize_pem() }
+    });
+    MADE.clone()
+}
+
+/// A CertificateSigningRequest for an organization and a name, with these other names.
+pub fn request_line(
+    name: &str,
+    signer: &str,
+    (organization, subject): (&str, &str),
+    names: &[&str],
+    usages: &str,
+) -> String {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = rcgen::CertificateParams::new(names).expect("names");
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    if !organization.is_empty() {
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
+    }
+    params.distinguished_name.push(rcgen::DnType::CommonName, subject);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    let text = serde_json::to_value(k8s_openapi::ByteString(pem.into_bytes())).expect("text");
+    let usages = json!(usages.split(',').collect::<Vec<_>>()).to_string().replace(' ', "\\u0020");
+    let text = text.as_str().unwrap_or_default();
+    format!(
+        "certificatesigningrequest {name} spec.signerName={signer} spec.request={text} spec.usages={usages}"
+    )
 }
 
 fn started() -> Timestamp {

@@ -46,6 +46,12 @@ impl World {
         informer
     }
 
+    /// Nothing is kept of a resource that is no more.
+    pub fn forget(&self, resource: &ApiResource) {
+        self.informers.forget(resource);
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(resource);
+    }
+
     pub async fn synced(&self) {
         self.informers.synced().await;
     }

@@ -35,6 +35,8 @@ struct Shared<K> {
     /// none twice. Readers do not take it: a handler may read the store.
     handlers: Mutex<Vec<Handler<K>>>,
     seen: watch::Sender<Seen>,
+    /// Nobody wants to know any more.
+    over: watch::Sender<bool>,
 }
 
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
@@ -81,6 +83,7 @@ impl<K: Send + Sync + 'static> Informer<K> {
             store: RwLock::new(Store::default()),
             handlers: Mutex::default(),
             seen: watch::Sender::default(),
+            over: watch::Sender::default(),
         };
         Informer { shared: Arc::new(shared) }
     }
@@ -147,6 +150,17 @@ impl<K: Send + Sync + 'static> Informer<K> {
         let _ = self.shared.seen.subscribe().wait_for(until).await;
     }
 
+    /// Ends it for everybody: its resource is no more, and so are its objects.
+    fn end(&self) {
+        self.shared.over.send_replace(true);
+        self.replace(Vec::new(), self.revision());
+    }
+
+    async fn over(&self) {
+        // The sender is ours: it is there as long as we wait.
+        let _ = self.shared.over.subscribe().wait_for(|over| *over).await;
+    }
+
     /// One object as it is now; `None`: it is gone.
     fn apply(&self, key: NamespacedName, entry: Option<Entry<K>>, revision: u64) {
         let handlers = self.shared.handlers.lock();
@@ -157,6 +171,8 @@ impl<K: Send + Sync + 'static> Informer<K> {
 
     /// All objects there are: what is not among them is gone.
     fn replace(&self, entries: Vec<(NamespacedName, Entry<K>)>, revision: u64) {
+        // A list that was under way when it ended is not one of what is there.
+        let entries = if *self.shared.over.borrow() { Vec::new() } else { entries };
         let handlers = self.shared.handlers.lock();
         let initial = !self.has_synced();
         let changes = self.shared.store.write().replace(entries, initial);
@@ -189,12 +205,18 @@ impl<K> Clone for Informer<K> {
 
 /// An informer without its type: how far it is, and whether an object is still in it.
 pub trait Progress: Send + Sync {
+    /// Its resource is no more.
+    fn end(&self);
     fn progress(&self) -> watch::Receiver<Seen>;
     /// No object of this uid is there, or it is on its way out.
     fn is_gone(&self, key: &NamespacedName, uid: &str) -> bool;
 }
 
 impl<K: Send + Sync + 'static> Progress for Informer<K> {
+    fn end(&self) {
+        Informer::end(self);
+    }
+
     fn progress(&self) -> watch::Receiver<Seen> {
         self.shared.seen.subscribe()
     }

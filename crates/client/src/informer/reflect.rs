@@ -22,6 +22,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const PAGE: u32 = 500;
 
 pub(super) async fn run<K: Keep>(context: Context, source: Arc<dyn Source>, informer: Informer<K>) {
+    let ended = informer.clone();
     let mut loop_ = Reflector {
         pauses: Pauses { context: context.clone(), next: FIRST_PAUSE, last: Instant::now() },
         source,
@@ -30,6 +31,7 @@ pub(super) async fn run<K: Keep>(context: Context, source: Arc<dyn Source>, info
     };
     tokio::select! {
         () = context.stopped() => {}
+        () = ended.over() => {}
         () = loop_.run() => {}
     }
 }

@@ -54,6 +54,13 @@ impl Informers {
         informer
     }
 
+    /// Ends the informers of a resource that is no more. Who asks for one again gets a new one.
+    pub fn forget(&self, resource: &ApiResource) {
+        let of_it = |one: &mut Started| one.of.resource == *resource;
+        let gone: Vec<Started> = self.started.lock().extract_if(.., of_it).collect();
+        gone.iter().for_each(|one| one.progress.end());
+    }
+
     /// Until the first list of each that was asked for is complete.
     pub async fn synced(&self) {
         let waits: Vec<_> =

@@ -9,6 +9,7 @@ mod tests;
 mod verdict;
 
 use crate::action::{Action, Target};
+use crate::definitions::{self, Defined};
 use crate::driver::{Controller, Watching};
 use crate::world::World;
 use api::kinds::{RESOURCES, Resource, Verb};
@@ -16,11 +17,13 @@ use api::names::NamespacedName;
 use client::source::{Collection, Patch};
 use client::{ApiResource, Change};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 pub use node::Node as Kept;
 use node::{Node, dependents, owner_item};
 use serde_json::json;
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub const CONTROLLER: Controller<Item> = Controller {
     name: "garbage-collector-controller",
@@ -71,15 +74,37 @@ pub fn collectable() -> impl Iterator<Item = &'static Resource> {
 
 fn watch(on: &Watching<Item>) {
     for row in collectable() {
-        on.each_of::<Node>(Collection::all(row), move |world, change| woken(row, world, change));
+        each(on, row.into());
     }
+    // Custom resources come and go.
+    let (watching, known) = (on.clone(), Mutex::new(HashSet::new()));
+    on.each_of::<Defined>(definitions::collection(), move |world, change| {
+        let resource = |defined: &Option<Arc<Defined>>| defined.as_ref()?.0.clone();
+        let (old, new) = (resource(&change.old), resource(&change.new));
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = old.filter(|old| Some(old) != new.as_ref())
+            && known.remove(&old)
+        {
+            world.forget(&old);
+        }
+        if let Some(new) = new.filter(|new| known.insert(new.clone())) {
+            each(&watching, new);
+        }
+        Vec::new()
+    });
 }
 
-fn woken(row: &'static Resource, world: &World, change: &Change<Node>) -> Vec<Item> {
-    let item = Item { resource: row.into(), name: change.key.clone() };
+fn each(on: &Watching<Item>, resource: ApiResource) {
+    on.each_of::<Node>(Collection::all(resource.clone()), move |world, change| {
+        woken(&resource, world, change)
+    });
+}
+
+fn woken(resource: &ApiResource, world: &World, change: &Change<Node>) -> Vec<Item> {
+    let item = Item { resource: resource.clone(), name: change.key.clone() };
     let owners_of = |node: &Node| -> Vec<Item> {
         let namespace = &change.key.namespace;
-        node.owners.iter().filter_map(|owner| owner_item(owner, namespace)).collect()
+        node.owners.iter().filter_map(|owner| owner_item(world, owner, namespace)).collect()
     };
     match (&change.old, &change.new) {
         (None, Some(new)) if new.is_plain() => Vec::new(),
@@ -138,10 +163,38 @@ fn let_go(item: &Item, node: &Node, world: &World) -> Vec<Action> {
 }
 
 pub fn forget_owners(item: &Item, uid: &str, owners: &[Box<str>]) -> Action {
+    if item.resource.row.is_none() {
+        let gone = owners.to_vec();
+        let stays = move |owner: &OwnerReference| !gone.iter().any(|uid| **uid == owner.uid);
+        return change_owners(item, uid, move |owners| owners.retain(&stays));
+    }
     let owners: Vec<_> =
         owners.iter().map(|owner| json!({ "$patch": "delete", "uid": owner })).collect();
     let patch = json!({ "metadata": { "uid": uid, "ownerReferences": owners } });
     Action::Patch { object: item.target(uid), part: "", patch: Patch::Strategic(patch) }
+}
+
+/// Owners of a custom object, of which the server merges no lists: all of them, read before they are
+/// written.
+pub fn change_owners(
+    item: &Item,
+    uid: &str,
+    change: impl FnOnce(&mut Vec<OwnerReference>) + Send + 'static,
+) -> Action {
+    let object = item.target(uid);
+    let patched = object.clone();
+    let then = move |found: Option<Arc<client::Object>>| {
+        let Some(found) = found.filter(|found| found.uid() == patched.uid) else {
+            return Vec::new();
+        };
+        let mut owners = found.metadata().owner_references.to_vec();
+        change(&mut owners);
+        let version = found.resource_version();
+        let patch =
+            json!({ "metadata": { "resourceVersion": version, "ownerReferences": owners } });
+        vec![Action::Patch { object: patched, part: "", patch: Patch::Merge(patch) }]
+    };
+    Action::Look { object, then: Box::new(then) }
 }
 
 /// Reads the object first: others have finalizers on it too.

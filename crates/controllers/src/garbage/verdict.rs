@@ -1,6 +1,6 @@
 //! Whether an object still has somebody to live for.
 use super::node::{Node, dependents, find, owner_item};
-use super::{Item, forget_owners};
+use super::{Item, change_owners, forget_owners};
 use crate::action::Action;
 use crate::world::World;
 use client::Object;
@@ -36,7 +36,7 @@ pub fn judge(item: &Item, node: &Arc<Node>, world: &World) -> Vec<Action> {
     };
     let mut absent = Vec::new();
     for owner in &node.owners {
-        let Some(its) = owner_item(owner, &item.name.namespace) else {
+        let Some(its) = owner_item(world, owner, &item.name.namespace) else {
             // A kind that is not known here cannot be said to be gone.
             verdict.solid += 1;
             continue;
@@ -134,6 +134,12 @@ impl Verdict {
 
 /// Its owners no longer wait for it.
 fn unblock(item: &Item, node: &Node) -> Action {
+    if item.resource.row.is_none() {
+        return change_owners(item, &node.uid, |owners| {
+            let blocking = owners.iter_mut().filter(|it| it.block_owner_deletion == Some(true));
+            blocking.for_each(|owner| owner.block_owner_deletion = Some(false));
+        });
+    }
     let blocking = node.owners.iter().filter(|owner| owner.block_owner_deletion == Some(true));
     let owners: Vec<_> = blocking
         .map(|owner| {
