@@ -14,6 +14,7 @@
 //!  probes, handler   what is asked of containers, and how
 //!  garbage/    what goes while pods go on: dead containers, long logs, unused images
 //!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
+//!  identity/   the certificates that the kubelet asks the cluster for
 //!  manifests   static pods; the worker makes their mirrors
 //! ```
 //! The level counts, never the event: whatever wakes the worker up (a change in the API, an event
@@ -31,6 +32,7 @@ mod fake;
 mod found;
 mod garbage;
 mod handler;
+pub mod identity;
 mod manifests;
 mod node;
 mod plan;

@@ -52,6 +52,18 @@ pub fn groups(context: &PodSecurityContext) -> Vec<i64> {
     groups
 }
 
+/// The user that every container runs as, if they say so and agree (ephemeral ones do not count).
+pub fn only_user(pod: &Pod) -> Option<i64> {
+    let context = pod_context(pod);
+    let user = |container: &Container| {
+        let own = container.security_context.as_ref().and_then(|own| own.run_as_user);
+        own.or(context.run_as_user)
+    };
+    let mut users = pod::containers(pod).map(|(_, container)| user(container));
+    let first = users.next()??;
+    users.all(|other| other == Some(first)).then_some(first)
+}
+
 pub fn policy(context: &PodSecurityContext) -> i32 {
     match context.supplemental_groups_policy.as_deref() {
         Some("Strict") => cri::SupplementalGroupsPolicy::Strict.into(),

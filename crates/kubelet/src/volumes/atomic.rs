@@ -5,7 +5,7 @@ use super::{Payload, VolumeError, io_error};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 const DATA: &str = "..data";
@@ -52,10 +52,13 @@ pub fn write(folder: &Path, payload: &Payload, group: Option<i64>) -> Result<boo
 }
 
 fn shows(folder: &Path, payload: &Payload) -> bool {
-    let same = payload.iter().all(|(path, (bytes, mode))| {
+    let same = payload.iter().all(|(path, file)| {
         let path = folder.join(path);
-        let found = fs::metadata(&path).is_ok_and(|all| all.permissions().mode() & mode == *mode);
-        found && fs::read(&path).is_ok_and(|read| read == *bytes)
+        let found = fs::metadata(&path).is_ok_and(|all| {
+            all.permissions().mode() & file.mode == file.mode
+                && file.owner.is_none_or(|owner| all.uid() == owner)
+        });
+        found && fs::read(&path).is_ok_and(|read| read == file.bytes)
     });
     same && count(folder) == payload.len()
 }
@@ -84,17 +87,19 @@ fn new_folder(folder: &Path) -> Result<String, VolumeError> {
 }
 
 fn write_files(folder: &Path, payload: &Payload, group: Option<u32>) -> Result<(), VolumeError> {
-    for (path, (bytes, mode)) in payload {
+    for (path, file) in payload {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(io_error("create", parent))?;
         }
-        fs::write(&path, bytes).map_err(io_error("write", &path))?;
-        let mut mode = *mode;
+        fs::write(&path, &file.bytes).map_err(io_error("write", &path))?;
+        let mut mode = file.mode;
         if group.is_some() {
             // The group that the pod's processes are in has to be able to read it.
-            chown(&path, None, group).map_err(io_error("give away", &path))?;
             mode |= 0o440;
+        }
+        if group.is_some() || file.owner.is_some() {
+            chown(&path, file.owner, group).map_err(io_error("give away", &path))?;
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))
             .map_err(io_error("open up", &path))?;
@@ -105,12 +110,10 @@ fn write_files(folder: &Path, payload: &Payload, group: Option<u32>) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::payload::File;
 
     fn payload(files: &[(&str, &str)]) -> Payload {
-        files
-            .iter()
-            .map(|(path, text)| (String::from(*path), (text.as_bytes().to_vec(), 0o644)))
-            .collect()
+        files.iter().map(|(path, text)| (String::from(*path), File::new(*text, 0o644))).collect()
     }
 
     #[test]

@@ -5,9 +5,14 @@
 //! objects change. Whatever is not here is refused by name, and the pod waits with an event.
 pub mod atomic;
 mod payload;
+mod projected;
 pub mod subpath;
+mod trust;
 
-pub use payload::{Contents, Payload, tokens_wanted};
+pub use payload::{Contents, Payload};
+pub use projected::{
+    Credential, Credentials, SourceKey, certificates_wanted, tokens_wanted, wants_bundles,
+};
 
 use crate::pod;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
@@ -51,7 +56,9 @@ pub type Places = BTreeMap<String, PathBuf>;
 /// objects.
 pub fn set_up(folder: &Path, pod: &Pod, contents: &Contents<'_>) -> Result<Places, VolumeError> {
     let mut places = Places::new();
-    for volume in pod::spec(pod).volumes.iter().flatten() {
+    // An image is no folder of the host: the runtime shows it.
+    let folders = pod::spec(pod).volumes.iter().flatten().filter(|volume| volume.image.is_none());
+    for volume in folders {
         places.insert(volume.name.clone(), set_up_one(folder, pod, volume, contents)?);
     }
     Ok(places)
@@ -235,6 +242,12 @@ mod tests {
                 { "serviceAccountToken": { "path": "token" } } ] } }))
             .unwrap(),
             ["color=red", "key=secret", "token=the-token"]
+        );
+        assert_eq!(
+            check(json!({ "name": "v", "projected": { "sources": [{ "podCertificate": {
+                "signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "credentialBundlePath": "b" } }] } }))
+            .unwrap(),
+            ["b=KEY\nCHAIN\n", "k=KEY\n"]
         );
     }
 

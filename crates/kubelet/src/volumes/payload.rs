@@ -1,47 +1,44 @@
 //! What a volume shows that shows objects: files by their paths. Pure, over objects fetched before.
 use super::VolumeError;
+use super::projected::{Credentials, TokenKey};
 use crate::container::env::{Place, References, field_value};
 use crate::container::resources;
 use crate::pod;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccountTokenProjection, Volume,
-};
+use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Bytes and mode of files, by their paths in the volume.
-pub type Payload = BTreeMap<String, (Vec<u8>, u32)>;
+/// Files by their paths in the volume.
+pub type Payload = BTreeMap<String, File>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct File {
+    pub bytes: Vec<u8>,
+    pub mode: u32,
+    /// Whose it is, where it is not root's.
+    pub owner: Option<u32>,
+}
 
 pub struct Contents<'a> {
     pub references: &'a dyn References,
     pub place: Place<'a>,
     /// Tokens that were asked for, by what asks for them.
     pub tokens: &'a BTreeMap<TokenKey, String>,
+    /// Trust bundles of the cluster, if the pod shows some.
+    pub bundles: &'a [Arc<ClusterTrustBundle>],
+    /// Keys and certificates that were made for the pod, or why there are none.
+    pub credentials: &'a Credentials,
 }
 
 /// What of a ConfigMap or Secret is shown.
-struct Wanted<'w> {
-    is_secret: bool,
-    name: &'w str,
-    items: Option<&'w [KeyToPath]>,
-    optional: bool,
-    mode: u32,
-}
-
-/// Audience and seconds.
-pub type TokenKey = (String, i64);
-
-pub fn token_key(projection: &ServiceAccountTokenProjection) -> TokenKey {
-    let audience = projection.audience.clone().unwrap_or_default();
-    (audience, projection.expiration_seconds.unwrap_or(3600))
-}
-
-/// The tokens that a pod's volumes ask for.
-pub fn tokens_wanted(pod: &Pod) -> Vec<TokenKey> {
-    let volumes = pod::spec(pod).volumes.iter().flatten();
-    let sources =
-        volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
-    sources.filter_map(|source| source.service_account_token.as_ref()).map(token_key).collect()
+pub(super) struct Wanted<'w> {
+    pub is_secret: bool,
+    pub name: &'w str,
+    pub items: Option<&'w [KeyToPath]>,
+    pub optional: bool,
+    pub mode: u32,
 }
 
 impl Contents<'_> {
@@ -59,81 +56,31 @@ impl Contents<'_> {
         let mut payload = Payload::new();
         let mode = |mode: Option<i32>| mode.map_or(0o644, i32::cast_unsigned);
         let kind = if let Some(source) = &volume.config_map {
-            let mode = mode(source.default_mode);
-            self.object(
-                pod,
-                &Wanted {
-                    is_secret: false,
-                    name: &source.name,
-                    items: source.items.as_deref(),
-                    optional: source.optional == Some(true),
-                    mode,
-                },
-                &mut payload,
-            )?;
+            let wanted = Wanted {
+                is_secret: false,
+                name: &source.name,
+                items: source.items.as_deref(),
+                optional: source.optional == Some(true),
+                mode: mode(source.default_mode),
+            };
+            self.object(pod, &wanted, &mut payload)?;
             "configmap"
         } else if let Some(source) = &volume.secret {
-            let (mode, name) =
-                (mode(source.default_mode), source.secret_name.as_deref().unwrap_or_default());
-            self.object(
-                pod,
-                &Wanted {
-                    is_secret: true,
-                    name,
-                    items: source.items.as_deref(),
-                    optional: source.optional == Some(true),
-                    mode,
-                },
-                &mut payload,
-            )?;
+            let wanted = Wanted {
+                is_secret: true,
+                name: source.secret_name.as_deref().unwrap_or_default(),
+                items: source.items.as_deref(),
+                optional: source.optional == Some(true),
+                mode: mode(source.default_mode),
+            };
+            self.object(pod, &wanted, &mut payload)?;
             "secret"
         } else if let Some(source) = &volume.downward_api {
-            let mode = mode(source.default_mode);
-            self.downward(pod, source.items.as_deref().unwrap_or_default(), mode, &mut payload)?;
+            let items = source.items.as_deref().unwrap_or_default();
+            self.downward(pod, items, mode(source.default_mode), &mut payload)?;
             "downward-api"
-        } else if let Some(projected) = &volume.projected {
-            let mode = mode(projected.default_mode);
-            for source in projected.sources.iter().flatten() {
-                if let Some(from) = &source.config_map {
-                    self.object(
-                        pod,
-                        &Wanted {
-                            is_secret: false,
-                            name: &from.name,
-                            items: from.items.as_deref(),
-                            optional: from.optional == Some(true),
-                            mode,
-                        },
-                        &mut payload,
-                    )?;
-                } else if let Some(from) = &source.secret {
-                    self.object(
-                        pod,
-                        &Wanted {
-                            is_secret: true,
-                            name: &from.name,
-                            items: from.items.as_deref(),
-                            optional: from.optional == Some(true),
-                            mode,
-                        },
-                        &mut payload,
-                    )?;
-                } else if let Some(from) = &source.downward_api {
-                    self.downward(
-                        pod,
-                        from.items.as_deref().unwrap_or_default(),
-                        mode,
-                        &mut payload,
-                    )?;
-                } else if let Some(from) = &source.service_account_token {
-                    let token = self.tokens.get(&token_key(from));
-                    let token = token.ok_or("failed to fetch token")?;
-                    payload.insert(from.path.clone(), (token.clone().into_bytes(), mode));
-                } else {
-                    return Err("clusterTrustBundle and podCertificate sources are not supported"
-                        .to_owned());
-                }
-            }
+        } else if let Some(source) = &volume.projected {
+            self.projected(pod, &volume.name, source, &mut payload)?;
             "projected"
         } else {
             return Ok(None);
@@ -148,7 +95,12 @@ impl Contents<'_> {
     }
 
     /// A ConfigMap or a Secret, or the keys of it that are wanted.
-    fn object(&self, pod: &Pod, wanted: &Wanted<'_>, payload: &mut Payload) -> Result<(), String> {
+    pub(super) fn object(
+        &self,
+        pod: &Pod,
+        wanted: &Wanted<'_>,
+        payload: &mut Payload,
+    ) -> Result<(), String> {
         let (namespace, name) = (pod::namespace(pod), wanted.name);
         let (kind, files) = if wanted.is_secret {
             let found = self.references.secret(namespace, name);
@@ -169,7 +121,7 @@ impl Contents<'_> {
         }
     }
 
-    fn downward(
+    pub(super) fn downward(
         &self,
         pod: &Pod,
         items: &[DownwardAPIVolumeFile],
@@ -188,13 +140,19 @@ impl Contents<'_> {
                 continue;
             };
             let mode = item.mode.map_or(mode, i32::cast_unsigned);
-            payload.insert(item.path.clone(), (text.into_bytes(), mode));
+            payload.insert(item.path.clone(), File::new(text, mode));
         }
         Ok(())
     }
 }
 
-/// All keys, or those asked for under other names.
+impl File {
+    /// A file that is root's.
+    pub fn new(bytes: impl Into<Vec<u8>>, mode: u32) -> File {
+        File { bytes: bytes.into(), mode, owner: None }
+    }
+}
+
 fn bytes_of(
     data: Option<&BTreeMap<String, ByteString>>,
 ) -> impl Iterator<Item = (String, Vec<u8>)> + '_ {
@@ -208,14 +166,14 @@ fn pick(
     payload: &mut Payload,
 ) -> Result<(), String> {
     let Some(items) = wanted.items.filter(|items| !items.is_empty()) else {
-        payload.extend(files.into_iter().map(|(key, bytes)| (key, (bytes, wanted.mode))));
+        payload.extend(files.into_iter().map(|(key, bytes)| (key, File::new(bytes, wanted.mode))));
         return Ok(());
     };
     for item in items {
         match files.get(&item.key) {
             Some(bytes) => {
                 let mode = item.mode.map_or(wanted.mode, i32::cast_unsigned);
-                payload.insert(item.path.clone(), (bytes.clone(), mode));
+                payload.insert(item.path.clone(), File::new(bytes.clone(), mode));
             }
             None if wanted.optional => {}
             None => return Err(format!("references non-existent config key: {}", item.key)),
@@ -226,10 +184,11 @@ fn pick(
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::projected::Credential;
     use super::*;
     use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
     use serde_json::json;
-    use std::sync::{Arc, LazyLock};
+    use std::sync::LazyLock;
 
     struct Few;
 
@@ -254,6 +213,17 @@ pub(super) mod tests {
             LazyLock::new(|| BTreeMap::from([((String::new(), 3600), "the-token".to_owned())]));
         let host_ip = std::net::Ipv4Addr::LOCALHOST.into();
         let place = Place { node_name: "n", host_ip, pod_ips: &[], cpus: 1, memory: 1 };
-        Contents { references: &Few, place, tokens: &TOKENS }
+        static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
+            let credential = Credential { key: "KEY\n".to_owned(), chain: "CHAIN\n".to_owned() };
+            let none = Err("credential bundle is not issued yet".to_owned());
+            BTreeMap::from([(("v".to_owned(), 0), Ok(credential)), (("v".to_owned(), 1), none)])
+        });
+        Contents {
+            references: &Few,
+            place,
+            tokens: &TOKENS,
+            bundles: &[],
+            credentials: &CREDENTIALS,
+        }
     }
 }

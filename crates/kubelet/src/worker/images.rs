@@ -9,7 +9,7 @@ use crate::pod::{self, Role};
 use crate::runtime::cri;
 use base64::Engine as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -20,16 +20,19 @@ pub struct Pulls {
     failed: HashMap<String, (Timestamp, String)>,
 }
 
+/// An image that a container runs or sees as a volume, and when to pull it.
+pub struct Wanted<'a> {
+    pub image: &'a str,
+    pub policy: Option<&'a str>,
+}
+
 /// The policy that counts: the API has filled it in, a manifest may have not.
-fn policy(container: &Container, image: &str) -> String {
+fn policy(wanted: &Wanted<'_>) -> String {
+    let image = wanted.image;
     let tag = image.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
     let latest = !image.contains('@') && matches!(tag, None | Some("latest"));
     let default = if latest { "Always" } else { "IfNotPresent" };
-    container
-        .image_pull_policy
-        .clone()
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| default.to_owned())
+    wanted.policy.filter(|text| !text.is_empty()).unwrap_or(default).to_owned()
 }
 
 impl Kubelet {
@@ -38,13 +41,12 @@ impl Kubelet {
         &self,
         pod: &Pod,
         memory: &Memory,
-        container: &Container,
-        role: Role,
+        wanted: Wanted<'_>,
+        about: Option<(Role, &str)>,
         references: &dyn References,
     ) -> Result<(String, ImageUser), Fault> {
-        let image = container.image.clone().unwrap_or_default();
-        let about = Some((role, container.name.as_str()));
-        let policy = policy(container, &image);
+        let image = wanted.image.to_owned();
+        let policy = policy(&wanted);
         let spec = cri::ImageSpec { image: image.clone(), ..cri::ImageSpec::default() };
         let present = self.image(&spec).await.map_err(|error| {
             let message = format!("Failed to inspect image {image:?}: {error}");
@@ -172,7 +174,6 @@ mod tests {
 
     #[test]
     fn latest_is_always_pulled() {
-        let unsaid = Container::default();
         for (image, expected) in [
             ("web", "Always"),
             ("web:latest", "Always"),
@@ -180,7 +181,7 @@ mod tests {
             ("web:1", "IfNotPresent"),
             ("web@sha256:0", "IfNotPresent"),
         ] {
-            assert_eq!(policy(&unsaid, image), expected, "{image}");
+            assert_eq!(policy(&Wanted { image, policy: None }), expected, "{image}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
 //! where the last one ended.
 mod admit;
+mod certificates;
 mod claims;
 mod deadline;
 mod finish;
@@ -67,6 +68,7 @@ pub struct Kubelet {
     admitting: Mutex<()>,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
     watched: watched::Watched,
+    trust: certificates::Trust,
 }
 
 /// What is remembered of one pod.
@@ -86,6 +88,7 @@ pub struct Notes {
     pub failed: Option<(String, String)>,
     pulls: images::Pulls,
     tokens: references::Tokens,
+    issued: certificates::Issued,
     ending_since: Option<Timestamp>,
     /// It may run here.
     admitted: bool,
@@ -146,6 +149,7 @@ impl Kubelet {
             admitting: Mutex::default(),
             memories,
             watched: watched::Watched::default(),
+            trust: certificates::Trust::default(),
         })
     }
 

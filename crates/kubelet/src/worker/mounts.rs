@@ -5,8 +5,15 @@ use crate::pod;
 use crate::runtime::cri;
 use crate::volumes::{self, Places};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+/// Where a container's volumes come from: paths of the host, and images by their ids.
+pub struct Sources {
+    pub places: Places,
+    pub images: BTreeMap<String, String>,
+}
 
 impl Kubelet {
     pub(super) fn mounts(
@@ -14,14 +21,24 @@ impl Kubelet {
         pod: &Pod,
         container: &Container,
         restarts: u32,
-        places: &Places,
+        sources: Sources,
         ips: &[String],
         environment: &[(String, String)],
     ) -> Result<Vec<cri::Mount>, String> {
         let folder = self.config.pod_folder(pod::uid(pod));
         let mut mounts = Vec::new();
         for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
-            let volume = places.get(&mount.name);
+            if let Some(image) = sources.images.get(&mount.name) {
+                mounts.push(cri::Mount {
+                    container_path: mount.mount_path.clone(),
+                    readonly: true,
+                    image: Some(cri::ImageSpec { image: image.clone(), ..Default::default() }),
+                    image_sub_path: mount.sub_path.clone().unwrap_or_default(),
+                    ..cri::Mount::default()
+                });
+                continue;
+            }
+            let volume = sources.places.get(&mount.name);
             let volume = volume.ok_or_else(|| {
                 format!(
                     "cannot find volume \"{}\" to mount into container \"{}\"",

@@ -1,4 +1,6 @@
 //! Starting: a sandbox; a container with its image, volumes, environment and hook.
+use super::images::Wanted;
+use super::mounts::Sources;
 use super::{Kubelet, Memory, SyncError};
 use crate::cgroups;
 use crate::container::env::{self, Place};
@@ -10,8 +12,9 @@ use crate::pod::{self, Role};
 use crate::runtime::cri;
 use crate::volumes::{self, Contents, Places};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
@@ -107,12 +110,17 @@ impl Kubelet {
                 return Err(Fault::new("ContainerCreating", ""));
             }
         };
+        let images = self.image_volumes(pod, memory, container, about, &references).await?;
+        let wanted = Wanted {
+            image: container.image.as_deref().unwrap_or_default(),
+            policy: container.image_pull_policy.as_deref(),
+        };
         let (image_ref, image_user) =
-            self.ensure_image(pod, memory, container, role, &references).await?;
+            self.ensure_image(pod, memory, wanted, about, &references).await?;
         let environment = env::environment(pod, container, &self.place(&ips), &references)
             .map_err(config_error)?;
         let mounts = self
-            .mounts(pod, container, restarts, &places, &ips, &environment)
+            .mounts(pod, container, restarts, Sources { places, images }, &ips, &environment)
             .map_err(config_error)?;
         let target = pod::spec(pod)
             .ephemeral_containers
@@ -201,6 +209,30 @@ impl Kubelet {
         }
     }
 
+    /// The images that the container sees as volumes, pulled as their policies say.
+    async fn image_volumes(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        container: &Container,
+        about: Option<(Role, &str)>,
+        references: &dyn env::References,
+    ) -> Result<BTreeMap<String, String>, Fault> {
+        let mut images = BTreeMap::new();
+        for volume in pod::spec(pod).volumes.iter().flatten() {
+            let seen = |mount: &VolumeMount| mount.name == volume.name;
+            let Some(source) = &volume.image else { continue };
+            if !container.volume_mounts.iter().flatten().any(seen) {
+                continue;
+            }
+            let image = source.reference.as_deref().unwrap_or_default();
+            let wanted = Wanted { image, policy: source.pull_policy.as_deref() };
+            let (found, _) = self.ensure_image(pod, memory, wanted, about, references).await?;
+            images.insert(volume.name.clone(), found);
+        }
+        Ok(images)
+    }
+
     pub(super) fn ips(&self, pod: &Pod, found: &Found) -> Vec<String> {
         match pod::uses_host_network(pod) {
             true => vec![self.config.node_ip.to_string()],
@@ -219,21 +251,34 @@ impl Kubelet {
     }
 
     async fn set_up(
-        &self,
+        self: &Arc<Self>,
         pod: &Pod,
         memory: &Memory,
         references: &dyn env::References,
         ips: &[String],
     ) -> Result<Places, String> {
         let tokens = self.tokens(pod, memory).await.map_err(|error| error.to_string())?;
-        let contents = Contents { references, place: self.place(ips), tokens: &tokens };
+        let credentials = self.credentials(pod, memory).await.map_err(|error| error.to_string())?;
+        let bundles = self.bundles(pod).await;
+        let contents = Contents {
+            references,
+            place: self.place(ips),
+            tokens: &tokens,
+            bundles: &bundles,
+            credentials: &credentials,
+        };
         let folder = self.config.pod_folder(pod::uid(pod));
         let pod = self.with_claims(pod).await?;
         volumes::set_up(&folder, &pod, &contents).map_err(|error| error.line())
     }
 
     /// Brings volumes up to date that show objects, for a pod that runs.
-    pub(super) async fn refresh_volumes(&self, pod: &Pod, found: &Found, memory: &Memory) {
+    pub(super) async fn refresh_volumes(
+        self: &Arc<Self>,
+        pod: &Pod,
+        found: &Found,
+        memory: &Memory,
+    ) {
         let has = pod::spec(pod).volumes.as_ref().is_some_and(|all| !all.is_empty());
         if !has || found.running().next().is_none() {
             return;
