@@ -3,6 +3,7 @@ use crate::alone;
 use anyhow::Context as _;
 use client::https::Https;
 use client::{Context, Source};
+use controllers::csr::Authority;
 use controllers::{Settings, Sources};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,11 @@ pub struct Options {
     /// Where pods' addresses are from; without it nodes get no part of it.
     #[arg(long, default_value = "")]
     cluster_cidr: String,
+    /// The CA that certificates are signed with, and its key; without them nobody signs.
+    #[arg(long, requires = "cluster_signing_key_file")]
+    cluster_signing_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "cluster_signing_cert_file")]
+    cluster_signing_key_file: Option<PathBuf>,
     /// Whether several of us agree on one that acts.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
         default_value_t = true, action = clap::ArgAction::Set)]
@@ -33,12 +39,21 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let config = alone::config(options.kubeconfig.as_deref())?;
     let context = Context::new();
     let source: Arc<dyn Source> = Arc::new(Https::new(&context, config.for_component(NAME))?);
-    let root_ca = match &options.root_ca_file {
-        Some(file) => std::fs::read_to_string(file)
-            .with_context(|| format!("failed to read {}", file.display()))?,
-        None => String::new(),
+    let read = |file: &PathBuf| {
+        std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
     };
-    let settings = Settings { root_ca, cluster_cidr: options.cluster_cidr.clone() };
+    let authority = match (&options.cluster_signing_cert_file, &options.cluster_signing_key_file) {
+        (Some(certificate), Some(key)) => {
+            Some(Authority { certificate: read(certificate)?, key: read(key)? })
+        }
+        _ => None,
+    };
+    let settings = Settings {
+        root_ca: options.root_ca_file.as_ref().map(read).transpose()?.unwrap_or_default(),
+        cluster_cidr: options.cluster_cidr.clone(),
+        authority,
+        approve_of_nodes: false,
+    };
     // Misspelt names are told before anybody waits to lead.
     controllers::select(&options.controllers)?;
     let own = source.clone();

@@ -12,6 +12,7 @@ mod proxy;
 mod reset;
 mod scheduler;
 mod status;
+mod token;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +39,10 @@ struct Cli {
 enum Command {
     /// Run a cluster on this machine.
     Up(up::Options),
+    /// Make this machine a node of a cluster that runs elsewhere.
+    Agent(up::agent::Options),
+    /// Say who may join the cluster of this machine.
+    Token(token::Options),
     /// Say how the cluster on this machine is.
     Status(status::Options),
     /// Remove everything skiff made on this machine, after listing it.
@@ -79,6 +84,11 @@ fn main() -> anyhow::Result<()> {
             raise_open_files();
             tasks.block_on(up::run(options))
         }
+        Command::Agent(options) => {
+            raise_open_files();
+            tasks.block_on(up::agent::run(options))
+        }
+        Command::Token(options) => tasks.block_on(token::run(options)),
         Command::Status(options) => tasks.block_on(status::run(options)),
         Command::Reset(options) => reset::run(&options),
         Command::ApiServer(options) => {

@@ -164,12 +164,12 @@ pub async fn open(options: &Embedded, network: Arc<dyn Network>) -> anyhow::Resu
 
 impl Embedded {
     /// The runtime in places of one's own, with everything else as usual.
-    pub fn at(root: PathBuf, state: &Path, cgroup_root: &str) -> Embedded {
+    pub fn at(root: PathBuf, state: &Path, cgroup_root: &str, registries: PathBuf) -> Embedded {
         let places = Places {
             root,
             state: state.to_owned(),
             cgroup_root: cgroup_root.to_owned(),
-            registries: "/etc/skiff/registries.yaml".into(),
+            registries,
             cni_conf_dir: "/etc/cni/net.d".into(),
             cni_bin_dir: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
         };

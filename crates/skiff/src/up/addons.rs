@@ -21,6 +21,44 @@ pub const DNS: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system" }] }
 ]"#;
 
+/// What those may do who join with a token, and nodes: get their certificates without anybody looking.
+pub const AGENTS: &str = r#"[
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:node-bootstrapper" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "system:node-bootstrapper" },
+      "subjects": [{ "kind": "Group", "name": "system:bootstrappers:skiff:default-node-token",
+        "apiGroup": "rbac.authorization.k8s.io" }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:node-autoapprove-bootstrap" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "system:certificates.k8s.io:certificatesigningrequests:nodeclient" },
+      "subjects": [{ "kind": "Group", "name": "system:bootstrappers:skiff:default-node-token",
+        "apiGroup": "rbac.authorization.k8s.io" }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:node-autoapprove-certificate-rotation" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient" },
+      "subjects": [{ "kind": "Group", "name": "system:nodes",
+        "apiGroup": "rbac.authorization.k8s.io" }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:node-certificates-approver" },
+      "rules": [
+        { "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
+          "verbs": ["get", "list", "watch"] },
+        { "apiGroups": ["certificates.k8s.io"],
+          "resources": ["certificatesigningrequests/approval"], "verbs": ["update"] },
+        { "apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
+          "resourceNames": ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client"],
+          "verbs": ["approve"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:node-certificates-approver" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:node-certificates-approver" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "node-certificates-approver",
+        "namespace": "kube-system" }] }
+]"#;
+
 /// Makes each of them as it is to be.
 pub async fn install(client: &Client, objects: &str) -> anyhow::Result<()> {
     let objects: Vec<Value> = serde_json::from_str(objects)?;

@@ -1,10 +1,9 @@
 //! The components of a cluster beside its API server: one row each.
-use super::control_plane::ControlPlane;
-use super::{Options, addons};
+use super::{Machine, addons};
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
-use ::apiserver::pki::Pki;
+use ::apiserver::tls::Pair;
 use client::{Client, Context, Source};
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -17,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::task::JoinHandle;
 
 pub struct Component {
     pub name: &'static str,
@@ -44,43 +44,36 @@ pub fn names() -> Vec<&'static str> {
     COMPONENTS.iter().map(|row| row.name).chain(["*"]).collect()
 }
 
-/// Places of the node; upstream's, because drivers rely on them.
-#[derive(clap::Args)]
-pub struct NodePlaces {
-    /// Where pods' folders are.
-    #[arg(long, default_value = "/var/lib/kubelet")]
-    pub kubelet_dir: PathBuf,
-    /// Where pods' logs are written.
-    #[arg(long, default_value = "/var/log/pods")]
-    pub pod_logs_dir: PathBuf,
-    /// Where sockets and mounts are; a short path.
-    #[arg(long, alias = "state", default_value = "/run/skiff")]
-    pub state_dir: PathBuf,
-    /// The control group that those of pods are below.
-    #[arg(long, default_value = NodePlaces::CGROUP_ROOT)]
-    pub cgroup_root: String,
-}
-
-impl NodePlaces {
-    pub const CGROUP_ROOT: &str = "/kubepods";
-}
-
 /// What components have in common. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
-    pub options: Arc<Options>,
-    pub pki: Arc<Pki>,
+    pub machine: Arc<Machine>,
+    /// The cluster's CA.
+    pub ca: PathBuf,
+    /// The same with its key, where the cluster's own machine is.
+    pub authority: Option<Pair>,
+    /// What the kubelet serves with.
+    pub serving: Pair,
     pub context: Context,
-    pub control_plane: Arc<ControlPlane>,
+    /// The API, as a component has it that asks as this user.
+    pub sources: Arc<SourceOf>,
     pub node_name: String,
     pub node_ip: IpAddr,
     /// Unless plugins or nobody makes one.
     pub network: Option<NodeNetwork>,
+    /// The components that run here.
+    pub runs: Vec<String>,
 }
+
+pub type SourceOf = dyn Fn(&str, &User) -> anyhow::Result<Arc<dyn Source>> + Send + Sync;
 
 impl Cluster {
     fn source(&self, component: &str, user: &User) -> anyhow::Result<Arc<dyn Source>> {
-        self.control_plane.source(&self.context, component, user)
+        (self.sources)(component, user)
+    }
+
+    pub fn runs(&self, component: &str) -> bool {
+        self.runs.iter().any(|name| name == component)
     }
 }
 
@@ -99,10 +92,25 @@ pub async fn supervise(row: &'static Component, cluster: Cluster) {
     }
 }
 
+/// How long components have to end.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Waits until components have ended that were told to.
+pub async fn drain(running: Vec<(&'static Component, JoinHandle<()>)>) {
+    for (row, task) in running {
+        if tokio::time::timeout(DRAIN, task).await.is_err() {
+            tracing::warn!(component = row.name, "it does not end");
+        }
+    }
+}
+
 fn user(name: &str, groups: &[&str]) -> User {
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     User { name: name.to_owned(), groups, ..User::default() }
 }
+
+/// Whom services and other nodes are read as.
+pub const PROXY_USER: &str = "system:kube-proxy";
 
 /// A service account of the system itself.
 fn account(name: &str) -> User {
@@ -112,8 +120,16 @@ fn account(name: &str) -> User {
 
 async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     let settings = Settings {
-        root_ca: std::fs::read_to_string(cluster.pki.ca())?,
-        cluster_cidr: cluster.options.cluster_cidr.clone(),
+        root_ca: std::fs::read_to_string(&cluster.ca)?,
+        cluster_cidr: cluster.machine.cluster_cidr.clone(),
+        authority: match &cluster.authority {
+            Some(pair) => Some(controllers::csr::Authority {
+                certificate: std::fs::read_to_string(&pair.certificate)?,
+                key: std::fs::read_to_string(&pair.key)?,
+            }),
+            None => None,
+        },
+        approve_of_nodes: true,
     };
     let context = cluster.context.clone();
     let name = "kube-controller-manager";
@@ -136,12 +152,12 @@ async fn scheduler(cluster: Cluster) -> anyhow::Result<()> {
 }
 
 async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
-    let places = &cluster.options.places;
-    let manifests = Some(cluster.options.pod_manifest_path.clone()).filter(|path| path.exists());
+    let places = &cluster.machine.places;
+    let manifests = Some(cluster.machine.pod_manifest_path.clone()).filter(|path| path.exists());
     for folder in [&places.kubelet_dir, &places.pod_logs_dir] {
         crate::reset::claim(folder)?;
     }
-    let serving = serving(&cluster.pki.pair("kubelet"), Some(&cluster.pki.ca()))?;
+    let serving = serving(&cluster.serving, Some(&cluster.ca))?;
     let config = kubelet::Config {
         server: Some(serving),
         root: places.kubelet_dir.clone(),
@@ -153,12 +169,12 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     };
     let name = format!("system:node:{}", cluster.node_name);
     let source = cluster.source("kubelet", &user(&name, &["system:nodes"]))?;
-    let embedded = cluster.options.embedded();
+    let embedded = cluster.machine.embedded();
     let network: Arc<dyn Network> = match (crate::node::cni(&embedded.places), &cluster.network) {
         (Some(plugins), _) => plugins,
         (None, Some(network)) => {
             // Who minds services knows all nodes.
-            let peers = cluster.source("skiff-network", &user("system:kube-proxy", &[]))?;
+            let peers = cluster.source("skiff-network", &user(PROXY_USER, &[]))?;
             attend(&cluster.context, source.clone(), Some(peers), &config, network);
             Arc::new(network.clone())
         }
@@ -177,7 +193,7 @@ const DNS_PORT: u16 = 53;
 const OTHER_DNS_PORT: u16 = 10053;
 
 async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
-    let cidr: network::Cidr = cluster.options.cluster_cidr.parse()?;
+    let cidr: network::Cidr = cluster.machine.cluster_cidr.parse()?;
     let config = ::proxy::Config {
         node_name: cluster.node_name.clone(),
         cluster_cidrs: vec![(cidr.address(), cidr.prefix())],
@@ -186,7 +202,7 @@ async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
         metrics: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 10249))),
         ..::proxy::Config::default()
     };
-    let source = cluster.source("kube-proxy", &user("system:kube-proxy", &[]))?;
+    let source = cluster.source("kube-proxy", &user(PROXY_USER, &[]))?;
     Ok(::proxy::run(cluster.context.clone(), source, config).await?)
 }
 
@@ -242,11 +258,17 @@ async fn dns_ready(cluster: Cluster) {
         Ok::<_, std::io::Error>(length > 12 && answer[3] & 0xf == 0)
     };
     // Without rules nobody leads there.
-    while cluster.options.runs("proxy") && !matches!(ask().await, Ok(true)) {
+    while cluster.runs("proxy") && !matches!(ask().await, Ok(true)) {
         if !cluster.context.sleep(LOOK).await {
             return;
         }
     }
+}
+
+/// Whoever has a token may ask for a node's certificate, and nodes may do what they run for.
+pub async fn agents_may_join(cluster: &Cluster) -> anyhow::Result<()> {
+    let admin = Client::new(cluster.source("skiff", &administrator())?);
+    addons::install(&admin, addons::AGENTS).await
 }
 
 fn administrator() -> User {
@@ -282,11 +304,44 @@ async fn accounts(cluster: Cluster) {
     look_until::<ServiceAccount>(&cluster, "default", "default", |_| true).await;
 }
 
+/// The node takes pods: it is ready, and whoever minds nodes has seen that.
 async fn node_ready(cluster: Cluster) {
-    look_until::<Node>(&cluster, "", &cluster.node_name, |node| {
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let mut ready = conditions.unwrap_or_default().iter().filter(|one| one.type_ == "Ready");
-        ready.any(|one| one.status == "True")
-    })
-    .await;
+    let is_ready: fn(&Node) -> bool = match cluster.runs("controller-manager") {
+        true => |node| says_ready(node) && !has_not_ready_taint(node),
+        // Taints are for another to take away, who may come later.
+        false => says_ready,
+    };
+    look_until::<Node>(&cluster, "", &cluster.node_name, is_ready).await;
+}
+
+fn says_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut ready = conditions.unwrap_or_default().iter().filter(|one| one.type_ == "Ready");
+    ready.any(|one| one.status == "True")
+}
+
+fn has_not_ready_taint(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    taints.iter().any(|taint| taint.key == "node.kubernetes.io/not-ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_still_tainted_takes_no_pods() {
+        let node = |taints| -> Node {
+            serde_json::from_value(serde_json::json!({
+                "spec": { "taints": taints },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            }))
+            .expect("a node")
+        };
+        let taint = |key| serde_json::json!([{ "key": key, "effect": "NoSchedule" }]);
+        assert!(says_ready(&node(taint("node.kubernetes.io/not-ready"))));
+        assert!(has_not_ready_taint(&node(taint("node.kubernetes.io/not-ready"))));
+        // Cordoned by its owner: that is how it is meant to be.
+        assert!(!has_not_ready_taint(&node(taint("node.kubernetes.io/unschedulable"))));
+    }
 }

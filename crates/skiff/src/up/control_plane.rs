@@ -8,7 +8,7 @@ use ::apiserver::listen::Connections;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::Trust;
-use ::apiserver::{ApiServer, signing, tls};
+use ::apiserver::{ApiServer, tls};
 use anyhow::Context as _;
 use client::https::Https;
 use client::{Context, Source};
@@ -30,7 +30,7 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     pub async fn start(options: &Options, pki: &Pki) -> anyhow::Result<ControlPlane> {
-        let folder = &options.data_dir;
+        let folder = &options.machine.data_dir;
         let engine = Embedded::open(&folder.join("store"), Default::default())
             .with_context(|| format!("failed to open the store in {}", folder.display()))?;
         let keys = Keys::read(&pki.service_account_key(), &[])?;
@@ -51,6 +51,7 @@ impl ControlPlane {
             audit,
             admission,
             kubelet_tls: tls::kubelet(Some(&client), Some(&pki.ca()))?,
+            proxy_client: Some(tls::client_certificate(&pki.pair("front-proxy-client"))?),
             // Nobody here resolves the names of machines.
             kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"]
                 .map(str::to_owned)
@@ -65,7 +66,6 @@ impl ControlPlane {
             ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
         });
         ::apiserver::bootstrap(&api).await?;
-        signing::start(&api, pki.authority()).await?;
         let listener =
             TcpListener::bind((options.bind_address, options.port)).await.with_context(|| {
                 format!(

@@ -1,12 +1,9 @@
 //! What a machine must have, said before anything is touched: a sentence, and the remedy.
-use super::Options;
 use std::path::Path;
 
-/// Components that act on the machine itself.
-const OF_NODE: &[&str] = &["kubelet", "proxy"];
-
-pub fn check(options: &Options) -> anyhow::Result<()> {
-    if !OF_NODE.iter().any(|name| options.runs(name)) {
+/// A machine that is no node needs nothing.
+pub fn check(is_node: bool) -> anyhow::Result<()> {
+    if !is_node {
         return Ok(());
     }
     let is_root = rustix::process::geteuid().is_root();

@@ -21,6 +21,7 @@ impl Controlled {
         let settings = controllers::Settings {
             root_ca: "the cluster's\n".to_owned(),
             cluster_cidr: "10.244.0.0/16".to_owned(),
+            ..controllers::Settings::default()
         };
         let running = controllers::start(
             &context,

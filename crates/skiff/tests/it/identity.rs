@@ -290,11 +290,35 @@ fn services_are_asked_about_tokens_and_rights() {
     );
 }
 
+/// The control loops that approve and sign, beside a cluster without any.
+struct Loops(std::process::Child);
+
+impl Loops {
+    fn start(folder: &std::path::Path) -> Loops {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_skiff"));
+        command.args(["controller-manager", "--leader-elect=false", "--controllers"]);
+        let kind = "certificatesigningrequest";
+        command.arg(format!("{kind}-approving-controller,{kind}-signing-controller"));
+        command.arg("--kubeconfig").arg(folder.join("kubeconfig"));
+        command.arg("--cluster-signing-cert-file").arg(folder.join("pki/ca.crt"));
+        command.arg("--cluster-signing-key-file").arg(folder.join("pki/ca.key"));
+        Loops(command.spawn().expect("skiff runs"))
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_node_introduces_itself_and_gets_a_certificate_of_its_own() {
     let cluster = Cluster::start().with_default_account();
     let folder = cluster.folder.path();
     let certs = folder.join("pki");
+    let _loops = Loops::start(folder);
     let secret = "create secret generic bootstrap-token-abcdef -n kube-system --type=bootstrap.kubernetes.io/token --from-literal=token-id=abcdef --from-literal=token-secret=0123456789abcdef --from-literal=usage-bootstrap-authentication=true";
     cluster.kubectl(secret);
     for (name, role, group) in [

@@ -1,0 +1,106 @@
+//! `skiff agent`: this machine as one more node of a cluster that runs elsewhere.
+//!
+//! A token says who may join, and of which cluster: the hash of its CA is in it, so that the token is
+//! shown to nobody else. With it the node asks for a certificate of its own, which it renews itself;
+//! afterwards the token is not needed any more.
+use super::components::{self, COMPONENTS, Cluster};
+use super::{Machine, join, preflight};
+use ::apiserver::pki;
+use anyhow::Context as _;
+use client::https::Https;
+use client::{ApiResource, Client, Context, Informer, Source};
+use k8s_openapi::api::core::v1::Node;
+use kubelet::identity::{self, Files, Purpose};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a node runs of a cluster.
+const OF_NODE: [&str; 2] = ["kubelet", "proxy"];
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The API server to join: `https://HOST:6443`.
+    #[arg(long)]
+    server: String,
+    /// What `skiff token create` printed there; not needed by a node that has joined before.
+    #[arg(long)]
+    token: Option<String>,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let stop = crate::stop_signal()?;
+    preflight::check(true)?;
+    let (machine, context) = (Arc::new(options.machine), Context::new());
+    let (node_name, node_ip) = (machine.node_name()?, machine.node_ip());
+    let folder = machine.data_dir.join("agent");
+    let (ca, files) = (folder.join("ca.crt"), Files::at(&folder, "kubelet-client"));
+    if files.renewal(context.now()).is_none() {
+        let token = options.token.as_deref().context(
+            "this machine has not joined yet: pass --token with what `skiff token create` prints \
+             on the server",
+        )?;
+        let token: join::Token = token.parse()?;
+        join::introduce(&context, &options.server, &token, &node_name, &ca, &files).await?;
+    }
+    let config = join::config(&options.server, &ca, &files);
+    let source: Arc<dyn Source> =
+        Arc::new(Https::new(&context, config.clone().for_component("kubelet"))?);
+    // Services and other nodes are read as kube-proxy, as which a node may have a certificate too.
+    let proxy_files = Files::at(&folder, "proxy");
+    let client = Client::new(source.clone()).managed_by("kubelet");
+    identity::introduce(&context, &client, &node_name, &Purpose::Proxy, &proxy_files)
+        .await
+        .context("the server gave this node's kube-proxy no certificate")?;
+    let proxy = join::config(&options.server, &ca, &proxy_files);
+    let names = [node_name.clone(), node_ip.to_string(), "127.0.0.1".to_owned()];
+    let serving = pki::self_signed(&folder, "kubelet", &names)?;
+    let renewing = [(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
+    keep_certificates(&context, source, &node_name, renewing, &folder);
+
+    let network = machine.network()?;
+    let dialing = context.clone();
+    let cluster = Cluster {
+        machine,
+        ca,
+        authority: None,
+        serving,
+        context: context.clone(),
+        sources: Arc::new(move |component, user| {
+            let config = if user.name == components::PROXY_USER { &proxy } else { &config };
+            Ok(Arc::new(Https::new(&dialing, config.clone().for_component(component))?))
+        }),
+        node_name,
+        node_ip,
+        network,
+        runs: OF_NODE.map(str::to_owned).to_vec(),
+    };
+    let rows = COMPONENTS.iter().filter(|row| cluster.runs(row.name));
+    let running: Vec<_> =
+        rows.map(|row| (row, tokio::spawn(components::supervise(row, cluster.clone())))).collect();
+    println!("this machine is node {} of {}", cluster.node_name, options.server);
+    stop.await;
+    context.stop();
+    components::drain(running).await;
+    Ok(())
+}
+
+fn keep_certificates(
+    context: &Context,
+    source: Arc<dyn Source>,
+    node: &str,
+    renewing: [(Purpose, Files); 2],
+    folder: &Path,
+) {
+    let client = Client::new(source.clone()).managed_by("kubelet");
+    let own = api::selector::field::Selector::equals("metadata.name", node);
+    let of = client::source::Collection::all(ApiResource::of::<Node>()).with_fields(own);
+    let nodes = Informer::<Node>::start(context, source, of);
+    let serving = Files::at(folder, "kubelet");
+    for (purpose, files) in renewing {
+        let (context, client, node) = (context.clone(), client.clone(), node.to_owned());
+        tokio::spawn(identity::renew(context, client, node, purpose, files));
+    }
+    tokio::spawn(identity::keep_server(context.clone(), client, nodes, node.to_owned(), serving));
+}
