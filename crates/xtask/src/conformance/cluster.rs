@@ -1,12 +1,15 @@
-//! The cluster that is judged: one of ours in a network of its own, or somebody's.
+//! The cluster that is judged: one of ours, a network namespace for each node, or somebody's.
 use super::images::Made;
-use super::shell;
-use netlink::route::Route;
+use super::options::Options;
+use super::upstream::{Part, Place};
+use super::{registry, shell, upstream};
+use netlink::route::{Route, Veth};
 use netlink::testing::Held;
 use netlink::{Family, NetlinkError, Socket};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -15,23 +18,31 @@ pub enum Cluster {
     Named(PathBuf),
 }
 
-/// A running `skiff up`; ended, and everything it made removed, when this goes.
+/// A running `skiff up`, and a `skiff agent` for each further node; ended, and everything they made
+/// removed, when this goes.
 pub struct Ours {
     skiff: PathBuf,
-    folder: PathBuf,
-    network: Held,
-    process: Option<Child>,
+    nodes: Vec<Member>,
 }
 
-/// The node's address; nothing leaves the namespace.
-const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-/// Paths of sockets are bounded by the kernel, so this one is short.
-const STATE: &str = "/run/skiff-conformance";
+/// One machine.
+struct Member {
+    number: u8,
+    folder: PathBuf,
+    network: Held,
+    /// The cluster itself first.
+    processes: Vec<Child>,
+}
+
+/// Addresses of nodes begin here; nothing leaves the namespaces.
+const FIRST_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const CARD: &str = "card0";
+const MTU: u32 = 1500;
 
 impl Cluster {
     pub fn kubeconfig(&self) -> PathBuf {
         match self {
-            Cluster::Ours(ours) => ours.folder.join("kubeconfig"),
+            Cluster::Ours(ours) => ours.nodes[0].folder.join("data/kubeconfig"),
             Cluster::Named(path) => path.clone(),
         }
     }
@@ -39,52 +50,152 @@ impl Cluster {
     /// A program that reaches the cluster.
     pub fn within(&self, program: &Path) -> Command {
         match self {
-            Cluster::Ours(ours) => ours.within(program),
+            Cluster::Ours(ours) => ours.nodes[0].within(program),
             Cluster::Named(_) => Command::new(program),
         }
     }
 }
 
 impl Ours {
-    /// Starts a cluster that knows these images, with its places in the folder.
-    pub fn start(skiff: &Path, folder: &Path, images: &[Made]) -> Result<Ours, String> {
-        let network = Held::new();
-        netlink::namespace::within(&network.path, furnish)
-            .and_then(|furnished| furnished)
-            .map_err(|error| format!("a network for the cluster: {error}"))?;
-        let (skiff, folder) = (skiff.to_owned(), folder.to_owned());
-        let mut ours = Ours { skiff, folder, network, process: None };
-        ours.reset()?; // what an earlier run, killed, has left
-        shell::make_folder(&ours.folder)?;
-        for image in images {
-            let mut import = Command::new(&ours.skiff);
-            import.args(["image", "--state", STATE, "--root"]);
-            import.arg(ours.folder.join("data/runtime")).arg("import").arg(&image.archive);
-            shell::output(&mut import)?;
+    /// Starts a cluster of so many nodes that knows these images, with its places in the folder.
+    pub fn start(
+        skiff: &Path,
+        folder: &Path,
+        images: &[Made],
+        options: &Options,
+        programs: &Path,
+    ) -> Result<Ours, String> {
+        let nodes = (1..=options.nodes.max(1)).map(|number| Member::new(number, folder)).collect();
+        let mut ours = Ours { skiff: skiff.to_owned(), nodes };
+        for node in &ours.nodes {
+            node.reset(&ours.skiff)?; // what an earlier run, killed, has left
         }
-        ours.process = Some(ours.up()?);
+        connect(&ours.nodes).map_err(|error| format!("a network for the cluster: {error}"))?;
+        let address = registry::serve(&ours.nodes[0].network.path, FIRST_IP, images)?;
+        for node in &ours.nodes {
+            shell::make_folder(&node.folder)?;
+            registry::write_configuration(&node.registries(), address)?;
+            node.import(&ours.skiff, images)?;
+        }
+        let process = ours.up(&options.with)?;
+        ours.nodes[0].processes.push(process);
+        let beside = ours.nodes[0].run_parts(&ours.skiff, programs, &options.with)?;
+        ours.nodes[0].processes.extend(beside);
+        for at in 1..ours.nodes.len() {
+            let process = ours.join(&ours.nodes[at])?;
+            ours.nodes[at].processes.push(process);
+        }
         Ok(ours)
     }
 
-    fn up(&self) -> Result<Child, String> {
+    fn up(&self, without: &[&Part]) -> Result<Child, String> {
+        let node = &self.nodes[0];
+        let mut command = node.within(&self.skiff);
+        command.args(["up", "--v=2"]).args(node.places()).args(node.machine());
+        for part in without {
+            command.args(["--disable", part.ours]);
+        }
+        node.start(command, "skiff is ready")
+    }
+
+    /// Another machine, as its owner would make it a node.
+    fn join(&self, node: &Member) -> Result<Child, String> {
+        let mut token = self.nodes[0].within(&self.skiff);
+        token.args(["token", "create", "--data-dir"]).arg(self.nodes[0].folder.join("data"));
+        let token = shell::output(&mut token)?;
+        let mut command = node.within(&self.skiff);
+        command.args(["agent", "--v=2", "--token", token.trim(), "--server"]);
+        command.arg(format!("https://{FIRST_IP}:6443"));
+        command.args(node.places()).args(node.machine());
+        node.start(command, "this machine is node")
+    }
+}
+
+impl Member {
+    fn new(number: u8, folder: &Path) -> Member {
+        let folder = folder.join(format!("node-{number}"));
+        Member { number, folder, network: Held::new(), processes: Vec::new() }
+    }
+
+    fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(FIRST_IP) + u32::from(self.number) - 1)
+    }
+
+    /// Paths of sockets are bounded by the kernel, so this one is short.
+    fn state(&self) -> String {
+        format!("/run/skiff-conformance-{}", self.number)
+    }
+
+    fn registries(&self) -> PathBuf {
+        self.folder.join("registries.yaml")
+    }
+
+    fn import(&self, skiff: &Path, images: &[Made]) -> Result<(), String> {
+        for image in images {
+            let mut import = Command::new(skiff);
+            import.args(["image", "--state", &self.state(), "--root"]);
+            import.arg(self.folder.join("data/runtime")).arg("import").arg(&image.archive);
+            shell::output(&mut import)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a program and waits for the line that says that it runs.
+    fn start(&self, mut command: Command, ready: &str) -> Result<Child, String> {
         let log = self.folder.join("skiff.log");
         let log = File::create(&log).map_err(shell::failed("create", &log))?;
-        let mut command = self.within(&self.skiff);
-        command.args(["up", "--v=2", "--node-name=node"]).args(self.places());
-        command.arg("--kubeconfig").arg(self.folder.join("kubeconfig"));
         command.stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().map_err(shell::failed("start", &self.skiff))?;
+        let mut child = command.spawn().map_err(shell::failed("start", Path::new("skiff")))?;
         let mut line = String::new();
         let output = child.stdout.take().expect("asked for a pipe");
         let _ = BufReader::new(output).read_line(&mut line);
-        match line.starts_with("skiff is ready") {
+        match line.starts_with(ready) {
             true => Ok(child),
             false => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(format!("skiff up said {line:?}; see skiff.log in {}", self.folder.display()))
+                Err(format!("skiff said {line:?}; see skiff.log in {}", self.folder.display()))
             }
         }
+    }
+
+    /// Starts upstream's parts of this node.
+    fn run_parts(
+        &self,
+        skiff: &Path,
+        programs: &Path,
+        parts: &[&Part],
+    ) -> Result<Vec<Child>, String> {
+        let place = Place {
+            folder: self.folder.clone(),
+            node: format!("node-{}", self.number),
+            address: self.address(),
+            state: self.state(),
+            cgroup_root: self.cgroup_root(),
+        };
+        let mut running = Vec::new();
+        for part in parts {
+            let arguments = part.arguments(&place)?;
+            if part.ours == "kubelet" {
+                let runtime = upstream::runtime(&place, &self.registries());
+                running.push(self.spawn(skiff, &runtime, "runtime")?);
+            }
+            running.push(self.spawn(&programs.join(part.name), &arguments, part.name)?);
+        }
+        Ok(running)
+    }
+
+    fn spawn(&self, program: &Path, arguments: &[String], name: &str) -> Result<Child, String> {
+        let path = self.folder.join(format!("{name}.log"));
+        let log = File::create(&path).map_err(shell::failed("create", &path))?;
+        let other = log.try_clone().map_err(shell::failed("open", &path))?;
+        let mut command = self.within(program);
+        command.args(arguments).stdout(other).stderr(log);
+        command.spawn().map_err(shell::failed("start", program))
+    }
+
+    fn cgroup_root(&self) -> String {
+        format!("/skiff/conformance-{}", self.number)
     }
 
     fn places(&self) -> Vec<String> {
@@ -93,10 +204,18 @@ impl Ours {
             format!("--data-dir={}", at("data")),
             format!("--kubelet-dir={}", at("kubelet")),
             format!("--pod-logs-dir={}", at("logs")),
-            format!("--state-dir={STATE}"),
-            "--cgroup-root=/skiff/conformance".to_owned(),
+            format!("--state-dir={}", self.state()),
+            format!("--cgroup-root={}", self.cgroup_root()),
         ]
         .to_vec()
+    }
+
+    fn machine(&self) -> [String; 3] {
+        [
+            format!("--node-name=node-{}", self.number),
+            format!("--node-ip={}", self.address()),
+            format!("--registries={}", self.registries().display()),
+        ]
     }
 
     fn within(&self, program: &Path) -> Command {
@@ -105,34 +224,62 @@ impl Ours {
         command
     }
 
-    fn reset(&self) -> Result<(), String> {
-        let mut reset = self.within(&self.skiff);
+    fn reset(&self, skiff: &Path) -> Result<(), String> {
+        let mut reset = self.within(skiff);
         shell::output(reset.args(["reset", "--yes"]).args(self.places())).map(drop)
     }
 }
 
 impl Drop for Ours {
     fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
+        for node in &mut self.nodes {
+            for mut process in node.processes.drain(..).rev() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
         }
-        if let Err(problem) = self.reset() {
-            eprintln!("the cluster's remains are still there: {problem}");
+        for node in &self.nodes {
+            if let Err(problem) = node.reset(&self.skiff) {
+                eprintln!("the remains of node {} are still there: {problem}", node.number);
+            }
         }
     }
 }
 
-/// A bridge without ports stands for the machine's network card.
-fn furnish() -> Result<(), NetlinkError> {
+/// One link for all: a bridge is the first node's card, and the others' cards are its ports.
+fn connect(nodes: &[Member]) -> Result<(), NetlinkError> {
+    let Some((first, others)) = nodes.split_first() else { return Ok(()) };
+    netlink::namespace::within(&first.network.path, || -> Result<(), NetlinkError> {
+        let mut socket = Socket::open(Family::Route)?;
+        let bridge = socket.ensure_bridge(CARD, MTU)?;
+        for node in others {
+            let failed = |source| {
+                let path = node.network.path.display().to_string();
+                NetlinkError::Namespace { path, source }
+            };
+            let namespace = File::open(&node.network.path).map_err(failed)?;
+            let (name, namespace) = (format!("port{}", node.number), namespace.as_fd());
+            let veth = Veth { name: &name, peer: CARD, mtu: MTU, master: bridge, namespace };
+            socket.create_veth(&veth)?;
+        }
+        Ok(())
+    })??;
+    for node in nodes {
+        netlink::namespace::within(&node.network.path, || furnish(node.address()))??;
+    }
+    Ok(())
+}
+
+/// Loopback, an address, and a way out that leads nowhere.
+fn furnish(address: Ipv4Addr) -> Result<(), NetlinkError> {
     let mut socket = Socket::open(Family::Route)?;
     if let Some(own) = socket.link("lo")? {
         socket.set_link_up(own.index)?;
     }
-    let card = socket.ensure_bridge("card0", 1500)?;
-    socket.add_address(card, NODE_IP.into(), 24)?;
-    socket.set_link_up(card)?;
-    let gateway = Ipv4Addr::from(u32::from(NODE_IP) - 1).into();
+    let Some(card) = socket.link(CARD)? else { return Ok(()) };
+    socket.add_address(card.index, address.into(), 24)?;
+    socket.set_link_up(card.index)?;
+    let gateway = Ipv4Addr::from(u32::from(FIRST_IP) - 1).into();
     let destination = (Ipv4Addr::UNSPECIFIED.into(), 0);
-    socket.set_route(&Route { destination, link: card, gateway: Some(gateway) })
+    socket.set_route(&Route { destination, link: card.index, gateway: Some(gateway) })
 }

@@ -11,9 +11,11 @@ mod options;
 mod outcome;
 mod programs;
 mod recipe;
+mod registry;
 mod report;
 mod shell;
 mod suite;
+mod upstream;
 
 use cluster::{Cluster, Ours};
 use images::Kitchen;
@@ -27,7 +29,11 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let options = options::parse(arguments)?;
     let places = Places::new()?;
     let programs = places.made.join("bin");
-    programs::build(&places.repository.join("conformance"), &programs)?;
+    programs::build(&places.repository.join("conformance"), &programs, options.smoke)?;
+    for part in &options.with {
+        part.install()?;
+        programs::build_part(&places.repository.join("conformance"), &programs, part)?;
+    }
     let upstream = programs::upstream(&places.repository.join("conformance"))?;
     let kitchen = Kitchen {
         recipes: &places.repository.join("conformance/images"),
@@ -37,7 +43,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let images = if options.smoke { Vec::new() } else { images::make(&kitchen)? };
 
-    let page = places.repository.join("docs/conformance.md");
+    let page = match options.with.is_empty() {
+        true => "docs/conformance.md",
+        false => "docs/conformance-mixed.md",
+    };
+    let page = places.repository.join(page);
+    let parts: Vec<&str> = options.with.iter().map(|part| part.name).collect();
     let written = if options.smoke { None } else { std::fs::read_to_string(&page).ok() };
     let mut rows = report::rows(&written.unwrap_or_default());
     let names = suite::tests(&upstream)?;
@@ -57,7 +68,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         Some(path) => Cluster::Named(path.clone()),
         None => {
             let skiff = skiff(&options)?;
-            Cluster::Ours(Box::new(Ours::start(&skiff, &places.made.join("cluster"), &images)?))
+            let folder = places.made.join("cluster");
+            Cluster::Ours(Box::new(Ours::start(&skiff, &folder, &images, &options, &programs)?))
         }
     };
     let commit = commit(&places.repository)?;
@@ -74,7 +86,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             continue;
         }
         let recipes: Vec<_> = images.iter().map(|made| &made.recipe).collect();
-        shell::write(&page, report::page(&names, &rows, &recipes))?;
+        shell::write(&page, report::page(&parts, &names, &rows, &recipes))?;
     }
     drop(cluster);
     let counted: Vec<String> = match options.smoke {

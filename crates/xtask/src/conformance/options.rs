@@ -1,12 +1,13 @@
 //! What a run is told.
 use super::suite::sig;
+use super::upstream::{self, Part};
 use regex_automata::meta::Regex;
 use std::path::PathBuf;
 
-pub const USAGE: &str = "[--smoke] [--focus RE] [--sig NAME] [--failed] [--procs N] [--timeout 2h] \
+pub const USAGE: &str = "[--smoke] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
+                         [--timeout 2h] [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager] \
                          [--kubeconfig FILE | --skiff FILE]";
 
-#[derive(Debug)]
 pub struct Options {
     /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
     pub smoke: bool,
@@ -15,6 +16,10 @@ pub struct Options {
     /// Only what failed in its last run.
     pub failed: bool,
     pub procs: usize,
+    /// How many nodes our cluster has.
+    pub nodes: u8,
+    /// Upstream's parts in the place of ours.
+    pub with: Vec<&'static Part>,
     pub timeout: String,
     /// A cluster that runs already, in place of one of ours.
     pub kubeconfig: Option<PathBuf>,
@@ -37,6 +42,8 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         sig: None,
         failed: false,
         procs: 4,
+        nodes: 1,
+        with: Vec::new(),
         timeout: "4h".to_owned(),
         kubeconfig: None,
         skiff: None,
@@ -56,13 +63,23 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
             "--procs" => {
                 options.procs = value()?.parse().map_err(|error| format!("--procs: {error}"))?;
             }
+            "--nodes" => {
+                options.nodes = value()?.parse().map_err(|error| format!("--nodes: {error}"))?;
+            }
+            "--with" => {
+                options.with =
+                    value()?.split(',').map(upstream::find).collect::<Result<_, String>>()?;
+            }
             "--timeout" => options.timeout = value()?,
             "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
             "--skiff" => options.skiff = Some(value()?.into()),
             _ => return Err(format!("no option {flag}; there are {USAGE}")),
         }
     }
-    Ok(options)
+    match options.nodes > 1 && !options.with.is_empty() {
+        true => Err("upstream's parts run on one node".to_owned()),
+        false => Ok(options),
+    }
 }
 
 #[cfg(test)]
@@ -88,7 +105,7 @@ mod tests {
     fn what_is_no_option_is_told() {
         let problem = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            parse(&words).expect_err("no option")
+            parse(&words).err().expect("no option")
         };
         assert_eq!(problem(&["--procs"]), "--procs needs a value");
         assert_eq!(problem(&["--procs", "x"]), "--procs: invalid digit found in string");

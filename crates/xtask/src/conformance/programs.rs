@@ -1,5 +1,6 @@
 //! Programs from the Go module in `conformance/`: the suite, its runner, and what images hold.
 use super::shell;
+use super::upstream::Part;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,24 +29,40 @@ const PROGRAMS: &[Program] = &[
     tool("etcd", "go.etcd.io/etcd/server/v3"),
 ];
 
-/// Builds those that are missing into the folder.
-pub fn build(module: &Path, folder: &Path) -> Result<(), String> {
+/// What tests need that run no pod: the suite and its runner.
+const FEWEST: usize = 2;
+
+/// Builds those that are missing into the folder; only the fewest, if images are not made.
+pub fn build(module: &Path, folder: &Path, fewest: bool) -> Result<(), String> {
     shell::make_folder(folder)?;
-    for program in PROGRAMS.iter().filter(|program| !folder.join(program.name).exists()) {
-        eprintln!("building {} from {}", program.name, program.package);
-        // Under another name until it is whole.
-        let unfinished = folder.join(format!("{}.unfinished", program.name));
-        let mut command = go(module);
-        match program.is_test {
-            true => command.args(["test", "-c"]),
-            false => command.arg("build"),
-        };
-        command.args(["-gcflags=all=-dwarf=false", "-ldflags", &linking(), "-o"]);
-        shell::run(command.arg(&unfinished).arg(program.package))?;
-        let target = folder.join(program.name);
-        std::fs::rename(&unfinished, &target).map_err(shell::failed("rename", &unfinished))?;
+    let wanted = if fewest { &PROGRAMS[..FEWEST] } else { PROGRAMS };
+    for program in wanted.iter().filter(|program| !folder.join(program.name).exists()) {
+        build_one(module, folder, program)?;
     }
     Ok(())
+}
+
+/// Upstream's own part of a cluster.
+pub fn build_part(module: &Path, folder: &Path, part: &Part) -> Result<(), String> {
+    match folder.join(part.name).exists() {
+        true => Ok(()),
+        false => build_one(module, folder, &tool(part.name, part.package)),
+    }
+}
+
+fn build_one(module: &Path, folder: &Path, program: &Program) -> Result<(), String> {
+    eprintln!("building {} from {}", program.name, program.package);
+    // Under another name until it is whole.
+    let unfinished = folder.join(format!("{}.unfinished", program.name));
+    let mut command = go(module);
+    match program.is_test {
+        true => command.args(["test", "-c"]),
+        false => command.arg("build"),
+    };
+    command.args(["-gcflags=all=-dwarf=false", "-ldflags", &linking(), "-o"]);
+    shell::run(command.arg(&unfinished).arg(program.package))?;
+    let target = folder.join(program.name);
+    std::fs::rename(&unfinished, &target).map_err(shell::failed("rename", &unfinished))
 }
 
 /// Where upstream's module lies in Go's cache: images take files from it.

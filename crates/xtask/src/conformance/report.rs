@@ -63,10 +63,20 @@ pub fn sum<'a>(names: impl Iterator<Item = &'a String>, rows: &BTreeMap<String, 
     format!("{text}{} {NOT_RUN}, of {}", count(None), results.len())
 }
 
-pub fn page(names: &[String], rows: &BTreeMap<String, Row>, recipes: &[&Recipe]) -> String {
+/// The page of Skiff alone, or with these parts of upstream's in the place of its own.
+pub fn page(
+    parts: &[&str],
+    names: &[String],
+    rows: &BTreeMap<String, Row>,
+    recipes: &[&Recipe],
+) -> String {
+    let (title, whose) = match parts.is_empty() {
+        true => ("Conformance", String::new()),
+        false => ("Conformance of a mixture", format!(" with upstream's {}", parts.join(", "))),
+    };
     let mut page = format!(
-        "# Conformance\n\nUpstream's suite {RELEASE}, run by `cargo xtask conformance`, which writes \
-         this page: one row per test, with what its last run said.\n\n**{}**\n\n",
+        "# {title}\n\nUpstream's suite {RELEASE} on Skiff{whose}, run by `cargo xtask conformance`, \
+         which writes this page: one row per test, with what its last run said.\n\n**{}**\n\n",
         sum(names.iter(), rows)
     );
     page.push_str("| SIG | result |\n| --- | --- |\n");
@@ -120,7 +130,7 @@ mod tests {
         let names = ["[sig-a] one", "[sig-a] two"].map(str::to_owned);
         let outcomes = [(names[0].clone(), failed("<nil> | odd"))].into();
         let told = updated(BTreeMap::new(), &outcomes, "abc");
-        let written = page(&names, &told, &[]);
+        let written = page(&[], &names, &told, &[]);
         assert_eq!(rows(&written), told);
         assert!(
             written.contains("**0 passed, 1 failed, 0 skipped, 1 not run, of 2**"),
