@@ -64,9 +64,11 @@ mod turns;
 mod unreadable;
 mod verbs;
 mod websocket;
+mod within;
 
 pub use authn::User;
 pub use bootstrap::{advertise, bootstrap};
 pub use debug::Debug;
 pub use resources::{ApiServer, Options};
 pub use serve::serve;
+pub use within::Within;

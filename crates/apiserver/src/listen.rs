@@ -94,6 +94,10 @@ impl Connections {
         Connections { api, turns: Turns::start(), strangers: Arc::default() }
     }
 
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
     /// Serves until [`ApiServer::stop`], then lets what is under way finish.
     pub async fn listen(&self, listener: TcpListener, tls: Arc<ServerConfig>) {
         let acceptor = TlsAcceptor::from(tls);

@@ -1,4 +1,7 @@
 //! One request, start to finish.
+//!
+//! What a connection brings is read here and answered in HTTP; [`within`](crate::within) is the other
+//! door, for whoever is in the same process. Both pass the same stages.
 use crate::answer::{self, Answer};
 use crate::audit::{Record, Trail};
 use crate::authn::{self, User};
@@ -9,7 +12,7 @@ use crate::fairness::{self, Admitted, Class};
 use crate::listen::Connection;
 use crate::request::{self, Call, Target};
 use crate::resources::ApiServer;
-use crate::verbs::{self, Context};
+use crate::verbs::{self, Context, Outgoing};
 use crate::{documents, gzip, in_flight, metrics, proxy};
 use api::codec::object::Encoding;
 use api::content::{self, PatchType};
@@ -67,6 +70,34 @@ impl Received {
 
     fn take_remarks(&self) -> Vec<String> {
         std::mem::take(&mut *self.remarks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One that came from within the process.
+    pub fn within(
+        user: Arc<User>,
+        audit: Option<Arc<Record>>,
+        request: Request<Bytes>,
+    ) -> Received {
+        let (head, body) = request.into_parts();
+        Received {
+            user,
+            audit,
+            method: head.method,
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            headers: head.headers,
+            body,
+            remarks: Mutex::default(),
+            upgrade: Mutex::default(),
+            _held: Held::default(),
+        }
+    }
+
+    /// Whether it is a server-side apply, which is counted as a verb of its own.
+    pub fn is_apply(&self) -> bool {
+        let media = PatchType::Apply.media_type().as_bytes();
+        let content_type = self.headers.get(header::CONTENT_TYPE);
+        content_type.is_some_and(|said| said.as_bytes().starts_with(media))
     }
 
     pub fn header(&self, name: header::HeaderName) -> &str {
@@ -208,17 +239,14 @@ async fn begin(
     if proxy::handles(&call) {
         let begun = Instant::now();
         let outcome = Box::pin(proxy::run(api, &call, &user, request)).await;
-        count(api, &call, false, begun, &outcome);
+        api.metrics().answered(&call, false, code_of(&outcome), begun.elapsed());
         return outcome.map(Step::Answered);
     }
-    let is_apply = headers.get(header::CONTENT_TYPE).is_some_and(|media| {
-        media.as_bytes().starts_with(PatchType::Apply.media_type().as_bytes())
-    });
     let needs_body = !in_flight::reads(call.verb);
     let received = receive(api, user, request, trail, needs_body).await?;
     let user = &received.user;
     let seat = wait_for_seat(api, user, &wanted, Some(&call), &mut exchange.class).await?;
-    let ready = Ready { call, received, seat, is_apply };
+    let ready = Ready { call, received, seat };
     if in_flight::reads(ready.call.verb) {
         return ready.run(exchange).await.map(Step::Answered);
     }
@@ -230,7 +258,6 @@ struct Ready {
     call: Call,
     received: Received,
     seat: Option<Admitted>,
-    is_apply: bool,
 }
 
 /// Who the request is from, if its user may act as somebody else and does.
@@ -248,7 +275,7 @@ async fn act_as(
 }
 
 /// A place among those who are served, given back when the answer is made.
-async fn wait_for_seat(
+pub async fn wait_for_seat(
     api: &ApiServer,
     user: &User,
     wanted: &Attributes,
@@ -266,7 +293,7 @@ async fn wait_for_seat(
     admitted.map(Some)
 }
 
-async fn authorize(
+pub async fn authorize(
     api: &ApiServer,
     user: &User,
     wanted: &Attributes,
@@ -283,8 +310,15 @@ impl Ready {
     async fn run(self, exchange: &mut Exchange) -> Result<Answer, Status> {
         let api = &exchange.api;
         let begun = Instant::now();
-        let outcome = within_limits(api, &self.call, &self.received, &mut exchange.remarks).await;
-        count(api, &self.call, self.is_apply, begun, &outcome);
+        let (call, received) = (&self.call, &self.received);
+        let outcome = match within_limits(Context { api, call, received }).await {
+            Ok((answer, warnings)) => Ok(with_warnings(answer, &warnings)),
+            Err(status) => {
+                exchange.remarks = received.take_remarks();
+                Err(status)
+            }
+        };
+        api.metrics().answered(call, received.is_apply(), code_of(&outcome), begun.elapsed());
         match (outcome, self.seat) {
             // The work of a list is in sending it.
             (Ok(answer), Some(seat)) if self.call.verb == Verb::List => {
@@ -295,37 +329,20 @@ impl Ready {
     }
 }
 
-fn count(
-    api: &ApiServer,
-    call: &Call,
-    is_apply: bool,
-    begun: Instant,
-    outcome: &Result<Answer, Status>,
-) {
-    let code = match outcome {
+fn code_of(outcome: &Result<Answer, Status>) -> u16 {
+    match outcome {
         Ok(answer) => answer.status().as_u16(),
         Err(status) => u16::try_from(status.code).unwrap_or(500),
-    };
-    api.metrics().answered(call, is_apply, code, begun.elapsed());
+    }
 }
 
-async fn within_limits(
-    api: &ApiServer,
-    call: &Call,
-    received: &Received,
-    remarks: &mut Vec<String>,
-) -> Result<Answer, Status> {
+/// Runs a call's verb, in as long as a request may take; what is remarked comes with the answer.
+pub async fn within_limits(context: Context<'_>) -> Outgoing {
+    let Context { api, call, received } = context;
     let run = async {
-        match verbs::run(Context { api, call, received }).await {
-            Ok((answer, mut warnings)) => {
-                warnings.extend(received.take_remarks());
-                Ok(with_warnings(answer, &warnings))
-            }
-            Err(status) => {
-                *remarks = received.take_remarks();
-                Err(status)
-            }
-        }
+        let (answer, mut warnings) = verbs::run(context).await?;
+        warnings.extend(received.take_remarks());
+        Ok((answer, warnings))
     };
     if metrics::is_long(call) {
         return run.await;

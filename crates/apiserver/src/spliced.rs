@@ -177,6 +177,7 @@ mod tests {
                 mod_revision: revision,
                 version: 1,
                 lease: 0,
+                slot: Default::default(),
             })
         };
         let objects_stored: Vec<_> = (0..objects).map(stored).collect();

@@ -243,6 +243,7 @@ mod tests {
             mod_revision: 42,
             version: 1,
             lease: 0,
+            slot: Default::default(),
         }
     }
 
@@ -321,6 +322,7 @@ mod tests {
             mod_revision: 3,
             version: 1,
             lease: 0,
+            slot: Default::default(),
         };
         let mut sent = Vec::new();
         write_json(&stored, &mut sent);

@@ -4,8 +4,11 @@
 //! was received; in process they are the API server's own, and nothing is encoded or decoded for
 //! a list or a watch. What is written goes in as a tree, which is what a server works on.
 mod options;
+mod query;
+mod request;
 
 pub use options::{At, Delete, Patch, Preconditions, Propagation, Write};
+pub use request::Request;
 
 use crate::resource::ApiResource;
 use api::object::Object;

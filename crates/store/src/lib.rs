@@ -54,10 +54,12 @@ pub mod face;
 pub mod model;
 mod proto;
 mod signal;
+mod slot;
 mod store;
 mod transform;
 
 pub use error::{Error, Result};
 pub use model::*;
+pub use slot::Slot;
 pub use store::{Progress, Store, Watch};
 pub use transform::{Opened, Opening, Transformer};

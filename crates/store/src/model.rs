@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::slot::Slot;
 use bytes::Bytes;
 
 /// A point in the store's single history; every transaction that changes something takes the
@@ -35,6 +36,8 @@ pub struct KeyValue {
     /// How many times the key was written since it was created.
     pub version: u64,
     pub lease: LeaseId,
+    /// What readers make of the value.
+    pub slot: Slot,
 }
 
 /// A change of one key.

@@ -47,6 +47,7 @@ impl From<mvccpb::KeyValue> for model::KeyValue {
             mod_revision: kv.mod_revision as u64,
             version: kv.version as u64,
             lease: kv.lease,
+            slot: Default::default(),
         }
     }
 }

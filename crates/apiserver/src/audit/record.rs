@@ -95,7 +95,7 @@ impl Record {
         event.response_status = Some(response);
     }
 
-    pub(super) fn wants_response_object(&self) -> bool {
+    pub fn wants_response_object(&self) -> bool {
         self.verdict.level == Level::RequestResponse && self.lock().object_ref.is_some()
     }
 
@@ -113,7 +113,7 @@ impl Record {
     }
 
     /// Reads what is about to be sent.
-    pub(super) async fn with_response_object(&self, answer: Answer) -> Answer {
+    pub async fn with_response_object(&self, answer: Answer) -> Answer {
         let (head, body) = answer.into_parts();
         // What has an end is in memory already.
         if body.size_hint().upper().is_none() {

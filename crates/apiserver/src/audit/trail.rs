@@ -96,6 +96,22 @@ impl Trail {
         record.emit(Stage::Panic).await;
     }
 
+    /// Records how a request ended that nothing was sent for. What runs long is complete when what comes
+    /// back is dropped.
+    pub async fn ended(&self, code: u16, failure: Option<&Status>) -> Lasting {
+        let Some(record) = &self.record else { return Lasting(None) };
+        if let Some(status) = failure {
+            record.response_status(status);
+        }
+        record.lock().response_status.get_or_insert_default().code = i32::from(code);
+        if self.runs_long && failure.is_none() {
+            record.emit(Stage::ResponseStarted).await;
+            return Lasting(Some(Followed(record.clone())));
+        }
+        record.emit(Stage::ResponseComplete).await;
+        Lasting(None)
+    }
+
     /// Records how a request was answered, and tells the client under which ID. What runs long is
     /// complete when its last byte is sent.
     pub async fn answered(&self, mut answer: Answer, failure: Option<&Status>) -> Answer {
@@ -117,6 +133,9 @@ impl Trail {
         answer
     }
 }
+
+/// Holds the record of what runs long until that is over.
+pub struct Lasting(#[expect(dead_code, reason = "it is there to be dropped")] Option<Followed>);
 
 fn describe<B>(event: &mut Event, user: Option<&User>, wanted: &Attributes, request: &Request<B>) {
     let headers = request.headers();

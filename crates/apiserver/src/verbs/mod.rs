@@ -9,6 +9,7 @@
 //! [`subresource`] with an answer of its own.
 mod create;
 mod delete;
+mod following;
 mod managed;
 mod moments;
 mod object;
@@ -23,9 +24,11 @@ mod write;
 
 pub use create::first;
 pub use delete::remove_unasked;
+pub use following::{Following, Told};
 pub use object::{begin, is_gone, uuid};
-pub use read::{current, list_of};
+pub use read::{current, list_of, page};
 pub use subresource::{put_replicas, scale_of};
+pub use watch::Running;
 pub use write::Written;
 
 use crate::answer::Answer;
@@ -67,6 +70,11 @@ impl<'a> Context<'a> {
 pub fn is_answered_otherwise(call: &Call) -> bool {
     let is_of_row = call.subresource.is_none() && call.resource.verbs.contains(Verb::List);
     subresource::find(call).is_some() && !is_of_row
+}
+
+/// Whether a call is about the stored objects of its row, whole.
+pub fn is_of_objects(call: &Call) -> bool {
+    call.subresource.is_none() && call.resource.is_stored() && subresource::find(call).is_none()
 }
 
 /// An answer, and what the client is told beside it.

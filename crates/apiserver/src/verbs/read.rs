@@ -87,7 +87,8 @@ pub async fn page(api: &ApiServer, call: &Call, selection: &Selection) -> Result
     let (from, at) = paging::place(call, &whole)?;
     let cache = api.cache(&call.resource).await?;
     let everything = selection.is_everything();
-    let wanted = store::cache::Selection { range: from.clone(), term: None };
+    let term = selection.in_cache(&call.resource, &call.namespace).term;
+    let wanted = store::cache::Selection { range: from.clone(), term };
     // A selector drops objects, so only what it leaves counts towards the limit.
     let engine_limit = if everything { limit } else { 0 };
     let mut found = match cache.list(&wanted, engine_limit, at).await {

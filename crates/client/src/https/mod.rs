@@ -6,7 +6,6 @@
 mod codec;
 mod config;
 mod identity;
-mod query;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -18,7 +17,8 @@ use crate::http::tls::Believed;
 use crate::http::{self, Dial, Pool, Settings};
 use crate::resource::ApiResource;
 use crate::source::{
-    Answer, Ask, Call, Collection, List, Outcome, Page, Raw, RawAnswer, Source, Watch, WatchFrom,
+    self, Answer, Ask, Call, Collection, List, Outcome, Page, Raw, RawAnswer, Source, Watch,
+    WatchFrom,
 };
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use api::status::{ServerResponse, Status};
@@ -27,7 +27,6 @@ use codec::Form;
 use futures_util::{FutureExt, StreamExt};
 use http_body_util::{BodyExt, BodyStream};
 use identity::Identity;
-use query::Query;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -100,6 +99,11 @@ impl Https {
         *request.uri_mut() = path.parse().map_err(|_| bad_path(path))?;
         *request.headers_mut() = headers;
         self.shared.pool.upgrade(request).await.map_err(unreachable)
+    }
+
+    /// How its requests say who sends them.
+    pub fn user_agent(&self) -> &HeaderValue {
+        &self.shared.config.user_agent
     }
 
     async fn identify(&self, headers: &mut HeaderMap) -> Result<(), Status> {
@@ -225,30 +229,8 @@ impl Https {
     }
 
     async fn do_call(&self, call: Call) -> Result<Outcome, Status> {
-        let Call { resource, namespace, name, subresource, ask } = &call;
-        let mut query = Query::default();
-        let (method, content_type, body) = match ask {
-            Ask::Get => (Method::GET, "", Bytes::new()),
-            Ask::Create(body, options) => {
-                query.write(options);
-                (Method::POST, codec::JSON, json(body))
-            }
-            Ask::Update(body, options) => {
-                query.write(options);
-                (Method::PUT, codec::JSON, json(body))
-            }
-            Ask::Patch(patch, options) => {
-                query.write(options);
-                query.add("force", if options.force { "true" } else { "" });
-                (Method::PATCH, patch.content_type(), json(patch.value()))
-            }
-            Ask::Delete(options) => (Method::DELETE, codec::JSON, json(&options.tree())),
-            Ask::DeleteCollection(options, selectors) => {
-                query.select(&selectors.0, &selectors.1);
-                (Method::DELETE, codec::JSON, json(&options.tree()))
-            }
-        };
-        let path = query::path(resource, namespace, name, subresource, &query);
+        let Call { resource, name, subresource, ask, .. } = &call;
+        let source::Request { method, path, content_type, body } = (&call).into();
         let answer = self
             .send(Wanted {
                 method,
@@ -270,10 +252,7 @@ impl Https {
     }
 
     async fn do_list(&self, of: Collection, page: Page) -> Result<List, Status> {
-        let mut query = Query::default();
-        query.select(&of.labels, &of.fields);
-        query.page(&page);
-        let path = query::path(&of.resource, &of.namespace, "", "", &query);
+        let path = source::Request::list(&of, &page).path;
         let answer = self
             .send(Wanted {
                 method: Method::GET,
@@ -293,10 +272,7 @@ impl Https {
     }
 
     async fn do_watch(&self, of: Collection, from: WatchFrom) -> Result<Watch, Status> {
-        let mut query = Query::default();
-        query.select(&of.labels, &of.fields);
-        query.watch(&from);
-        let path = query::path(&of.resource, &of.namespace, "", "", &query);
+        let path = source::Request::watch(&of, &from).path;
         let answer = self
             .send(Wanted {
                 method: Method::GET,
@@ -361,10 +337,6 @@ impl Source for Https {
     fn raw(&self, request: Raw) -> Answer<'_, RawAnswer> {
         self.do_raw(request).boxed()
     }
-}
-
-fn json(value: &serde_json::Value) -> Bytes {
-    value.to_string().into()
 }
 
 fn bad_path(path: &str) -> Status {

@@ -176,6 +176,7 @@ impl PutRecord<'_> {
             mod_revision: self.mod_revision,
             version: self.version,
             lease: self.lease,
+            slot: Default::default(),
         })
     }
 }
@@ -188,6 +189,7 @@ pub fn tombstone(key: Key, revision: Revision) -> Arc<KeyValue> {
         mod_revision: revision,
         version: 0,
         lease: 0,
+        slot: Default::default(),
     })
 }
 

@@ -234,6 +234,7 @@ impl State {
             create_revision: prev.as_ref().map_or(revision, |prev| prev.create_revision),
             mod_revision: revision,
             version: prev.as_ref().map_or(1, |prev| prev.version + 1),
+            slot: Default::default(),
         };
         if kv.lease != 0 && !self.leases.contains_key(&kv.lease) {
             return Err(Error::LeaseNotFound(kv.lease));

@@ -183,5 +183,6 @@ fn written(put: &Put, prev: Option<&KeyValue>, revision: Revision) -> Arc<KeyVal
         mod_revision: revision,
         version: prev.map_or(1, |prev| prev.version + 1),
         lease: put.lease.unwrap_or_else(|| prev.map_or(0, |prev| prev.lease)),
+        slot: Default::default(),
     })
 }

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::time::Duration;
-use store::{Key, KeyValue};
+use store::{Key, KeyValue, Slot};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
@@ -50,7 +50,8 @@ pub async fn run(context: Context<'_>) -> Outgoing {
 fn as_stored(status: &Value) -> KeyValue {
     let value = status.to_string().into_bytes().into();
     let key = Key::from("");
-    KeyValue { key, value, create_revision: 0, mod_revision: 0, version: 0, lease: 0 }
+    let slot = Slot::default();
+    KeyValue { key, value, create_revision: 0, mod_revision: 0, version: 0, lease: 0, slot }
 }
 
 async fn status(api: &ApiServer, name: &str, place: Option<&str>) -> Value {

@@ -1,6 +1,6 @@
 //! A request's path and its parameters.
+use super::{At, Page, WatchFrom, Write};
 use crate::resource::ApiResource;
-use crate::source::{At, Page, WatchFrom, Write};
 use api::codec::FieldValidation;
 use api::selector::{field, label};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
