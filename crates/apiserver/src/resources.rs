@@ -351,7 +351,10 @@ impl ApiServer {
         let start = || async {
             let prefix = resource.key_prefix();
             let windows = self.shared.windows.clone();
-            let options = CacheOptions { windows, ..CacheOptions::new(prefix.as_str()) };
+            let mut options = CacheOptions { windows, ..CacheOptions::new(prefix.as_str()) };
+            if let Some(indexer) = crate::selection::indexer(resource) {
+                options.indexer = indexer;
+            }
             WatchCache::start(self.shared.store.clone(), options).await
         };
         cell.get_or_try_init(start).await.cloned().map_err(|error| status_of(error, resource))

@@ -1,6 +1,12 @@
 //! The fields that objects of each kind can be selected by, beside their name and namespace.
 use api::kinds::Resource;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::KeyValue;
+use store::cache::{Indexer, Term};
 
 /// A label of a field selector and where it is in the stored object.
 #[derive(Debug, Clone, Copy)]
@@ -9,19 +15,43 @@ pub struct Selectable {
     path: &'static str,
     /// What an absent field is selected as.
     absent: &'static str,
+    /// So many select by it that the cache has the objects at hand by its values.
+    indexed: bool,
 }
 
 const fn field(label: &'static str) -> Selectable {
-    Selectable { label, path: label, absent: "" }
+    Selectable { label, path: label, absent: "", indexed: false }
 }
 
 const fn renamed(label: &'static str, path: &'static str) -> Selectable {
-    Selectable { label, path, absent: "" }
+    Selectable { label, path, absent: "", indexed: false }
 }
 
 impl Selectable {
     const fn or(self, absent: &'static str) -> Selectable {
         Selectable { absent, ..self }
+    }
+
+    const fn indexed(self) -> Selectable {
+        Selectable { indexed: true, ..self }
+    }
+
+    /// What the cache knows an object by that has this value.
+    pub fn term(&self, value: &str) -> Option<Term> {
+        self.indexed.then(|| Term::new(self.path, value))
+    }
+
+    /// The same of an object; nothing if it cannot be read.
+    fn term_of(&self, stored: &KeyValue) -> Option<Term> {
+        let mut part: &[u8] = &stored.value;
+        for name in self.path.split('.') {
+            let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(part).ok()?;
+            match fields.get(name) {
+                Some(found) => part = found.get().as_bytes(),
+                None => return Some(Term::new(self.path, self.absent)),
+            }
+        }
+        Some(Term::new(self.path, serde_json::from_slice::<String>(part).ok()?))
     }
 
     pub fn text(&self, object: &Value) -> String {
@@ -43,7 +73,8 @@ const ROWS: &[(&str, &str, &[Selectable])] = &[
         "",
         "Pod",
         &[
-            field("spec.nodeName"),
+            // Each kubelet watches the pods of its node: 5,000 of them must not look at every pod.
+            field("spec.nodeName").indexed(),
             renamed("spec.host", "spec.nodeName"),
             field("spec.restartPolicy"),
             field("spec.schedulerName"),
@@ -109,6 +140,21 @@ const ROWS: &[(&str, &str, &[Selectable])] = &[
     ),
 ];
 
+/// What the cache of a resource's objects knows them by.
+pub fn indexer(resource: &Resource) -> Option<Indexer> {
+    let rows = ROWS.iter().filter(|(group, kind, _)| {
+        resource.definition.is_none() && *kind == resource.kind && *group == resource.group
+    });
+    let indexed: Vec<Selectable> =
+        rows.flat_map(|(_, _, fields)| *fields).filter(|field| field.indexed).copied().collect();
+    if indexed.is_empty() {
+        return None;
+    }
+    Some(Arc::new(move |stored: &KeyValue| {
+        indexed.iter().filter_map(|field| field.term_of(stored)).collect()
+    }))
+}
+
 /// The field that a label means, or what to tell a client that knows better.
 pub fn find(resource: &Resource, label: &str) -> Result<&'static Selectable, String> {
     let row =
@@ -132,6 +178,29 @@ mod tests {
     use super::*;
     use api::kinds::{RESOURCES, find_kind};
     use serde_json::json;
+
+    #[test]
+    fn pods_are_at_hand_by_their_node() {
+        let index = indexer(find_kind("v1", "Pod").unwrap()).expect("an index");
+        let terms = |pod: Value| {
+            let value = pod.to_string().into_bytes().into();
+            index(&KeyValue {
+                key: "k".into(),
+                value,
+                create_revision: 1,
+                mod_revision: 1,
+                version: 1,
+                lease: 0,
+                slot: Default::default(),
+            })
+        };
+        let on = |node: &str| vec![Term::new("spec.nodeName", node)];
+        assert_eq!(terms(json!({ "metadata": {}, "spec": { "nodeName": "a\"b" } })), on("a\"b"));
+        assert_eq!(terms(json!({ "metadata": {}, "spec": {} })), on(""));
+        assert_eq!(terms(json!({ "metadata": {} })), on(""));
+        assert_eq!(terms(json!(["no pod"])), []);
+        assert!(indexer(find_kind("v1", "ConfigMap").unwrap()).is_none());
+    }
 
     #[test]
     fn every_row_is_of_a_kind_and_its_paths_are_in_the_schema() {

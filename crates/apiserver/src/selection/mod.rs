@@ -1,15 +1,19 @@
 //! Which objects a list or watch is about: namespace, labels, fields.
 mod fields;
 
+pub use fields::indexer;
+
 use crate::request::Query;
+use crate::resources::range;
 use crate::stored;
 use api::custom;
 use api::kinds::{Resource, ResourceRef};
+use api::names::path_segment_name;
 use api::selector::{field, label};
 use api::status::Status;
 use fields::Selectable;
 use serde_json::Value;
-use store::KeyValue;
+use store::{KeyRange, KeyValue};
 
 /// The compiled selectors of a request.
 #[derive(Debug)]
@@ -50,6 +54,22 @@ impl Selection {
         };
         let fields = field::Selector::parse(&fields).unwrap_or_else(|_| self.fields.clone());
         Selection { fields, ..self }
+    }
+
+    /// What the cache has at hand of it: one key, or the objects with one value of a field. What is
+    /// found so is still to be matched.
+    pub fn in_cache(&self, resource: &Resource, namespace: &str) -> store::cache::Selection {
+        let term = self.wanted.iter().find_map(|wanted| match wanted {
+            Wanted::BuiltIn(field) => field.term(self.fields.requires_exact_match(field.label)?),
+            Wanted::Defined(_) => None,
+        });
+        let name = self.fields.requires_exact_match("metadata.name");
+        let is_one = !resource.is_namespaced() || !namespace.is_empty();
+        let range = match name.filter(|name| is_one && path_segment_name(name).is_empty()) {
+            Some(name) => KeyRange::key(resource.key(namespace, name)),
+            None => range(resource, namespace),
+        };
+        store::cache::Selection { range, term }
     }
 
     pub fn is_everything(&self) -> bool {
