@@ -21,6 +21,13 @@ impl Cluster {
         Cluster::with(None)
     }
 
+    /// The API server alone, on what is in this folder.
+    pub fn at(folder: TempDir) -> Cluster {
+        let process = up(&folder, None);
+        let kubectl = testkit::tools::program("kubectl", "kubernetes-client");
+        Cluster { folder, process, kubectl, network: None }
+    }
+
     /// Everything, as a user has it.
     pub fn whole() -> Cluster {
         Cluster::with(Some(network::machine()))

@@ -3,6 +3,7 @@ mod access;
 mod admission;
 mod apiserver;
 mod audit;
+mod backup;
 mod client;
 mod cluster;
 mod controller_manager;

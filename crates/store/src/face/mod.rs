@@ -8,7 +8,10 @@ mod convert;
 mod kv;
 mod lease;
 mod maintenance;
+mod save;
 mod watch;
+
+pub use save::{SaveError, save};
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -66,6 +69,11 @@ enum Listener {
     Unix(UnixListener),
 }
 
+/// Whoever reaches the face has the whole store.
+fn owners_only(socket: &std::path::Path) -> std::io::Result<()> {
+    std::fs::set_permissions(socket, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+}
+
 impl Face {
     pub async fn bind(listen: Listen, tls: Option<FaceTls>) -> Result<Self, FaceError> {
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -84,8 +92,10 @@ impl Face {
                 // A socket left by a process that is gone; a live one would be a lock error of
                 // the engine's directory long before.
                 let _ = std::fs::remove_file(&path);
-                let listener =
-                    UnixListener::bind(&path).map_err(failed(path.display().to_string()))?;
+                let failed = failed(path.display().to_string());
+                let listener = UnixListener::bind(&path)
+                    .and_then(|listener| owners_only(&path).map(|()| listener))
+                    .map_err(failed)?;
                 (Listener::Unix(listener), format!("unix://{}", path.display()))
             }
         };
