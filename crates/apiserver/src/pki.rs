@@ -73,6 +73,7 @@ const CERTIFICATES: &[Row] = &[
     Row { file: "apiserver-kubelet-client", authority: CA, name: Cow::Borrowed("kube-apiserver-kubelet-client"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "apiserver-etcd-client", authority: CA, name: Cow::Borrowed("kube-apiserver-etcd-client"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "front-proxy-client", authority: FRONT_PROXY_CA, name: Cow::Borrowed("front-proxy-client"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
+    Row { file: "metrics-server", authority: CA, name: Cow::Borrowed("metrics-server"), organization: None, usage: ExtendedKeyUsagePurpose::ServerAuth },
     Row { file: "admin", authority: CA, name: Cow::Borrowed("kubernetes-admin"), organization: SUPERUSERS, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "controller-manager", authority: CA, name: Cow::Borrowed("system:kube-controller-manager"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
     Row { file: "scheduler", authority: CA, name: Cow::Borrowed("system:kube-scheduler"), organization: None, usage: ExtendedKeyUsagePurpose::ClientAuth },
@@ -237,9 +238,12 @@ impl Pki {
             "kubernetes.default.svc",
             "kubernetes.default.svc.cluster.local",
         ];
+        const METRICS_SERVER: [&str; 2] =
+            ["metrics-server.kube-system.svc", "metrics-server.kube-system.svc.cluster.local"];
         match (row.is_server(), &self.node) {
             (false, _) => Vec::new(),
             (true, Some(node)) if row.file == "kubelet" => vec![node.clone()],
+            (true, _) if row.file == "metrics-server" => METRICS_SERVER.map(String::from).to_vec(),
             (true, _) => API_SERVER.map(String::from).to_vec(),
         }
     }

@@ -269,6 +269,20 @@ pub fn server(serving: &Pair, believed: &[&Trust]) -> Result<Arc<ServerConfig>, 
     Ok(Arc::new(config))
 }
 
+/// Serves with this certificate, and only those whom a certificate of this CA proves.
+pub fn server_for(serving: &Pair, ca: &Path) -> Result<Arc<ServerConfig>, Error> {
+    let provider = in_order(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider.clone());
+    let verifier = verifier.build().map_err(|error| setup(ca, &error))?;
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| setup(&serving.certificate, &error))?;
+    let mut config =
+        builder.with_client_cert_verifier(verifier).with_cert_resolver(Certified::read(serving)?);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
 /// What a client proves itself with, as it is in its files whenever it does.
 pub fn client_certificate(pair: &Pair) -> Result<Arc<dyn ResolvesClientCert>, Error> {
     Ok(Certified::read(pair)?)

@@ -4,6 +4,7 @@
 
 mod alone;
 mod apiserver;
+mod backup;
 mod controller_manager;
 mod dns;
 mod logging;
@@ -45,6 +46,10 @@ enum Command {
     Token(token::Options),
     /// Say how the cluster on this machine is.
     Status(status::Options),
+    /// Write the cluster of this machine to a file, while it runs or not.
+    Backup(backup::Backup),
+    /// Make a cluster of such a file.
+    Restore(backup::Restore),
     /// Remove everything skiff made on this machine, after listing it.
     Reset(reset::Options),
     /// Run the API server alone, with upstream's flags.
@@ -90,6 +95,8 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Token(options) => tasks.block_on(token::run(options)),
         Command::Status(options) => tasks.block_on(status::run(options)),
+        Command::Backup(options) => tasks.block_on(backup::run(options)),
+        Command::Restore(options) => backup::restore(&options),
         Command::Reset(options) => reset::run(&options),
         Command::ApiServer(options) => {
             raise_open_files();
@@ -123,4 +130,45 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+    use std::path::Path;
+
+    /// Every `skiff …` that a text of this repository's programs tells people to type.
+    fn told(folder: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                told(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+                for line in lines {
+                    let commands = line.split('`').skip(1).step_by(2);
+                    found.extend(commands.filter(|c| c.starts_with("skiff ")).map(str::to_owned));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_people_are_told_to_type_is_understood() {
+        let mut found = Vec::new();
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for entry in std::fs::read_dir(crates).expect("the crates").flatten() {
+            told(&entry.path().join("src"), &mut found);
+        }
+        assert!(found.iter().any(|command| command == "skiff restore --salvage"), "{found:?}");
+        for command in found {
+            let parsed = Cli::command().try_get_matches_from(command.split_whitespace());
+            // A text may leave out what only its reader knows.
+            let wrong = parsed.err().filter(|e| e.kind() != ErrorKind::MissingRequiredArgument);
+            assert!(wrong.is_none(), "{command}: {wrong:?}");
+        }
+    }
 }

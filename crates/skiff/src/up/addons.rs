@@ -21,6 +21,31 @@ pub const DNS: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system" }] }
 ]"#;
 
+/// Who tells what nodes and pods use, what it may read, and who may read what it tells: as upstream's
+/// manifests have it.
+pub const METRICS: &str = r#"[
+    { "apiVersion": "v1", "kind": "ServiceAccount",
+      "metadata": { "name": "metrics-server", "namespace": "kube-system" } },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "system:metrics-server" },
+      "rules": [
+        { "apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"] },
+        { "apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "system:metrics-server" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "system:metrics-server" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "metrics-server",
+        "namespace": "kube-system" }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "system:aggregated-metrics-reader", "labels": {
+        "rbac.authorization.k8s.io/aggregate-to-admin": "true",
+        "rbac.authorization.k8s.io/aggregate-to-edit": "true",
+        "rbac.authorization.k8s.io/aggregate-to-view": "true" } },
+      "rules": [{ "apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"],
+        "verbs": ["get", "list", "watch"] }] }
+]"#;
+
 /// What those may do who join with a token, and nodes: get their certificates without anybody looking.
 pub const AGENTS: &str = r#"[
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -61,7 +86,10 @@ pub const AGENTS: &str = r#"[
 
 /// Makes each of them as it is to be.
 pub async fn install(client: &Client, objects: &str) -> anyhow::Result<()> {
-    let objects: Vec<Value> = serde_json::from_str(objects)?;
+    apply(client, serde_json::from_str(objects)?).await
+}
+
+pub async fn apply(client: &Client, objects: Vec<Value>) -> anyhow::Result<()> {
     for object in objects {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));

@@ -64,7 +64,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let cluster = Cluster {
         machine,
         ca,
-        authority: None,
+        pki: None,
         serving,
         context: context.clone(),
         sources: Arc::new(move |component, user| {

@@ -1,8 +1,9 @@
 //! The components of a cluster beside its API server: one row each.
-use super::{Machine, addons};
+use super::{Machine, addons, metrics_server};
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
+use ::apiserver::pki::Pki;
 use ::apiserver::tls::Pair;
 use client::{Client, Context, Source};
 use controllers::{Settings, Sources};
@@ -36,6 +37,7 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "scheduler", client: Some("scheduler"), waits_for: "the scheduler", run: |cluster| scheduler(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "kubelet", client: Some("kubelet-client"), waits_for: "the node to be ready", run: |cluster| kubelet(cluster).boxed(), ready: |cluster| node_ready(cluster).boxed() },
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
+    Component { name: metrics_server::NAME, client: None, waits_for: "the metrics API", run: |cluster| metrics_server::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "dns", client: None, waits_for: "DNS to answer", run: |cluster| dns(cluster).boxed(), ready: |cluster| dns_ready(cluster).boxed() },
 ];
 
@@ -50,8 +52,8 @@ pub struct Cluster {
     pub machine: Arc<Machine>,
     /// The cluster's CA.
     pub ca: PathBuf,
-    /// The same with its key, where the cluster's own machine is.
-    pub authority: Option<Pair>,
+    /// Its keys, where the cluster's own machine is.
+    pub pki: Option<Arc<Pki>>,
     /// What the kubelet serves with.
     pub serving: Pair,
     pub context: Context,
@@ -68,7 +70,7 @@ pub struct Cluster {
 pub type SourceOf = dyn Fn(&str, &User) -> anyhow::Result<Arc<dyn Source>> + Send + Sync;
 
 impl Cluster {
-    fn source(&self, component: &str, user: &User) -> anyhow::Result<Arc<dyn Source>> {
+    pub fn source(&self, component: &str, user: &User) -> anyhow::Result<Arc<dyn Source>> {
         (self.sources)(component, user)
     }
 
@@ -113,7 +115,7 @@ fn user(name: &str, groups: &[&str]) -> User {
 pub const PROXY_USER: &str = "system:kube-proxy";
 
 /// A service account of the system itself.
-fn account(name: &str) -> User {
+pub fn account(name: &str) -> User {
     let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
     user(&format!("system:serviceaccount:kube-system:{name}"), &groups)
 }
@@ -122,7 +124,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     let settings = Settings {
         root_ca: std::fs::read_to_string(&cluster.ca)?,
         cluster_cidr: cluster.machine.cluster_cidr.clone(),
-        authority: match &cluster.authority {
+        authority: match cluster.pki.as_ref().map(|pki| pki.authority()) {
             Some(pair) => Some(controllers::csr::Authority {
                 certificate: std::fs::read_to_string(&pair.certificate)?,
                 key: std::fs::read_to_string(&pair.key)?,
@@ -234,7 +236,6 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
         None => vec![SocketAddr::new(cluster.node_ip, OTHER_DNS_PORT)],
     };
     let admin = Client::new(cluster.source("skiff", &administrator())?);
-    addons::install(&admin, addons::DNS).await?;
     ::dns::publish(&admin, &cluster.node_name, &[DNS_IP], &listen)
         .await
         .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
@@ -265,13 +266,20 @@ async fn dns_ready(cluster: Cluster) {
     }
 }
 
-/// Whoever has a token may ask for a node's certificate, and nodes may do what they run for.
-pub async fn agents_may_join(cluster: &Cluster) -> anyhow::Result<()> {
+/// Whoever has a token may ask for a node's certificate, nodes may do what they run for, and so may
+/// components that upstream's own roles do not know. Before anybody asks: who is refused at first comes
+/// back a second later.
+pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
     let admin = Client::new(cluster.source("skiff", &administrator())?);
-    addons::install(&admin, addons::AGENTS).await
+    let of_components = [("dns", addons::DNS), (metrics_server::NAME, addons::METRICS)];
+    let running = of_components.into_iter().filter(|(component, _)| cluster.runs(component));
+    for objects in [addons::AGENTS].into_iter().chain(running.map(|(_, objects)| objects)) {
+        addons::install(&admin, objects).await?;
+    }
+    Ok(())
 }
 
-fn administrator() -> User {
+pub fn administrator() -> User {
     user("system:admin", &["system:masters"])
 }
 

@@ -8,14 +8,15 @@ use ::apiserver::listen::Connections;
 use ::apiserver::pki::{Pki, own_address};
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::Trust;
-use ::apiserver::{ApiServer, tls};
+use ::apiserver::{ApiServer, Within, tls};
 use anyhow::Context as _;
-use client::https::Https;
 use client::{Context, Source};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use store::Store;
 use store::embedded::Embedded;
+use store::face::{Face, Listen};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -24,6 +25,7 @@ pub struct ControlPlane {
     connections: Connections,
     engine: Embedded,
     server: JoinHandle<()>,
+    face: JoinHandle<()>,
     /// Where it is found on this machine.
     pub address: SocketAddr,
 }
@@ -89,7 +91,8 @@ impl ControlPlane {
             let connections = connections.clone();
             tokio::spawn(async move { connections.listen(listener, serving).await })
         };
-        Ok(ControlPlane { api, connections, engine, server, address })
+        let face = tokio::spawn(face(crate::backup::socket(folder), engine.clone(), api.clone()));
+        Ok(ControlPlane { api, connections, engine, server, face, address })
     }
 
     /// The API as one of its components has it: in this process, as whom it is.
@@ -99,15 +102,28 @@ impl ControlPlane {
         component: &str,
         user: &User,
     ) -> anyhow::Result<Arc<dyn Source>> {
-        let (connections, user) = (self.connections.clone(), user.clone());
-        let dial = Arc::new(move || connections.within(user.clone()));
-        Ok(Arc::new(Https::within(context, component, dial)?))
+        Ok(Arc::new(Within::new(&self.connections, context, component, user)?))
     }
 
     pub async fn stop(self) -> anyhow::Result<()> {
         self.api.stop();
         self.server.await?;
+        self.face.await?;
         self.engine.close().await;
         Ok(())
     }
+}
+
+/// The store as etcd's API has it, where only its owner reaches it: for `skiff backup` and etcd's own tools.
+/// A cluster runs without it.
+async fn face(socket: PathBuf, engine: Embedded, api: ApiServer) {
+    let served = async {
+        let face = Face::bind(Listen::Unix(socket.clone()), None).await?;
+        face.serve(engine, api.stopping()).await
+    };
+    if let Err(error) = served.await {
+        let error = anyhow::Error::from(error);
+        tracing::warn!("the running cluster cannot be backed up: {error:#}");
+    }
+    let _ = std::fs::remove_file(&socket);
 }

@@ -17,12 +17,13 @@ mod components;
 mod control_plane;
 pub mod join;
 mod machine;
+mod metrics_server;
 mod preflight;
 
 use ::apiserver::pki::Pki;
 use checklist::Checklist;
 use client::Context;
-use components::{COMPONENTS, Cluster, agents_may_join};
+use components::{COMPONENTS, Cluster, give_rights};
 use control_plane::ControlPlane;
 pub use machine::{Machine, NodePlaces};
 use std::net::{IpAddr, Ipv4Addr};
@@ -93,7 +94,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         runs: runs.map(str::to_owned).collect(),
         machine: Arc::new(options.machine),
         ca: pki.ca(),
-        authority: Some(pki.authority()),
+        pki: Some(pki.clone()),
         serving: pki.pair("kubelet"),
         context: context.clone(),
         sources: {
@@ -104,7 +105,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         node_ip,
         network,
     };
-    agents_may_join(&cluster).await?;
+    give_rights(&cluster).await?;
     let running: Vec<_> = COMPONENTS
         .iter()
         .filter(|row| cluster.runs(row.name))

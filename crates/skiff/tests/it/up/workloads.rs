@@ -92,6 +92,10 @@ fn workloads_run_and_what_is_wrong_is_said() {
     until_has(&cluster, &events("huge"), &["FailedScheduling", unschedulable]);
     until_has(&cluster, &events("nowhere"), &["ErrImageNeverPull"]);
     until_has(&cluster, "get pod nowhere", &["ErrImageNeverPull"]);
+    // What they use is told, and autoscalers and people can ask.
+    until_has(&cluster, "top nodes --no-headers", &["node "]);
+    until_has(&cluster, "top pods --no-headers", &["db-0 ", "agent-", "Mi"]);
+    until_has(&cluster, "get apiservices v1.metrics.k8s.io --no-headers", &["True"]);
 }
 
 const CONFIGURED: &str = r#"
