@@ -53,6 +53,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         cluster_cidr: options.cluster_cidr.clone(),
         authority,
         approve_of_nodes: false,
+        ..Settings::default()
     };
     // Misspelt names are told before anybody waits to lead.
     controllers::select(&options.controllers)?;

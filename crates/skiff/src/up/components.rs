@@ -130,6 +130,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             None => None,
         },
         approve_of_nodes: true,
+        ..Settings::default()
     };
     let context = cluster.context.clone();
     let name = "kube-controller-manager";
