@@ -1,15 +1,19 @@
 //! Health and metrics for people and their tools: a few pages over plain HTTP.
 use crate::context::Context;
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
 use http::{Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// A page of Prometheus' text.
 pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -47,7 +51,37 @@ pub async fn serve(
     listener: TcpListener,
     page: impl Fn(&str) -> Page + Send + Sync + 'static,
 ) {
-    let page = Arc::new(page);
+    accept(context, listener, None, everybody(), Arc::new(page)).await;
+}
+
+/// Who may see a page: its path and the token that came along; a refusal is a page too.
+pub type Guard =
+    Arc<dyn Fn(&str, Option<&str>) -> BoxFuture<'static, Result<(), Page>> + Send + Sync>;
+
+/// The same over TLS, for those whom a guard lets in.
+pub async fn serve_guarded(
+    context: Context,
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    guard: Guard,
+    page: impl Fn(&str) -> Page + Send + Sync + 'static,
+) {
+    accept(context, listener, Some(tls.into()), guard, Arc::new(page)).await;
+}
+
+fn everybody() -> Guard {
+    Arc::new(|_, _| std::future::ready(Ok(())).boxed())
+}
+
+type Pages = Arc<dyn Fn(&str) -> Page + Send + Sync>;
+
+async fn accept(
+    context: Context,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    guard: Guard,
+    page: Pages,
+) {
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -58,21 +92,51 @@ pub async fn serve(
             },
             () = context.stopped() => return,
         };
-        let (context, page) = (context.clone(), page.clone());
+        let (context, tls) = (context.clone(), tls.clone());
+        let (guard, page) = (guard.clone(), page.clone());
         tokio::spawn(async move {
-            let respond = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let page = page(request.uri().path());
-                async move { Ok::<_, Infallible>(response(page)) }
-            });
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            let connection = async {
+                match tls {
+                    None => talk(stream, guard, page).await,
+                    Some(tls) => {
+                        // Whoever does not greet in time is not waited for.
+                        let greeting = tokio::time::timeout(PATIENCE, tls.accept(stream)).await;
+                        if let Ok(Ok(stream)) = greeting {
+                            talk(stream, guard, page).await;
+                        }
+                    }
+                }
+            };
             tokio::select! {
-                // A client that goes away is no concern of ours.
-                _ = http.serve_connection(TokioIo::new(stream), respond) => {}
+                () = connection => {}
                 () = context.stopped() => {}
             }
         });
     }
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    guard: Guard,
+    page: Pages,
+) {
+    let respond = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let path = request.uri().path().to_owned();
+        let header = request.headers().get(header::AUTHORIZATION);
+        let token = header.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        let (allowed, page) = (guard(&path, token), page.clone());
+        async move {
+            let page = match allowed.await {
+                Ok(()) => page(&path),
+                Err(refusal) => refusal,
+            };
+            Ok::<_, Infallible>(response(page))
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    // A client that goes away is no concern of ours.
+    let _ = http.serve_connection(TokioIo::new(stream), respond).await;
 }
 
 fn response(page: Page) -> Response<Full<Bytes>> {

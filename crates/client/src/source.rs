@@ -17,6 +17,7 @@ use api::status::Status;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -185,10 +186,31 @@ pub struct Raw {
 }
 
 impl Raw {
+    /// The same with a parameter; an empty one is left out.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Raw {
+        if !value.is_empty() {
+            self.path.push(if self.path.contains('?') { '&' } else { '?' });
+            self.path.push_str(name);
+            self.path.push('=');
+            self.path.push_str(&escaped(value));
+        }
+        self
+    }
+
     pub fn get(path: impl Into<String>) -> Raw {
         Raw { path: path.into(), accept: "application/json, */*".to_owned(), ..Raw::default() }
     }
 }
+
+/// A text as it may stand in a path or behind a `=`.
+pub fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// All but what stays as it is.
+pub(crate) const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 pub struct RawAnswer {
     pub code: u16,

@@ -1,10 +1,11 @@
 //! What a decision comes to. Rows return these; [`crate::apply`] does them.
+use crate::world::Memo;
 use api::object::Object;
 use api::rules::Form;
 use api::status::Status;
 use client::ApiResource;
 use client::events::Happening;
-use client::source::{Collection, Delete, Patch};
+use client::source::{Ask, Call, Collection, Delete, Patch, Raw};
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 use std::fmt;
@@ -58,6 +59,20 @@ pub enum Action {
         of: Vec<Collection>,
         then: Gathered,
     },
+    /// One request whose failure is part of the decision.
+    Try {
+        call: Call,
+        then: Tried,
+    },
+    /// Asks APIs that are not made of objects, such as those of metrics; failures are answers too.
+    Read {
+        requests: Vec<Raw>,
+        then: ReadAll,
+    },
+    /// The turn has failed, for a reason that an answer gave: the key comes again later.
+    Fail(Status),
+    /// What a row has to know the next time, and no object says.
+    Remember(Memo),
 }
 
 /// What to do when some of several failed. The turn has failed all the same.
@@ -65,6 +80,8 @@ pub type Otherwise = Box<dyn FnOnce(&Status) -> Vec<Action> + Send>;
 /// `None`: there is no such object.
 pub type Looked = Box<dyn FnOnce(Option<Arc<Object>>) -> Vec<Action> + Send>;
 pub type Answered = Box<dyn FnOnce(Value) -> Vec<Action> + Send>;
+pub type Tried = Box<dyn FnOnce(Result<Value, Status>) -> Vec<Action> + Send>;
+pub type ReadAll = Box<dyn FnOnce(Vec<Result<Value, Status>>) -> Vec<Action> + Send>;
 pub type Gathered = Box<dyn FnOnce(Vec<(Collection, Vec<Arc<Object>>)>) -> Vec<Action> + Send>;
 
 pub struct Create {
@@ -198,6 +215,28 @@ impl fmt::Display for Action {
                 write!(f, "ask {resource} {}", about.unwrap_or_default())
             }
             Action::Gather { of, .. } => write!(f, "gather {} lists", of.len()),
+            Action::Try { call, .. } => {
+                let verb = match call.ask {
+                    Ask::Get => "get",
+                    Ask::Create(..) => "create",
+                    Ask::Update(..) => "update",
+                    Ask::Patch(..) => "patch",
+                    Ask::Delete(_) => "delete",
+                    Ask::DeleteCollection(..) => "deletecollection",
+                };
+                let slash = if call.subresource.is_empty() { "" } else { "/" };
+                write!(
+                    f,
+                    "try to {verb} {}{slash}{} {}",
+                    call.resource, call.subresource, call.name
+                )
+            }
+            Action::Read { requests, .. } => {
+                let paths: Vec<_> = requests.iter().map(|request| &*request.path).collect();
+                write!(f, "read {}", paths.join(" "))
+            }
+            Action::Fail(status) => write!(f, "fail {}", status.message),
+            Action::Remember(memo) => write!(f, "{memo}"),
         }
     }
 }

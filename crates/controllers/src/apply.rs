@@ -5,7 +5,7 @@ use api::names::NamespacedName;
 use api::object::Object;
 use api::status::Status;
 use client::events::{Happening, Recorder};
-use client::source::{Delete, Said};
+use client::source::{Ask, Delete, Raw, Said};
 use client::{Client, OwnWrites};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -52,7 +52,7 @@ impl Turn<'_> {
                 let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let (namespace, name) = (namespace.to_owned(), name.to_owned());
-                let ask = client::source::Ask::Update(object, client.write_options());
+                let ask = Ask::Update(object, client.write_options());
                 let call = client::source::Call {
                     resource: resource.clone(),
                     namespace,
@@ -112,8 +112,35 @@ impl Turn<'_> {
                 }
                 return self.run(then(lists)).await;
             }
+            Action::Try { call, then } => {
+                let resource = call.resource.clone();
+                let is_write = !matches!(call.ask, Ask::Get);
+                let said = client.source().call(call).await.map(|outcome| outcome.object);
+                let answer = match said {
+                    Ok(Said::Object(object)) => {
+                        if is_write {
+                            self.wrote(&resource, &object);
+                        }
+                        object.tree().map_err(Status::internal_error)
+                    }
+                    Ok(Said::Status(_)) => Ok(serde_json::Value::Null),
+                    Err(status) => Err(status),
+                };
+                return self.run(then(answer)).await;
+            }
+            Action::Read { requests, then } => {
+                let reads = requests.into_iter().map(|request| self.read(request));
+                return self.run(then(join_all(reads).await)).await;
+            }
+            Action::Fail(status) => return Err(status),
+            Action::Remember(memo) => self.hands.world.remember(memo),
         }
         Ok(None)
+    }
+
+    async fn read(&self, request: Raw) -> Result<serde_json::Value, Status> {
+        let body = self.hands.client.source().raw(request).await?.bytes().await?;
+        serde_json::from_slice(&body).map_err(Status::internal_error)
     }
 
     /// One, then twice as many while all succeed (`slowStartBatch` in upstream's replica_set.go).

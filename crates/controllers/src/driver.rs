@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use std::fmt::Display;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a key waits until what it wrote is seen. To act on what is known beats not to act.
@@ -27,6 +27,7 @@ pub struct Controller<K: Key = NamespacedName> {
     /// As `--controllers` has it: `replicaset-controller`.
     pub name: &'static str,
     /// The service account in `kube-system` that it writes as: upstream's, with upstream's roles.
+    /// Empty: it writes as the controller manager itself.
     pub account: &'static str,
     /// Keys worked on at once: upstream's.
     pub workers: usize,
@@ -59,23 +60,51 @@ impl<K: Key> Row for Controller<K> {
 
     fn start(&self, context: &Context, client: &Client, world: &World) -> BoxFuture<'static, ()> {
         let queue = WorkQueue::new(context, self.name);
-        (self.watch)(&Watching { world: world.clone(), queue: queue.clone() });
+        let watching =
+            Watching { world: world.clone(), queue: queue.clone(), waits: Waits::default() };
+        (self.watch)(&watching);
+        let waits = watching.waits.take();
         let hands = Arc::new(Hands {
             client: client.clone(),
             world: world.clone(),
-            recorder: Recorder::core(context, client.clone(), Reporter::new(self.name, "")),
+            recorder: Recorder::core(
+                context,
+                client.clone(),
+                Reporter::new(reporter(self.name), ""),
+            ),
             own: OwnWrites::new(),
         });
         let (context, row, reconcile) = (context.clone(), self.name, self.reconcile);
-        let workers = (0..self.workers.max(1))
+        let workers = world.settings.workers.get(self.name).copied().unwrap_or(self.workers);
+        let workers = (0..workers.max(1))
             .map(|_| work(context.clone(), row, queue.clone(), hands.clone(), reconcile));
         let workers: Vec<_> = workers.collect();
-        let world = world.clone();
         async move {
-            world.synced().await;
+            // For its own alone: what a cluster does not serve keeps nobody else waiting.
+            join_all(waits).await;
             join_all(workers).await;
         }
         .boxed()
+    }
+}
+
+/// Who says so, in events: some of upstream's are called otherwise there.
+fn reporter(row: &'static str) -> &'static str {
+    match row {
+        "disruption-controller" => "controllermanager",
+        "endpoints-controller" => "endpoint-controller",
+        "endpointslice-controller" => "endpoint-slice-controller",
+        "endpointslice-mirroring-controller" => "endpoint-slice-mirroring-controller",
+        "ephemeral-volume-controller" => "ephemeral_volume",
+        "horizontal-pod-autoscaler-controller" => "horizontal-pod-autoscaler",
+        "node-ipam-controller" => "cidrAllocator",
+        "node-lifecycle-controller" => "node-controller",
+        "persistentvolume-attach-detach-controller" => "attachdetach-controller",
+        "persistentvolume-binder-controller" => "persistentvolume-controller",
+        "persistentvolume-expander-controller" => "volume_expand",
+        "replicationcontroller-controller" => "replication-controller",
+        "resourceclaim-controller" => "resource_claim",
+        _ => row,
     }
 }
 
@@ -135,6 +164,23 @@ async fn work<K: Key>(
 pub struct Watching<K: Key = NamespacedName> {
     pub world: World,
     queue: WorkQueue<K>,
+    /// The first list of everything that the row reads.
+    waits: Waits,
+}
+
+#[derive(Clone, Default)]
+struct Waits(Arc<Mutex<Vec<BoxFuture<'static, ()>>>>);
+
+impl Waits {
+    fn add<T: Send + Sync + 'static>(&self, informer: &Informer<T>) {
+        let informer = informer.clone();
+        let wait = async move { informer.synced().await }.boxed();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
+    }
+
+    fn take(&self) -> Vec<BoxFuture<'static, ()>> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl<K: Key> Watching<K> {
@@ -160,6 +206,7 @@ impl<K: Key> Watching<K> {
         informer: &Informer<T>,
         keys: impl Fn(&World, &Change<T>) -> Vec<K> + Send + Sync + 'static,
     ) {
+        self.waits.add(informer);
         let (world, queue) = (self.world.clone(), self.queue.clone());
         informer.on_change(move |change| {
             keys(&world, change).into_iter().for_each(|key| queue.add(key));
@@ -168,7 +215,7 @@ impl<K: Key> Watching<K> {
 
     /// Read, but no reason to act.
     pub fn reads<T: Form>(&self) {
-        self.world.informer::<T>();
+        self.waits.add(&self.world.informer::<T>());
     }
 }
 

@@ -16,6 +16,8 @@
 
 pub mod action;
 mod apply;
+mod attach_detach;
+pub mod autoscaler;
 mod claim;
 mod clusterrole_aggregation;
 mod cronjob;
@@ -23,6 +25,7 @@ pub mod csr;
 mod daemonset;
 mod definitions;
 mod deployment;
+mod device_taint_eviction;
 mod disruption;
 mod driver;
 mod endpoints;
@@ -34,23 +37,29 @@ mod history;
 mod job;
 mod namespace;
 mod node_ipam;
-mod node_lifecycle;
+pub mod node_lifecycle;
 mod persistentvolume;
 mod pod_gc;
 mod pods;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
+mod resource_claim;
 mod resourcequota;
 mod root_ca;
+mod service_cidr;
 mod serviceaccount;
 mod statefulset;
+mod storage_version_migration;
 mod taint_eviction;
 #[cfg(test)]
 mod testing;
+pub mod tokens;
+mod trust_bundle;
 mod ttl;
 mod ttl_after_finished;
 mod vac_protection;
+mod volume_expand;
 mod world;
 
 pub use driver::{Controller, Row, Watching};
@@ -58,12 +67,19 @@ pub use world::World;
 
 use client::{Client, Context, Informers, Source};
 use futures_util::future::join_all;
+use jiff::SignedDuration;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Every control loop, in the order in which they are started.
 pub static CONTROLLERS: &[&dyn Row] = &[
     &serviceaccount::CONTROLLER,
     &root_ca::CONTROLLER,
+    &trust_bundle::CONTROLLER,
+    &tokens::legacy::CONTROLLER,
+    &tokens::legacy_cleaner::CONTROLLER,
+    &tokens::cleaner::CONTROLLER,
+    &tokens::bootstrap_signer::CONTROLLER,
     &namespace::CONTROLLER,
     &replicaset::CONTROLLER,
     &replicaset::REPLICATION_CONTROLLER,
@@ -78,36 +94,87 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &ttl_after_finished::CONTROLLER,
     &node_lifecycle::CONTROLLER,
     &node_ipam::CONTROLLER,
+    &service_cidr::CONTROLLER,
     &taint_eviction::CONTROLLER,
+    &device_taint_eviction::CONTROLLER,
     &pod_gc::CONTROLLER,
     &disruption::CONTROLLER,
+    &autoscaler::CONTROLLER,
     &resourcequota::CONTROLLER,
+    &resource_claim::CONTROLLER,
     &csr::approving::CONTROLLER,
     &csr::approving::OF_NODES,
     &csr::signing::CONTROLLER,
     &csr::cleaner::CONTROLLER,
+    &csr::pod_certificates::CONTROLLER,
     &ttl::CONTROLLER,
     &persistentvolume::CONTROLLER,
+    &attach_detach::CONTROLLER,
+    &volume_expand::CONTROLLER,
     &ephemeral_volume::CONTROLLER,
     &pvc_protection::CONTROLLER,
     &pv_protection::CONTROLLER,
     &vac_protection::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,
+    &storage_version_migration::CONTROLLER,
     &garbage::CONTROLLER,
 ];
 
+/// Those that run only if they are named: upstream's choice.
+pub const ON_DEMAND: &[&str] = &["bootstrap-signer-controller", "token-cleaner-controller"];
+
 /// What a cluster's administrator decides.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// The certificates that pods trust the API server by, PEM; empty: nobody publishes them.
     pub root_ca: String,
-    /// Where pods' addresses are from, `10.244.0.0/16`; empty: nodes get no part of it.
+    /// Where pods' addresses are from, `10.244.0.0/16`, one of each family at most and a comma
+    /// between; empty: nodes get no part of it.
     pub cluster_cidr: String,
+    /// Whether nodes get a part of it from us.
+    pub allocate_node_cidrs: bool,
+    /// How many bits of an address are the node's.
+    pub node_cidr_mask_ipv4: u32,
+    pub node_cidr_mask_ipv6: u32,
+    /// Who signs tokens that live in Secrets; without one they stay empty.
+    pub token_signer: Option<tokens::Signer>,
+    /// How long nobody has used such a token that was made by itself, before it is taken away.
+    pub legacy_token_clean_up_period: SignedDuration,
+    /// A node that is lost keeps its volumes, until somebody says that it is out of service.
+    pub keep_attached: bool,
     /// Who signs certificates; without one nobody does.
     pub authority: Option<csr::Authority>,
     /// Whether nodes get what they serve with, and what their kube-proxies are known by, without anybody
     /// looking: upstream leaves that to others.
     pub approve_of_nodes: bool,
+    /// As many pods that have ended stay; 0: all of them.
+    pub terminated_pod_gc_threshold: usize,
+    pub autoscaler: autoscaler::Settings,
+    pub nodes: node_lifecycle::Settings,
+    /// How many keys a row works on at once, where it is not as upstream has it.
+    pub workers: BTreeMap<&'static str, usize>,
+}
+
+impl Default for Settings {
+    /// Upstream's.
+    fn default() -> Settings {
+        Settings {
+            root_ca: String::new(),
+            cluster_cidr: String::new(),
+            allocate_node_cidrs: true,
+            node_cidr_mask_ipv4: 24,
+            node_cidr_mask_ipv6: 64,
+            token_signer: None,
+            legacy_token_clean_up_period: SignedDuration::from_hours(365 * 24),
+            keep_attached: false,
+            authority: None,
+            approve_of_nodes: false,
+            terminated_pod_gc_threshold: 12_500,
+            autoscaler: autoscaler::Settings::default(),
+            nodes: node_lifecycle::Settings::default(),
+            workers: BTreeMap::new(),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +197,8 @@ pub fn select(names: &[String]) -> Result<Vec<&'static dyn Row>, Unknown> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let is_on = |row: &&dyn Row| {
         let name = row.name();
-        has(name) || (!has(&format!("-{name}")) && (names.is_empty() || has("*")))
+        let is_usual = !ON_DEMAND.contains(&name) && (names.is_empty() || has("*"));
+        has(name) || (is_usual && !has(&format!("-{name}")))
     };
     Ok(CONTROLLERS.iter().copied().filter(is_on).collect())
 }
@@ -165,8 +233,11 @@ pub fn start(
     let informers = Informers::new(context, sources.shared.clone());
     let world = World::new(informers, settings, context.now());
     let start = |row: &dyn Row| {
-        let client =
-            Client::new((sources.own)(row.account())).managed_by("kube-controller-manager");
+        let source = match row.account() {
+            "" => sources.shared.clone(),
+            account => (sources.own)(account),
+        };
+        let client = Client::new(source).managed_by("kube-controller-manager");
         tokio::spawn(row.start(context, &client, &world))
     };
     let running: Vec<_> = rows.into_iter().map(start).collect();
@@ -179,17 +250,76 @@ pub fn start(
 mod tests {
     use super::*;
 
+    /// Upstream's names, without those that are left to others here: policies' types are checked
+    /// by the API server, and what upstream leaves off by default is left out.
+    const UPSTREAMS: &[&str] = &[
+        "bootstrap-signer-controller",
+        "certificatesigningrequest-approving-controller",
+        "certificatesigningrequest-cleaner-controller",
+        "certificatesigningrequest-signing-controller",
+        "clusterrole-aggregation-controller",
+        "cronjob-controller",
+        "daemonset-controller",
+        "deployment-controller",
+        "device-taint-eviction-controller",
+        "disruption-controller",
+        "endpoints-controller",
+        "endpointslice-controller",
+        "endpointslice-mirroring-controller",
+        "ephemeral-volume-controller",
+        "garbage-collector-controller",
+        "horizontal-pod-autoscaler-controller",
+        "job-controller",
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        "legacy-serviceaccount-token-cleaner-controller",
+        "namespace-controller",
+        "node-ipam-controller",
+        "node-lifecycle-controller",
+        "persistentvolume-attach-detach-controller",
+        "persistentvolume-binder-controller",
+        "persistentvolume-expander-controller",
+        "persistentvolume-protection-controller",
+        "persistentvolumeclaim-protection-controller",
+        "pod-garbage-collector-controller",
+        "podcertificaterequest-cleaner-controller",
+        "replicaset-controller",
+        "replicationcontroller-controller",
+        "resourceclaim-controller",
+        "resourcequota-controller",
+        "root-ca-certificate-publisher-controller",
+        "service-cidr-controller",
+        "serviceaccount-controller",
+        "serviceaccount-token-controller",
+        "statefulset-controller",
+        "storage-version-migrator-controller",
+        "taint-eviction-controller",
+        "token-cleaner-controller",
+        "ttl-after-finished-controller",
+        "ttl-controller",
+        "volumeattributesclass-protection-controller",
+    ];
+
+    #[test]
+    fn every_row_has_upstreams_name_once() {
+        let mut found = names();
+        // Nodes' own certificates: upstream leaves their approval to others.
+        found.retain(|name| *name != csr::approving::OF_NODES.name);
+        found.sort_unstable();
+        assert_eq!(found, UPSTREAMS);
+    }
+
     #[test]
     fn names_select_as_upstreams_flag_does() {
         let count = |list: &[&str]| {
             let names: Vec<_> = list.iter().map(|name| (*name).to_owned()).collect();
             select(&names).map(|rows| rows.len()).map_err(|error| error.to_string())
         };
-        let all = CONTROLLERS.len();
+        let all = CONTROLLERS.len() - ON_DEMAND.len();
         assert_eq!(count(&[]), Ok(all));
         assert_eq!(count(&["*"]), Ok(all));
         assert_eq!(count(&["*", "-serviceaccount-controller"]), Ok(all - 1));
         assert_eq!(count(&["serviceaccount-controller"]), Ok(1));
+        assert_eq!(count(&["*", "token-cleaner-controller"]), Ok(all + 1));
         assert!(count(&["nonsense"]).unwrap_err().starts_with("\"nonsense\" is no controller"));
     }
 }

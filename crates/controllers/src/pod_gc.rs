@@ -22,8 +22,6 @@ pub const CONTROLLER: Controller = Controller {
 
 /// A node's name that is not known: it may only be about to be.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// Ended pods that stay: upstream's `--terminated-pod-gc-threshold`.
-const ENDED: usize = 12_500;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Keys: pods, and `""` for all that have ended.
@@ -127,8 +125,9 @@ fn remove(pod: &Pod, why: Option<&str>, now: Timestamp) -> Vec<Action> {
 fn surplus(world: &World, now: Timestamp) -> Vec<Action> {
     let mut ended: Vec<_> = world.all::<Pod>();
     ended.retain(|pod| pods::is_finished(pod) && pod.metadata.deletion_timestamp.is_none());
-    let excess = ended.len().saturating_sub(ENDED);
-    if excess == 0 {
+    let most = world.settings.terminated_pod_gc_threshold;
+    let excess = ended.len().saturating_sub(most);
+    if excess == 0 || most == 0 {
         return Vec::new();
     }
     ended.sort_by_key(|pod| {

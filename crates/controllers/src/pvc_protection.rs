@@ -7,7 +7,8 @@ use api::names::NamespacedName;
 use client::ApiResource;
 use client::source::Collection;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 pub const CONTROLLER: Controller = Controller {
     name: "persistentvolumeclaim-protection-controller",
@@ -31,8 +32,11 @@ fn watch(on: &Watching) {
     });
 }
 
-fn reconcile(key: &NamespacedName, world: &World, _: Timestamp) -> Vec<Action> {
+fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action> {
     let Some(claim) = world.get::<PersistentVolumeClaim>(key) else { return Vec::new() };
+    if let Some(status) = use_of(&claim, world, now) {
+        return vec![status];
+    }
     let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
     let is_kept = finalizers.iter().any(|finalizer| finalizer == FINALIZER);
     let is_going = claim.metadata.deletion_timestamp.is_some();
@@ -58,6 +62,52 @@ fn reconcile(key: &NamespacedName, world: &World, _: Timestamp) -> Vec<Action> {
         if is_used { Vec::new() } else { vec![Action::update(&new)] }
     });
     vec![Action::Gather { of: vec![pods], then }]
+}
+
+/// The `Unused` condition says since when no pod names a claim; one that is used and always was has
+/// none. It is left alone before both ends are bound, which is somebody else's to write.
+fn use_of(claim: &PersistentVolumeClaim, world: &World, now: Timestamp) -> Option<Action> {
+    let phase = claim.status.as_ref()?.phase.as_deref();
+    if claim.metadata.deletion_timestamp.is_some() || phase != Some("Bound") {
+        return None;
+    }
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let pods = world.in_namespace::<Pod>(namespace);
+    let is_used = pods.iter().any(|pod| !pods::is_finished(pod) && names(pod, claim));
+    let conditions = claim.status.as_ref()?.conditions.as_deref().unwrap_or_default();
+    let known = conditions.iter().find(|it| it.type_ == UNUSED).map(|it| &*it.status);
+    let (status, reason, message) = match (is_used, known) {
+        (true, Some("True")) => ("False", "PodUsingPVC", "A pod is currently referencing this PVC"),
+        (false, known) if known != Some("True") => {
+            ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
+        }
+        _ => return None,
+    };
+    let mut new = claim.clone();
+    let conditions = new.status.get_or_insert_default().conditions.get_or_insert_default();
+    conditions.retain(|one| one.type_ != UNUSED);
+    conditions.push(PersistentVolumeClaimCondition {
+        type_: UNUSED.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_probe_time: None,
+        last_transition_time: Some(Time(now)),
+    });
+    Some(Action::update_part("status", &new))
+}
+
+const UNUSED: &str = "Unused";
+
+/// Whether a pod names a claim; one that a pod brought is that pod's alone.
+fn names(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let owners = claim.metadata.owner_references.as_deref();
+    let controller = api::owner::controller_of(owners).map(|owner| &owner.uid);
+    let is_its_own = controller.is_some() && controller == pod.metadata.uid.as_ref();
+    let is_it = |(name, is_ephemeral): &(String, bool)| {
+        Some(name) == claim.metadata.name.as_ref() && (!is_ephemeral || is_its_own)
+    };
+    pods::claims(pod).iter().any(is_it)
 }
 
 /// A pod that has no node yet will not get far with a claim that is going. One that a pod brought
@@ -104,6 +154,40 @@ mod tests {
             gather 1 lists
         "#]],
         );
+    }
+
+    #[test]
+    fn since_when_nobody_uses_a_claim_is_noted() {
+        let claim =
+            "persistentvolumeclaim data finalizers=kubernetes.io/pvc-protection status.phase=Bound";
+        let uses =
+            "spec.volumes=[{\"name\":\"v\",\"persistentVolumeClaim\":{\"claimName\":\"data\"}}]";
+        let unused = "status.conditions=[{\"type\":\"Unused\",\"status\":\"True\"}]";
+        let check = |world: &str, expect: Expect| {
+            check_row(&CONTROLLER, world, &["default/data"], expect);
+        };
+        check(
+            claim,
+            expect![[r#"
+            update persistentvolumeclaims/status data {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"No pods are currently referencing this PVC","reason":"NoPodsUsingPVC","status":"True","type":"Unused"}],"phase":"Bound"}
+        "#]],
+        );
+        check(&format!("{claim} {unused}"), expect![[""]]);
+        check(&format!("{claim}\n pod a {uses}"), expect![[""]]);
+        check(
+            &format!("{claim} {unused}\n pod a {uses}"),
+            expect![[r#"
+            update persistentvolumeclaims/status data {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"A pod is currently referencing this PVC","reason":"PodUsingPVC","status":"False","type":"Unused"}],"phase":"Bound"}
+        "#]],
+        );
+        // A pod that is done uses nothing; a claim that waits is left alone.
+        check(
+            &format!("{claim}\n pod a phase=Succeeded {uses}"),
+            expect![[r#"
+            update persistentvolumeclaims/status data {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"No pods are currently referencing this PVC","reason":"NoPodsUsingPVC","status":"True","type":"Unused"}],"phase":"Bound"}
+        "#]],
+        );
+        check(&claim.replace("Bound", "Pending"), expect![[""]]);
     }
 
     #[test]

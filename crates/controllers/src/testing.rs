@@ -70,6 +70,10 @@ fn settings() -> Settings {
         cluster_cidr: "10.244.0.0/16".to_owned(),
         authority: Some(authority()),
         approve_of_nodes: true,
+        token_signer: Some(crate::tokens::Signer(std::sync::Arc::new(|claims| {
+            Some(format!("token of {}", claims["sub"]))
+        }))),
+        ..Settings::default()
     }
 }
 
@@ -142,6 +146,18 @@ pub fn check_before<K: Key>(row: &'static Controller<K>, text: &str, first: &str
 }
 
 fn run<K: Key>(row: &'static Controller<K>, text: &str) -> Vec<String> {
+    let mut written = Vec::new();
+    after(row, text, |_| {}, |server| written = server.written());
+    written
+}
+
+/// Runs a row until it rests, in a world that is prepared further; then looks at what came of it.
+pub fn after<K: Key>(
+    row: &'static Controller<K>,
+    text: &str,
+    prepare: impl FnOnce(&client::testing::World),
+    look: impl FnOnce(&client::testing::World),
+) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -151,14 +167,15 @@ fn run<K: Key>(row: &'static Controller<K>, text: &str) -> Vec<String> {
         let context = Context::simulated(now(), 1);
         let server = client::testing::World::new(&context);
         put(&server, text);
+        prepare(&server);
         let world = World::new(Informers::new(&context, server.source()), settings(), started());
         let client = Client::new(server.source());
         tokio::spawn(row.start(&context, &client, &world));
         // The clock is paused: this passes when everybody else waits.
         tokio::time::sleep(std::time::Duration::from_millis(900)).await;
         context.stop();
-        server.written().iter().map(ToString::to_string).collect()
-    })
+        look(&server);
+    });
 }
 
 fn put(server: &client::testing::World, text: &str) {

@@ -7,8 +7,9 @@ use api::rules::Form;
 use client::source::Collection;
 use client::{ApiResource, Informer, Informers, OwnWrites};
 use jiff::Timestamp;
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Cheap to clone; a clone is the same world. What a row reads, its `watch` has to have named:
@@ -20,6 +21,34 @@ pub struct World {
     pub started: Timestamp,
     informers: Informers,
     kept: Arc<Mutex<KeptByResource>>,
+    memory: Arc<Mutex<HashMap<(TypeId, String), Remembered>>>,
+}
+
+type Remembered = Arc<dyn Any + Send + Sync>;
+
+/// One thing to be remembered, by its type and a key; nothing: it is to be forgotten.
+pub struct Memo {
+    of: (TypeId, String),
+    text: String,
+    value: Option<Remembered>,
+}
+
+impl Memo {
+    pub fn new<T: fmt::Debug + Send + Sync + 'static>(key: &str, value: T) -> Memo {
+        let text = format!("remember {value:?}");
+        Memo { of: (TypeId::of::<T>(), key.to_owned()), text, value: Some(Arc::new(value)) }
+    }
+
+    pub fn nothing<T: 'static>(key: &str) -> Memo {
+        let of = (TypeId::of::<T>(), key.to_owned());
+        Memo { of, text: format!("forget {key}"), value: None }
+    }
+}
+
+impl fmt::Display for Memo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// A resource may be kept in several forms.
@@ -27,7 +56,13 @@ type KeptByResource = HashMap<ApiResource, Vec<Arc<dyn Kept>>>;
 
 impl World {
     pub fn new(informers: Informers, settings: Settings, started: Timestamp) -> World {
-        World { settings: Arc::new(settings), started, informers, kept: Arc::default() }
+        World {
+            settings: Arc::new(settings),
+            started,
+            informers,
+            kept: Arc::default(),
+            memory: Arc::default(),
+        }
     }
 
     /// The informer of a kind's typed forms.
@@ -81,6 +116,21 @@ impl World {
     /// Objects of a namespace that nobody controls.
     pub fn orphans<T: Form>(&self, namespace: &str) -> Vec<Arc<T>> {
         self.by_controller(&format!("/{namespace}"))
+    }
+
+    /// What a row asked to be remembered. It is gone when the process is: nothing may depend on it
+    /// but how long something takes.
+    pub fn recall<T: Send + Sync + 'static>(&self, key: &str) -> Option<Arc<T>> {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.get(&(TypeId::of::<T>(), key.to_owned())).cloned()?.downcast().ok()
+    }
+
+    pub fn remember(&self, memo: Memo) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        match memo.value {
+            Some(value) => drop(memory.insert(memo.of, value)),
+            None => drop(memory.remove(&memo.of)),
+        }
     }
 
     fn by_controller<T: Form>(&self, value: &str) -> Vec<Arc<T>> {

@@ -43,6 +43,20 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let election = Election::new(context, "kube-system", name, &hostname());
+    lead_as(context, source, name, election, work).await
+}
+
+/// The same, on a lease and with durations of somebody's choice.
+pub async fn lead_as<F>(
+    context: &Context,
+    source: Arc<dyn Source>,
+    name: &str,
+    election: Election,
+    work: impl FnOnce(Context) -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let client = Client::new(source).managed_by(name);
     let elector = Elector::new(context, client, election).map_err(|error| anyhow!(error))?;
     match elector.run(work).await {

@@ -57,7 +57,7 @@ enum Command {
     ApiServer(Box<apiserver::Options>),
     /// Run the control loops alone, with upstream's flags.
     #[command(name = "controller-manager", alias = "kube-controller-manager")]
-    ControllerManager(controller_manager::Options),
+    ControllerManager(Box<controller_manager::Options>),
     /// Run the scheduler alone, with upstream's flags.
     #[command(alias = "kube-scheduler")]
     Scheduler(scheduler::Options),
@@ -102,7 +102,7 @@ fn main() -> anyhow::Result<()> {
             raise_open_files();
             tasks.block_on(apiserver::run(*options, verbosity))
         }
-        Command::ControllerManager(options) => tasks.block_on(controller_manager::run(options)),
+        Command::ControllerManager(options) => tasks.block_on(controller_manager::run(*options)),
         Command::Scheduler(options) => tasks.block_on(scheduler::run(options)),
         Command::Proxy(options) => tasks.block_on(proxy::run(options)),
         Command::Dns(options) => tasks.block_on(dns::run(options)),

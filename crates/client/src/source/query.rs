@@ -1,12 +1,13 @@
 //! A request's path and its parameters.
 use super::{At, Page, WatchFrom, Write};
 use crate::resource::ApiResource;
+<<<<<<< HEAD:crates/client/src/source/query.rs
+=======
+use crate::source::{At, ESCAPED, Page, WatchFrom, Write, escaped};
+>>>>>>> controllers:crates/client/src/https/query.rs
 use api::codec::FieldValidation;
 use api::selector::{field, label};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-/// What stays as it is.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+use percent_encoding::utf8_percent_encode;
 
 /// Parameters in the order they were added; empty ones are left out.
 #[derive(Default)]
@@ -80,7 +81,6 @@ pub(super) fn path(
     subresource: &str,
     query: &Query,
 ) -> String {
-    let escaped = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
     // Names of some kinds hold colons and the like: `system:node`.
     let mut path = resource.path(&escaped(namespace), &escaped(name), subresource);
     path.push_str(&query.0);

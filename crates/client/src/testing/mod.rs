@@ -91,6 +91,11 @@ impl World {
         self.state.lock().refusal = Some(Box::new(refusal));
     }
 
+    /// What is read at a path.
+    pub fn page(&self, path: &str, answer: Value) {
+        self.state.lock().pages.insert(path.to_owned(), answer);
+    }
+
     pub fn refuse_nothing(&self) {
         self.state.lock().refusal = None;
     }
@@ -200,7 +205,15 @@ impl Source for World {
     }
 
     fn raw(&self, request: Raw) -> Answer<'_, RawAnswer> {
-        async move { Err(Status::bad_request(format!("nothing is at {}", request.path))) }.boxed()
+        async move {
+            self.check(&format!("read {}", request.path))?;
+            let Some(answer) = self.state.lock().pages.get(&request.path).cloned() else {
+                return Err(Status::bad_request(format!("nothing is at {}", request.path)));
+            };
+            let body = stream::once(async move { Ok(answer.to_string().into()) }).boxed();
+            Ok(RawAnswer { code: 200, content_type: "application/json".to_owned(), body })
+        }
+        .boxed()
     }
 }
 

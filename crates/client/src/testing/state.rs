@@ -23,6 +23,8 @@ pub(super) struct State {
     pub held: bool,
     pub written: Vec<String>,
     pub refusal: Option<Refusal>,
+    /// What is read by path.
+    pub pages: BTreeMap<String, Value>,
 }
 
 /// Versions of a kind are one resource here.
@@ -66,6 +68,7 @@ impl State {
             held: false,
             written: Vec::new(),
             refusal: None,
+            pages: BTreeMap::new(),
         }
     }
 
@@ -218,6 +221,7 @@ impl State {
         let missing = || Status::not_found(of.group_resource(), &name);
         let old = self.get(&of, &namespace, &name);
         let object = match ask {
+            Ask::Get if subresource == "scale" => scale(&of, &*old.ok_or_else(missing)?)?,
             Ask::Get => old.ok_or_else(missing)?,
             Ask::Create(body, _) if !name.is_empty() => {
                 // `binding` has a meaning here; other subresources are only written down.
@@ -377,6 +381,28 @@ impl State {
         tree["metadata"]["deletionGracePeriodSeconds"] = json!(0);
         Ok(Said::Object(self.store(of, tree, Some(old.clone()))))
     }
+}
+
+/// A workload's scale. Its selector is that of its labels, or the text that it has as a custom one.
+fn scale(of: &ApiResource, object: &Object) -> Result<Arc<Object>, Status> {
+    let tree = object.tree().map_err(Status::internal_error)?;
+    let selector = match &tree["spec"]["selector"]["matchLabels"] {
+        Value::Object(labels) => {
+            let pairs = labels
+                .iter()
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+            pairs.collect::<Vec<_>>().join(",")
+        }
+        _ => tree["status"]["selector"].as_str().unwrap_or_default().to_owned(),
+    };
+    let scale = json!({ "apiVersion": "autoscaling/v1", "kind": "Scale",
+        "metadata": { "name": object.name(), "namespace": object.namespace(), "uid": object.uid(),
+            "resourceVersion": object.resource_version() },
+        "spec": { "replicas": tree["spec"]["replicas"] },
+        "status": { "replicas": tree["status"]["replicas"], "selector": selector } });
+    let made = Object::from_tree(&scale).map_err(Status::internal_error);
+    made.map(Arc::new)
+        .map_err(|status| Status { message: format!("{of}: {}", status.message), ..status })
 }
 
 fn patched(of: &ApiResource, old: &Object, patch: Patch) -> Result<Value, Status> {

@@ -6,6 +6,7 @@
 //! ```
 pub mod approving;
 pub mod cleaner;
+pub mod pod_certificates;
 mod renamed;
 mod signer;
 pub mod signing;

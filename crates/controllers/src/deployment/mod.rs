@@ -3,6 +3,7 @@
 //! A turn looks at the sets there are, changes copies of them ([`rollout`]), and at the end says
 //! what has to be written: sets that differ, and one status.
 mod proportion;
+mod rollback;
 mod rollout;
 mod status;
 pub mod template;
@@ -70,6 +71,12 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
         ))];
     }
     let Claimed { objects, mut actions } = claim(&*deployment, &selector, world, |_| true);
+    let is_idle =
+        deployment.metadata.deletion_timestamp.is_some() || deployment.spec.paused == Some(true);
+    if !is_idle && let Some(back) = rollback::reconcile(&deployment, &objects) {
+        actions.extend(back);
+        return actions;
+    }
     let mut rollout = Rollout::new(&deployment, &objects, now);
     if deployment.metadata.deletion_timestamp.is_some() {
         rollout.count();

@@ -180,3 +180,48 @@ fn it_comes_to_rest() {
     "#]],
     );
 }
+
+#[test]
+fn an_annotation_asks_for_an_earlier_revision() {
+    let set = |revision: i32, image: &str| {
+        format!(
+            "replicaset web-{revision} owner=deployment/web annotation:deployment.kubernetes.io/revision=\"{revision}\" spec.template.spec.containers=[{{\"name\":\"c\",\"image\":\"{image}\"}}]\n"
+        )
+    };
+    let world = |to: i32| {
+        format!(
+            "deployment web annotation:deprecated.deployment.rollback.to=\"{to}\"\n{}{}{}",
+            set(1, "first"),
+            set(2, "second"),
+            set(3, "i")
+        )
+    };
+    check(
+        &world(0),
+        expect![[r#"
+        event DeploymentRollback Rolled back deployment "web" to revision 2
+        update deployments.apps web
+    "#]],
+    );
+    check(
+        &world(1),
+        expect![[r#"
+        event DeploymentRollback Rolled back deployment "web" to revision 1
+        update deployments.apps web
+    "#]],
+    );
+    check(
+        &world(3),
+        expect![[r#"
+        event DeploymentRollbackTemplateUnchanged The rollback revision contains the same template as current deployment "web"
+        update deployments.apps web
+    "#]],
+    );
+    check(
+        &world(7),
+        expect![[r#"
+        event DeploymentRollbackRevisionNotFound Unable to find the revision to rollback to.
+        update deployments.apps web
+    "#]],
+    );
+}

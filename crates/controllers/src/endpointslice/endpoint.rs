@@ -1,7 +1,9 @@
 //! One pod as an endpoint, and the ports it serves.
 use crate::pods;
 use k8s_openapi::api::core::v1::{Container, Node, ObjectReference, Pod, Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::net::IpAddr;
 
@@ -98,10 +100,15 @@ pub fn of(pod: &Pod, node: Option<&Node>, service: &Service, family: &str) -> Op
     let zone = node.and_then(|node| node.metadata.labels.as_ref()?.get(ZONE).cloned());
     let spec = pod.spec.as_ref()?;
     let is_named = spec.subdomain == service.metadata.name;
+    let zone = zone.filter(|zone| !zone.is_empty());
+    let is_ready = is_published || (serving && !terminating);
+    let distribution = service.spec.as_ref()?.traffic_distribution.as_deref();
+    let hints = distribution.filter(|_| is_ready);
+    let hints = hints.and_then(|it| hints_of(it, zone.as_deref(), spec.node_name.as_deref()));
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
-            ready: Some(is_published || (serving && !terminating)),
+            ready: Some(is_ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
@@ -113,10 +120,23 @@ pub fn of(pod: &Pod, node: Option<&Node>, service: &Service, family: &str) -> Op
             ..ObjectReference::default()
         }),
         node_name: spec.node_name.clone(),
-        zone: zone.filter(|zone| !zone.is_empty()),
+        zone,
         hostname: spec.hostname.clone().filter(|name| is_named && !name.is_empty()),
         deprecated_topology: None,
-        hints: None,
+        hints,
+    })
+}
+
+/// Who is to prefer an endpoint, as the service has it: those of its zone, or of its node.
+fn hints_of(distribution: &str, zone: Option<&str>, node: Option<&str>) -> Option<EndpointHints> {
+    let is_close = ["PreferClose", "PreferSameZone", "PreferSameNode"].contains(&distribution);
+    let node = node.filter(|_| distribution == "PreferSameNode");
+    if !is_close || (zone.is_none() && node.is_none()) {
+        return None;
+    }
+    Some(EndpointHints {
+        for_zones: zone.map(|name| vec![ForZone { name: name.to_owned() }]),
+        for_nodes: node.map(|name| vec![ForNode { name: name.to_owned() }]),
     })
 }
 

@@ -94,3 +94,36 @@ fn what_is_right_is_left_alone_and_strangers_slices_too() {
         "#]],
     );
 }
+
+#[test]
+fn close_endpoints_are_hinted_at() {
+    let world = |distribution: &str| {
+        format!(
+            "service web spec.selector.app=web spec.clusterIP=10.0.0.1 spec.trafficDistribution={distribution}
+             node n label:topology.kubernetes.io/zone=z
+             pod a ip=10.0.0.2 node=n ready
+             pod b ip=10.0.0.3 node=n"
+        )
+    };
+    for distribution in ["PreferSameZone", "PreferSameNode"] {
+        let mut hints = Vec::new();
+        crate::testing::after(
+            &CONTROLLER,
+            &world(distribution),
+            |_| {},
+            |server| {
+                for slice in server.all::<EndpointSlice>() {
+                    let of = slice.endpoints.iter().flatten();
+                    hints.extend(of.map(|it| serde_json::to_string(&it.hints).expect("JSON")));
+                }
+            },
+        );
+        hints.sort();
+        let expected = match distribution {
+            "PreferSameZone" => r#"{"forZones":[{"name":"z"}]}"#,
+            _ => r#"{"forNodes":[{"name":"n"}],"forZones":[{"name":"z"}]}"#,
+        };
+        // One that is not ready is nobody's to prefer.
+        assert_eq!(hints, ["null", expected]);
+    }
+}

@@ -132,6 +132,13 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             None => None,
         },
         approve_of_nodes: true,
+        token_signer: match cluster.authority {
+            Some(_) => {
+                Some(crate::controller_manager::signer(&cluster.ca.with_file_name("sa.key"))?)
+            }
+            None => None,
+        },
+        ..Settings::default()
     };
     let context = cluster.context.clone();
     let name = "kube-controller-manager";
@@ -142,7 +149,10 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
         cluster.source(name, &account(name)).unwrap_or_else(|_| fallback.clone())
     };
     let sources = Sources { shared, own: Arc::new(own) };
-    controllers::start(&context, &sources, &[], settings)?.await;
+    // Machines join by tokens here, so those who mind them run too.
+    let names = [&["*"], controllers::ON_DEMAND].concat();
+    let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+    controllers::start(&context, &sources, &names, settings)?.await;
     Ok(())
 }
 

@@ -15,7 +15,8 @@ fn one_of_several_leads_and_a_deployment_gets_its_pods() {
     let start = || {
         let ca = cluster.folder.path().join("pki/ca.crt");
         let root_ca = format!("--root-ca-file={}", ca.display());
-        Running(manager(&cluster, &[&root_ca]).spawn().expect("it starts"))
+        let arguments = [&root_ca, "--secure-port=0"];
+        Running(manager(&cluster, &arguments).spawn().expect("it starts"))
     };
     let both = [start(), start()];
     cluster.until("get serviceaccounts default -o name", "serviceaccount/default");
@@ -28,6 +29,18 @@ fn one_of_several_leads_and_a_deployment_gets_its_pods() {
     cluster.kubectl("delete deployment web");
     cluster.until("get pods,replicasets -o name", "");
     drop(both);
+}
+
+#[test]
+fn loops_write_as_their_own_service_accounts() {
+    let cluster = Cluster::start();
+    let arguments = ["--secure-port=0", "--use-service-account-credentials"];
+    let running = Running(manager(&cluster, &arguments).spawn().expect("it starts"));
+    cluster.kubectl("create deployment web --image=web --replicas=1");
+    cluster.until("get deployment web -o jsonpath={.status.replicas}", "1");
+    let account = "get serviceaccount -n kube-system deployment-controller -o name";
+    cluster.until(account, "serviceaccount/deployment-controller");
+    drop(running);
 }
 
 #[test]

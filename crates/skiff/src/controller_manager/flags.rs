@@ -1,0 +1,181 @@
+//! Flags that are a table, and how spans of time are written.
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use jiff::SignedDuration;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// As Go writes it: `1m30s`.
+pub fn span(text: &str) -> Result<SignedDuration, String> {
+    let parsed = api::duration::Duration::parse(text).map_err(|error| error.to_string())?;
+    Ok(SignedDuration::from_nanos(parsed.nanos))
+}
+
+pub fn duration(text: &str) -> Result<Duration, String> {
+    Duration::try_from(span(text)?).map_err(|_| format!("{text} is before now"))
+}
+
+/// How many keys each loop works on at once.
+#[derive(Debug, Default)]
+pub struct Workers(pub BTreeMap<&'static str, usize>);
+
+/// The flag, and the loop that it is about.
+const WORKERS: &[(&str, &str)] = &[
+    ("concurrent-cron-job-syncs", "cronjob-controller"),
+    ("concurrent-daemonset-syncs", "daemonset-controller"),
+    ("concurrent-deployment-syncs", "deployment-controller"),
+    ("concurrent-device-taint-eviction-syncs", "device-taint-eviction-controller"),
+    ("concurrent-disruption-syncs", "disruption-controller"),
+    ("concurrent-endpoint-syncs", "endpoints-controller"),
+    ("concurrent-ephemeralvolume-syncs", "ephemeral-volume-controller"),
+    ("concurrent-gc-syncs", "garbage-collector-controller"),
+    ("concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-controller"),
+    ("concurrent-job-syncs", "job-controller"),
+    ("concurrent-namespace-syncs", "namespace-controller"),
+    ("concurrent-rc-syncs", "replicationcontroller-controller"),
+    ("concurrent-replicaset-syncs", "replicaset-controller"),
+    ("concurrent-resource-quota-syncs", "resourcequota-controller"),
+    ("concurrent-resourceclaim-syncs", "resourceclaim-controller"),
+    ("concurrent-service-endpoint-syncs", "endpointslice-controller"),
+    ("concurrent-serviceaccount-token-syncs", "serviceaccount-token-controller"),
+    ("concurrent-statefulset-syncs", "statefulset-controller"),
+    ("concurrent-ttl-after-finished-syncs", "ttl-after-finished-controller"),
+    ("mirroring-concurrent-service-endpoint-syncs", "endpointslice-mirroring-controller"),
+];
+
+impl clap::Args for Workers {
+    fn augment_args(command: Command) -> Command {
+        let flag = |(name, row): &(&'static str, &'static str)| {
+            Arg::new(*name)
+                .long(*name)
+                .value_parser(clap::value_parser!(u16).range(1..))
+                .help(format!("How many keys the {row} works on at once"))
+        };
+        command.args(WORKERS.iter().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Workers::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Workers {
+    fn from_arg_matches(found: &ArgMatches) -> Result<Workers, clap::Error> {
+        let given = WORKERS
+            .iter()
+            .filter_map(|(flag, row)| Some((*row, usize::from(*found.get_one::<u16>(flag)?))));
+        Ok(Workers(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Workers::from_arg_matches(found)?;
+        Ok(())
+    }
+}
+
+/// Flags of upstream's that mean nothing here: they are understood, and those who give them hear
+/// that they do nothing.
+#[derive(Debug, Default)]
+pub struct Accepted(Vec<&'static str>);
+
+const ACCEPTED: &[&str] = &[
+    "attach-detach-reconcile-sync-period",
+    "authentication-kubeconfig",
+    "authentication-skip-lookup",
+    "authentication-token-webhook-cache-ttl",
+    "authentication-tolerate-lookup-failure",
+    "authorization-kubeconfig",
+    "authorization-webhook-cache-authorized-ttl",
+    "authorization-webhook-cache-unauthorized-ttl",
+    "cert-dir",
+    "cidr-allocator-type",
+    "client-ca-file",
+    "cloud-config",
+    "cloud-provider",
+    "cluster-name",
+    "cluster-signing-duration",
+    "configure-cloud-routes",
+    "contention-profiling",
+    "controller-start-interval",
+    "controller-shutdown-timeout",
+    "disable-attach-detach-reconcile-sync",
+    "emulated-version",
+    "enable-dynamic-provisioning",
+    "enable-garbage-collector",
+    "enable-hostpath-provisioner",
+    "enable-leader-migration",
+    "endpoint-updates-batch-period",
+    "endpointslice-updates-batch-period",
+    "external-cloud-volume-plugin",
+    "feature-gates",
+    "flex-volume-plugin-dir",
+    "http2-max-streams-per-connection",
+    "kube-api-burst",
+    "kube-api-content-type",
+    "kube-api-qps",
+    "leader-elect-resource-lock",
+    "log-flush-frequency",
+    "logging-format",
+    "max-endpoints-per-slice",
+    "min-resync-period",
+    "mirroring-endpointslice-updates-batch-period",
+    "mirroring-max-endpoints-per-subset",
+    "namespace-sync-period",
+    "node-monitor-period",
+    "node-startup-grace-period",
+    "profiling",
+    "pv-recycler-increment-timeout-nfs",
+    "pv-recycler-minimum-timeout-hostpath",
+    "pv-recycler-minimum-timeout-nfs",
+    "pv-recycler-pod-template-filepath-hostpath",
+    "pv-recycler-pod-template-filepath-nfs",
+    "pv-recycler-timeout-increment-hostpath",
+    "pvclaimbinder-sync-period",
+    "requestheader-allowed-names",
+    "requestheader-client-ca-file",
+    "requestheader-extra-headers-prefix",
+    "requestheader-group-headers",
+    "requestheader-username-headers",
+    "resource-quota-sync-period",
+    "route-reconciliation-period",
+    "service-cluster-ip-range",
+    "show-hidden-metrics-for-version",
+    "tls-cipher-suites",
+    "tls-min-version",
+    "v",
+    "vmodule",
+];
+
+impl clap::Args for Accepted {
+    fn augment_args(command: Command) -> Command {
+        let flag = |name: &&'static str| {
+            let flag = Arg::new(*name).long(*name).hide(true).action(ArgAction::Append);
+            // Switches may stand alone.
+            flag.num_args(0..=1).require_equals(true).default_missing_value("true")
+        };
+        command.args(ACCEPTED.iter().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Accepted::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Accepted {
+    fn from_arg_matches(found: &ArgMatches) -> Result<Accepted, clap::Error> {
+        let given = ACCEPTED.iter().filter(|name| found.get_many::<String>(name).is_some());
+        Ok(Accepted(given.copied().collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Accepted::from_arg_matches(found)?;
+        Ok(())
+    }
+}
+
+impl Accepted {
+    pub fn warn(&self) {
+        for name in &self.0 {
+            tracing::warn!("--{name} has no effect here");
+        }
+    }
+}

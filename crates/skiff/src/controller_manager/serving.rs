@@ -1,0 +1,142 @@
+//! Health and metrics on upstream's port, over TLS. Health is for everybody; for the rest the API
+//! server is asked who somebody is, and whether they may.
+use ::apiserver::tls::{self, Pair};
+use anyhow::Context as _;
+use client::pages::{self, Guard, JSON, METRICS, Page};
+use client::{ApiResource, Client, Context, Registry, Source};
+use futures_util::FutureExt;
+use k8s_openapi::api::authentication::v1::TokenReview;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+#[derive(clap::Args)]
+pub struct Serving {
+    /// The address of health and metrics.
+    #[arg(long, default_value_t = IpAddr::V6(Ipv6Addr::UNSPECIFIED))]
+    bind_address: IpAddr,
+    /// Their port; 0 for none.
+    #[arg(long, default_value_t = 10257)]
+    secure_port: u16,
+    /// The certificate; without one a new one is signed at every start.
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Paths that everybody may read.
+    #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    authorization_always_allow_paths: Vec<String>,
+}
+
+impl Serving {
+    pub async fn start(
+        &self,
+        context: &Context,
+        source: &Arc<dyn Source>,
+        registry: Arc<Registry>,
+    ) -> anyhow::Result<()> {
+        if self.secure_port == 0 {
+            return Ok(());
+        }
+        let address = SocketAddr::from((self.bind_address, self.secure_port));
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("failed to listen on {address}"))?;
+        let tls = self.tls()?;
+        let guard = guard(Client::new(source.clone()), &self.authorization_always_allow_paths);
+        let page = move |path: &str| page(path, &registry);
+        tokio::spawn(pages::serve_guarded(context.clone(), listener, tls, guard, page));
+        Ok(())
+    }
+
+    fn tls(&self) -> anyhow::Result<Arc<ServerConfig>> {
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
+            let pair = Pair { certificate: certificate.clone(), key: key.clone() };
+            let mut tls = tls::server(&pair, &[])?;
+            if let Some(tls) = Arc::get_mut(&mut tls) {
+                tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            }
+            return Ok(tls);
+        }
+        let names = vec![crate::alone::hostname(), "localhost".to_owned(), "127.0.0.1".to_owned()];
+        let names = names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
+        let made = rcgen::generate_simple_self_signed(names)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)?;
+        Ok(Arc::new(config))
+    }
+}
+
+fn page(path: &str, registry: &Registry) -> Page {
+    match path {
+        "/healthz" | "/livez" | "/readyz" => Page::ok("ok"),
+        "/metrics" => Page::new(200, METRICS, registry.text()),
+        "/version" => Page::new(200, JSON, json!({ "major": "1", "minor": "37" }).to_string()),
+        _ => Page::not_found(),
+    }
+}
+
+fn guard(client: Client, open: &[String]) -> Guard {
+    let open = open.to_vec();
+    Arc::new(move |path, token| {
+        // `/healthz/*` too, as upstream has it for names that end so.
+        let is_open = open.iter().any(|one| match one.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => one == path,
+        });
+        if is_open {
+            return std::future::ready(Ok(())).boxed();
+        }
+        let (client, path) = (client.clone(), path.to_owned());
+        let token = token.map(str::to_owned);
+        async move { check(&client, &path, token).await }.boxed()
+    })
+}
+
+async fn check(client: &Client, path: &str, token: Option<String>) -> Result<(), Page> {
+    let refused = |code, text: &str| Page::new(code, pages::TEXT, format!("{text}\n"));
+    let Some(token) = token else { return Err(refused(401, "Unauthorized")) };
+    let ask = |resource: ApiResource, spec: Value| async move {
+        let body =
+            json!({ "apiVersion": resource.api_version(), "kind": resource.kind, "spec": spec });
+        let answer = client.create_in(resource, "", body).await;
+        let answer = answer.and_then(|it| it.tree().map_err(client::Status::internal_error));
+        answer.map_err(|status| refused(500, &status.message)).map(|tree| tree["status"].clone())
+    };
+    let known = ask(ApiResource::of::<TokenReview>(), json!({ "token": token })).await?;
+    if known["authenticated"] != true {
+        return Err(refused(401, "Unauthorized"));
+    }
+    let user = &known["user"];
+    let spec = json!({ "user": user["username"], "groups": user["groups"], "uid": user["uid"],
+        "extra": user["extra"], "nonResourceAttributes": { "path": path, "verb": "get" } });
+    let allowed = ask(ApiResource::of::<SubjectAccessReview>(), spec).await?;
+    match allowed["allowed"] == true {
+        true => Ok(()),
+        false => Err(refused(403, &format!("Forbidden: {} may not get {path}", user["username"]))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_upstreams() {
+        let registry = Registry::default();
+        let code = |path: &str| page(path, &registry).code;
+        assert_eq!(
+            ["/healthz", "/livez", "/readyz", "/metrics", "/"].map(code),
+            [200, 200, 200, 200, 404]
+        );
+    }
+}
