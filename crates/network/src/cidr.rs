@@ -42,6 +42,12 @@ impl Cidr {
         self.first() | 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1)
     }
 
+    /// The first and the last address, as numbers.
+    #[cfg(feature = "live")]
+    pub(crate) fn bounds(self) -> (u128, u128) {
+        (self.first(), self.last())
+    }
+
     pub fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.is_ipv4()
             && (self.first()..=self.last()).contains(&number(address))

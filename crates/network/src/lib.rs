@@ -2,7 +2,8 @@
 //! node's pod CIDRs, masquerade of what leaves the cluster, and host ports.
 //!
 //! **It may not know** what runs in a sandbox: it is told CIDRs and sandboxes, and says addresses.
-//! Only the part that keeps it alive on a node (feature `live`) knows the API, and of that Nodes.
+//! Only the parts that keep it alive on a node (feature `live`) know the API: of that Nodes, and for
+//! `policy` NetworkPolicies and whom they select.
 //!
 //! ```text
 //!  sandbox ── eth0 ══ skiffxxxxxxxxxx ─┐
@@ -33,6 +34,8 @@ mod live;
 #[cfg(feature = "live")]
 mod node;
 mod peers;
+#[cfg(feature = "live")]
+pub mod policy;
 mod records;
 mod rules;
 mod sysctl;
@@ -55,6 +58,9 @@ use std::path::PathBuf;
 pub const BRIDGE: &str = "skiff0";
 /// The nftables table, in both address families.
 pub const TABLE: &str = "skiff-network";
+/// The same for NetworkPolicies.
+pub const POLICY_TABLE: &str = "skiff-policy";
+const TABLES: [&str; 2] = [TABLE, POLICY_TABLE];
 /// The interface a pod sees.
 pub const INTERFACE: &str = "eth0";
 
