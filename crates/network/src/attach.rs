@@ -66,7 +66,8 @@ impl PodNetwork {
 
     /// The ways to the pods of other nodes: these and no others.
     pub fn set_peers(&self, peers: &[Peer]) -> Result<(), PodNetworkError> {
-        peers::set(&mut self.inner.lock().route, peers)
+        let Inner { config, route, .. } = &mut *self.inner.lock();
+        peers::set(route, peers, &config.pod_cidrs, config.mtu)
     }
 
     /// The sandbox's addresses. Who is attached already keeps what it has.
@@ -128,7 +129,7 @@ impl PodNetwork {
             route.remove_link(&port.name)?;
         }
         route.remove_link(BRIDGE)?;
-        peers::set(&mut route, &[])?;
+        peers::set(&mut route, &[], &[], 0)?;
         for (family, name) in
             AddressFamily::BOTH.into_iter().flat_map(|family| TABLES.map(|name| (family, name)))
         {

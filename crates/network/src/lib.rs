@@ -16,7 +16,8 @@
 //! shows bridged frames to them (`br_netfilter`) or not: what a service's rules have changed on
 //! the way there is changed back on the way home.
 //!
-//! Pods of other nodes on the same link are reached by a route to that node (`peers`).
+//! Pods of other nodes are reached by a route to that node where it is on a link of ours, else by a
+//! tunnel (`peers`).
 //!
 //! ```text
 //!  Nodes ── live::run ──► NodeNetwork (what the runtime has) ── once the node has a CIDR ──► PodNetwork

@@ -21,6 +21,22 @@ pub const DNS: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system" }] }
 ]"#;
 
+/// What the packet rules of policies are made of, for those who make those of services.
+pub const NETWORK_POLICY: &str = r#"[
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:network-policy" },
+      "rules": [
+        { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
+        { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"],
+          "verbs": ["list", "watch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:network-policy" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:network-policy" },
+      "subjects": [{ "kind": "User", "name": "system:kube-proxy",
+        "apiGroup": "rbac.authorization.k8s.io" }] }
+]"#;
+
 /// What those may do who join with a token, and nodes: get their certificates without anybody looking.
 pub const AGENTS: &str = r#"[
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

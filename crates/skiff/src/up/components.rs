@@ -35,6 +35,7 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "controller-manager", client: Some("controller-manager"), waits_for: "the first service account", run: |cluster| controller_manager(cluster).boxed(), ready: |cluster| accounts(cluster).boxed() },
     Component { name: "scheduler", client: Some("scheduler"), waits_for: "the scheduler", run: |cluster| scheduler(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "kubelet", client: Some("kubelet-client"), waits_for: "the node to be ready", run: |cluster| kubelet(cluster).boxed(), ready: |cluster| node_ready(cluster).boxed() },
+    Component { name: "network-policy", client: None, waits_for: "the network policies", run: |cluster| network_policy(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
     Component { name: "dns", client: None, waits_for: "DNS to answer", run: |cluster| dns(cluster).boxed(), ready: |cluster| dns_ready(cluster).boxed() },
 ];
@@ -186,6 +187,18 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     Ok(Box::pin(running).await?)
 }
 
+/// Policies hold in our own pod network: whoever makes another has rules of its own.
+async fn network_policy(cluster: Cluster) -> anyhow::Result<()> {
+    match &cluster.network {
+        Some(network) => {
+            let source = cluster.source("skiff-network-policy", &user(PROXY_USER, &[]))?;
+            network::policy::run(cluster.context.clone(), source, network.clone()).await;
+        }
+        None => cluster.context.stopped().await,
+    }
+    Ok(())
+}
+
 /// Where all pods find DNS: the tenth address of the services' network, as every installer has it.
 const DNS_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
 const DNS_PORT: u16 = 53;
@@ -263,6 +276,12 @@ async fn dns_ready(cluster: Cluster) {
             return;
         }
     }
+}
+
+/// Whoever minds services on a node may read what else its packet rules are made of.
+pub async fn nodes_may_filter(cluster: &Cluster) -> anyhow::Result<()> {
+    let admin = Client::new(cluster.source("skiff", &administrator())?);
+    addons::install(&admin, addons::NETWORK_POLICY).await
 }
 
 /// Whoever has a token may ask for a node's certificate, and nodes may do what they run for.

@@ -59,14 +59,15 @@ impl Machine {
         Embedded::at(root, &places.state_dir, &places.cgroup_root, self.registries.clone())
     }
 
-    /// The pod network, unless somebody else makes one.
-    pub fn network(&self) -> anyhow::Result<Option<NodeNetwork>> {
+    /// The pod network, unless somebody else makes one; whether somebody minds policies in it.
+    pub fn network(&self, policies: bool) -> anyhow::Result<Option<NodeNetwork>> {
         let embedded = self.embedded();
         if crate::node::cni(&embedded.places).is_some() {
             return Ok(None);
         }
         let settings = network::Settings {
             cluster_cidrs: vec![self.cluster_cidr.parse()?],
+            policies,
             ..network::Settings::new(embedded.places.pod_network())
         };
         Ok(Some(NodeNetwork::open(settings)?))

@@ -22,7 +22,7 @@ mod preflight;
 use ::apiserver::pki::Pki;
 use checklist::Checklist;
 use client::Context;
-use components::{COMPONENTS, Cluster, agents_may_join};
+use components::{COMPONENTS, Cluster, agents_may_join, nodes_may_filter};
 use control_plane::ControlPlane;
 pub use machine::{Machine, NodePlaces};
 use std::net::{IpAddr, Ipv4Addr};
@@ -86,7 +86,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     checklist.done("api-server");
 
     let context = Context::new();
-    let network = if options.runs("kubelet") { options.machine.network()? } else { None };
+    let network = match options.runs("kubelet") {
+        true => options.machine.network(options.runs("network-policy"))?,
+        false => None,
+    };
     let runs = COMPONENTS.iter().map(|row| row.name).filter(|name| options.runs(name));
     let control_plane = Arc::new(control_plane);
     let cluster = Cluster {
@@ -105,6 +108,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         network,
     };
     agents_may_join(&cluster).await?;
+    nodes_may_filter(&cluster).await?;
     let running: Vec<_> = COMPONENTS
         .iter()
         .filter(|row| cluster.runs(row.name))
