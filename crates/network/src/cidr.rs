@@ -55,7 +55,12 @@ impl Cidr {
 
     /// The host's own address in it: the first after the network's.
     pub fn gateway(self) -> IpAddr {
-        self.nth(self.first().saturating_add(1))
+        self.at(1)
+    }
+
+    /// The address so many behind the network's.
+    pub fn at(self, offset: u32) -> IpAddr {
+        self.nth(self.first().saturating_add(offset.into()))
     }
 
     /// The host's own address at the end of a tunnel, which no pod gets: of IPv4 the network's, as

@@ -138,11 +138,11 @@ fn a_port_of_the_nodes_is_one_services() {
         ),
         "",
         expect![[r#"
-            api [] port 6443/TCP of the nodes is Kubernetes' own
+            api [] as it says port 6443/TCP of the nodes is Kubernetes' own
             datagrams [192.0.2.1, 192.0.2.2]
-            last [] port 81/TCP of the nodes is default/next's
+            last [] as it says port 81/TCP of the nodes is default/next's
             next [192.0.2.1, 192.0.2.2]
-            old [] port 80/TCP of the nodes is default/young's
+            old [] as it says port 80/TCP of the nodes is default/young's
             young [192.0.2.1, 192.0.2.2] as it says
         "#]],
     );
@@ -162,9 +162,9 @@ fn a_pool_gives_each_service_an_address_of_its_own() {
             a [192.0.2.101]
             b [192.0.2.100, 2001:db8::7] as it says
             c [192.0.2.102]
-            d [] the address 192.0.2.9 is not of the pool
-            e [] no IPv4 address of the pool is free
-            f [] the address 192.0.2.102 is default/c's
+            d [] as it says the address 192.0.2.9 is not of the pool
+            e [] as it says no IPv4 address of the pool is free
+            f [] as it says the address 192.0.2.102 is default/c's
         "#]],
     );
 }

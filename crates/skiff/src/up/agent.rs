@@ -73,6 +73,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }),
         node_name,
         node_ip,
+        api_port: 0,
         network,
         runs: OF_NODE.map(str::to_owned).to_vec(),
     };

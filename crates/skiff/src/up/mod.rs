@@ -62,7 +62,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut checklist = Checklist::start();
     preflight::check(OF_NODE.iter().any(|name| options.runs(name)))?;
     let (node_name, node_ip) = (options.machine.node_name()?, options.machine.node_ip());
-    let addresses = [options.bind_address, node_ip];
+    let mut addresses = vec![options.bind_address, node_ip];
+    addresses.extend(options.machine.api_ips());
     let pki =
         Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?.with_node(&node_name)?;
     let pki = Arc::new(pki);
@@ -105,6 +106,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         },
         node_name,
         node_ip,
+        api_port: control_plane.address.port(),
         network,
     };
     agents_may_join(&cluster).await?;
