@@ -42,6 +42,12 @@ impl Cidr {
         self.first() | 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1)
     }
 
+    /// One address alone.
+    #[cfg(feature = "live")]
+    pub(crate) fn whole(address: IpAddr) -> Cidr {
+        Cidr { address, prefix: if address.is_ipv4() { 32 } else { 128 } }
+    }
+
     /// The first and the last address, as numbers.
     #[cfg(feature = "live")]
     pub(crate) fn bounds(self) -> (u128, u128) {

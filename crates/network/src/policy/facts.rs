@@ -4,10 +4,12 @@ use api::codec::DecodeError;
 use api::object::{Keep, Object};
 use api::selector::label::Selector;
 use k8s_openapi::api::core::v1::{Container, Namespace, Pod as ApiPod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 #[derive(Debug, PartialEq)]
@@ -24,6 +26,27 @@ pub struct PodFacts {
     /// The API's image of a pod that a file told the node of.
     pub is_mirror: bool,
     pub pod: Pod,
+}
+
+/// Where nodes answer for the cluster's DNS: a slice that they made themselves.
+#[derive(Debug, PartialEq)]
+pub struct ResolverFacts(pub Vec<(IpAddr, u16)>);
+
+impl Keep for ResolverFacts {
+    fn keep(object: &Arc<Object>) -> Result<Arc<ResolverFacts>, DecodeError> {
+        Ok(Arc::new(ResolverFacts(resolvers(&object.decode()?))))
+    }
+}
+
+pub fn resolvers(slice: &EndpointSlice) -> Vec<(IpAddr, u16)> {
+    let ports = slice.ports.iter().flatten();
+    let ports: Vec<u16> = ports.filter_map(|port| u16::try_from(port.port?).ok()).collect();
+    let addresses = slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses);
+    let addresses = addresses.filter_map(|address| address.parse::<IpAddr>().ok());
+    let mut all: Vec<_> =
+        addresses.flat_map(|address| ports.iter().map(move |port| (address, *port))).collect();
+    all.dedup();
+    all
 }
 
 impl Keep for PolicyFacts {
@@ -55,9 +78,7 @@ pub fn pod(pod: &ApiPod) -> PodFacts {
     let ips = status.and_then(|status| status.pod_ips.as_deref()).unwrap_or_default();
     let mut addresses: Vec<_> = ips.iter().filter_map(|one| one.ip.parse().ok()).collect();
     if addresses.is_empty() {
-        addresses.extend(
-            status.and_then(|status| status.pod_ip.as_ref()?.parse::<std::net::IpAddr>().ok()),
-        );
+        addresses.extend(status.and_then(|status| status.pod_ip.as_ref()?.parse::<IpAddr>().ok()));
     }
     if has_ended || is_host {
         addresses.clear();

@@ -82,6 +82,8 @@ struct Numbers<K> {
     next: u32,
 }
 
+type Numbered<K> = Vec<(K, u32)>;
+
 impl<K> Default for Numbers<K> {
     fn default() -> Numbers<K> {
         Numbers { given: BTreeMap::new(), next: 1 }
@@ -94,7 +96,7 @@ impl<K: Ord + Clone> Numbers<K> {
     }
 
     /// From now on these are there: who has come, and who has gone with which number.
-    fn settle(&mut self, now: &BTreeSet<K>) -> (Vec<(K, u32)>, Vec<(K, u32)>) {
+    fn settle(&mut self, now: &BTreeSet<K>) -> (Numbered<K>, Numbered<K>) {
         let (mut come, mut gone) = (Vec::new(), Vec::new());
         self.given.retain(|key, number| {
             let stays = now.contains(key);

@@ -1,11 +1,13 @@
 //! Keeps the rules as the API says, and lets a sandbox in only when they know it.
-use super::facts::{NamespaceFacts, PodFacts, PolicyFacts};
+use super::facts::{NamespaceFacts, PodFacts, PolicyFacts, ResolverFacts};
 use super::{Firewall, World, plan};
 use crate::{NodeNetwork, PodNetworkError};
 use api::names::NamespacedName;
+use api::selector::label::Selector;
 use client::source::{Collection, Source};
 use client::{ApiResource, Change, Context, Informer, Informers};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use netlink::{Family, Socket};
 use parking_lot::Mutex;
@@ -41,7 +43,11 @@ struct Seen {
     policies: Informer<PolicyFacts>,
     namespaces: Informer<NamespaceFacts>,
     pods: Informer<PodFacts>,
+    resolvers: Informer<ResolverFacts>,
 }
+
+/// What `dns` says of the EndpointSlices that it makes for nodes.
+const OURS: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "skiff-dns");
 
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a sandbox waits until the API has told of all policies.
@@ -121,6 +127,8 @@ impl Policies {
             world.policies.entry(&key.namespace).or_default().push(&policy.0);
         }
         if !world.policies.is_empty() {
+            let resolvers = seen.resolvers.read();
+            world.resolvers = resolvers.iter().flat_map(|(_, one)| one.0.iter().copied()).collect();
             let locals = work.sandboxes.values();
             world.locals = locals.map(|(key, addresses)| (key, addresses.as_slice())).collect();
             world.namespaces =
@@ -137,11 +145,17 @@ impl Policies {
 pub async fn run(context: Context, source: Arc<dyn Source>, network: NodeNetwork) {
     let Some(policies) = network.policies() else { return context.stopped().await };
     let informers = Informers::new(&context, source);
+    let ours = BTreeMap::from([(OURS.0.to_owned(), OURS.1.to_owned())]);
     let seen = Seen {
         policies: informers.keep(Collection::all(ApiResource::of::<NetworkPolicy>())),
         namespaces: informers.keep(Collection::all(ApiResource::of::<Namespace>())),
         pods: informers.keep(Collection::all(ApiResource::of::<Pod>())),
+        resolvers: informers.keep(
+            Collection::all(ApiResource::of::<EndpointSlice>())
+                .with_labels(Selector::from_set(&ours)),
+        ),
     };
+    follow(&seen.resolvers, &policies, |_, _| {});
     follow(&seen.policies, &policies, |_, _| {});
     follow(&seen.namespaces, &policies, |_, _| {});
     // Somebody may wait for just this pod.

@@ -128,4 +128,6 @@ pub struct World<'a> {
     pub pods: BTreeMap<&'a str, BTreeMap<&'a str, &'a Pod>>,
     /// The pods of this node that have addresses, whether the API knows of these yet or not.
     pub locals: Vec<(&'a NamespacedName, &'a [IpAddr])>,
+    /// Where nodes answer for the cluster's DNS.
+    pub resolvers: Vec<(IpAddr, u16)>,
 }

@@ -1,5 +1,6 @@
 //! What the rules should hold: a pure function of policies, namespaces and pods.
 use super::{Peer, Pod, Policy, Port, Ranges, Traffic, Which, World};
+use crate::Cidr;
 use api::names::NamespacedName;
 use api::selector::label::Selector;
 use netlink::nftables::AddressFamily;
@@ -82,11 +83,16 @@ pub fn plan(world: &World<'_>, family: AddressFamily) -> Plan {
     let places = Places::of(world, family);
     let mut plan = Plan::default();
     let (mut profiles, mut granted) = (BTreeSet::<Arc<Profile>>::new(), HashMap::new());
+    let shelves: HashMap<&str, Shelf<'_>> =
+        world.policies.iter().map(|(namespace, all)| (*namespace, Shelf::of(all))).collect();
+    let dns = resolvers(world, family);
     for (key, addresses) in &world.locals {
-        let policies = world.policies.get(&*key.namespace);
+        let Some(shelf) = shelves.get(&*key.namespace) else { continue };
         let pod = world.pod(key);
+        let policies = shelf.of_pod(pod);
         for traffic in Traffic::BOTH {
-            let mut isolating = policies.into_iter().flatten().filter_map(|policy| {
+            let mut isolating = policies.iter().filter_map(|policy| {
+                let policy: &Policy = policy;
                 let rules = policy.rules(traffic)?;
                 // Of a pod that the API has not told of yet nobody knows the labels. It is isolated
                 // by whatever might select it.
@@ -94,6 +100,9 @@ pub fn plan(world: &World<'_>, family: AddressFamily) -> Plan {
             });
             let Some(first) = isolating.next() else { continue };
             let mut profile = Profile::new();
+            if traffic == Traffic::Egress {
+                profile.extend(dns.iter().cloned());
+            }
             for (policy, rules) in std::iter::once(first).chain(isolating) {
                 if pod.is_none() && !policy.pods.is_everything() {
                     continue;
@@ -133,6 +142,57 @@ pub fn plan(world: &World<'_>, family: AddressFamily) -> Plan {
         }
     }
     plan
+}
+
+/// Policies of one namespace by a label that their pods must have, so that a pod looks at few.
+struct Shelf<'a> {
+    labelled: HashMap<(&'a str, &'a str), Vec<&'a Policy>>,
+    others: Vec<&'a Policy>,
+    all: &'a [&'a Policy],
+}
+
+impl<'a> Shelf<'a> {
+    fn of(all: &'a [&'a Policy]) -> Shelf<'a> {
+        let mut shelf = Shelf { labelled: HashMap::new(), others: Vec::new(), all };
+        for policy in all {
+            match label(&policy.pods) {
+                Some(label) => shelf.labelled.entry(label).or_default().push(policy),
+                None => shelf.others.push(policy),
+            }
+        }
+        shelf
+    }
+
+    /// Those that may select a pod: all of them, if nobody knows it.
+    fn of_pod(&self, pod: Option<&Pod>) -> Vec<&'a Policy> {
+        let Some(pod) = pod else { return self.all.to_vec() };
+        let mut found = self.others.clone();
+        for (key, value) in &pod.labels {
+            found.extend(self.labelled.get(&(key.as_str(), value.as_str())).into_iter().flatten());
+        }
+        found
+    }
+}
+
+/// A label with its value that everything selected has, if the selector says one.
+fn label(selector: &Selector) -> Option<(&str, &str)> {
+    selector.requirements()?.iter().find_map(|one| Some((one.key(), one.exact_value()?)))
+}
+
+/// The cluster's DNS is a part of the node, and always reached on its own. It is on others too.
+fn resolvers(world: &World<'_>, family: AddressFamily) -> Vec<Grant> {
+    let mut by_port: BTreeMap<u16, Vec<Cidr>> = BTreeMap::new();
+    for (address, port) in &world.resolvers {
+        by_port.entry(*port).or_default().push(Cidr::whole(*address));
+    }
+    let grant = |(port, addresses): (u16, Vec<Cidr>)| {
+        let ranges = Ranges::of(addresses.iter().map(|one| (one, [].as_slice())), family);
+        let which = Which::Numbers(port, port);
+        let ports = [17, 6].map(|protocol| Port { protocol, which: which.clone() });
+        let who = Who::Blocks(ranges.clone());
+        (!ranges.is_empty()).then(|| Grant { who, ports: ports.into_iter().collect() })
+    };
+    by_port.into_iter().filter_map(grant).collect()
 }
 
 /// What one rule grants in an address family.
@@ -176,7 +236,12 @@ struct Places<'a> {
     here: HashMap<(&'a str, &'a str), &'a [IpAddr]>,
     /// Whose the addresses of this node are, whatever the API still says of pods before them.
     holders: HashMap<IpAddr, (&'a str, &'a str)>,
+    /// By namespace, label and its value.
+    labelled: HashMap<(&'a str, &'a str, &'a str), Vec<Found<'a>>>,
 }
+
+/// Namespace and name of a pod, and the pod.
+type Found<'a> = ((&'a str, &'a str), &'a Pod);
 
 impl<'a> Places<'a> {
     fn of(world: &'a World<'a>, family: AddressFamily) -> Places<'a> {
@@ -186,7 +251,16 @@ impl<'a> Places<'a> {
             here.insert(key, *addresses);
             holders.extend(addresses.iter().map(|address| (*address, key)));
         }
-        Places { world, family, here, holders }
+        let mut labelled: HashMap<_, Vec<Found<'a>>> = HashMap::new();
+        for (namespace, pods) in &world.pods {
+            for (name, pod) in pods {
+                for (key, value) in &pod.labels {
+                    let label = (*namespace, key.as_str(), value.as_str());
+                    labelled.entry(label).or_default().push(((*namespace, *name), *pod));
+                }
+            }
+        }
+        Places { world, family, here, holders, labelled }
     }
 
     fn addresses(&self, key: (&'a str, &'a str), pod: &'a Pod) -> impl Iterator<Item = IpAddr> {
@@ -197,7 +271,7 @@ impl<'a> Places<'a> {
         told.chain(here).copied().filter(|one| AddressFamily::of(*one) == self.family)
     }
 
-    fn pods_in(&self, namespace: &str) -> impl Iterator<Item = ((&'a str, &'a str), &'a Pod)> {
+    fn pods_in(&self, namespace: &str) -> impl Iterator<Item = Found<'a>> {
         let found = self.world.pods.get_key_value(namespace);
         found.into_iter().flat_map(|(namespace, pods)| {
             pods.iter().map(|(name, pod)| ((*namespace, *name), *pod))
@@ -214,7 +288,16 @@ impl<'a> Places<'a> {
                     .collect()
             }
         };
-        let pods = namespaces.into_iter().flat_map(|namespace| self.pods_in(namespace));
+        let pods = namespaces.into_iter().flat_map(|namespace| {
+            let few: Vec<_> = match label(&group.pods.selector) {
+                Some((key, value)) => {
+                    let labelled = self.labelled.get(&(namespace, key, value));
+                    labelled.map(Vec::as_slice).unwrap_or_default().to_vec()
+                }
+                None => self.pods_in(namespace).collect(),
+            };
+            few
+        });
         let pods = pods.filter(|(_, pod)| group.pods.selector.matches(&pod.labels));
         pods.flat_map(|(key, pod)| self.addresses(key, pod)).collect()
     }

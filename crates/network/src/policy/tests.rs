@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A cluster as lines: `namespace NAME label=value…`, `pod NAMESPACE/NAME ADDRESS… label=value…
-/// NAME:PROTOCOL/PORT… [here]`, `sandbox NAMESPACE/NAME ADDRESS…`.
+/// NAME:PROTOCOL/PORT… [here]`, `sandbox NAMESPACE/NAME ADDRESS…`, `dns ADDRESS`.
 #[derive(Default)]
 struct Cluster {
     policies: Vec<(String, Policy)>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     pods: BTreeMap<NamespacedName, Pod>,
     locals: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    resolvers: Vec<(IpAddr, u16)>,
 }
 
 impl Cluster {
@@ -35,6 +36,7 @@ impl Cluster {
             });
             match words[0] {
                 "namespace" => drop(cluster.namespaces.insert(words[1].to_owned(), labels)),
+                "dns" => cluster.resolvers.push((words[1].parse().unwrap(), 53)),
                 "sandbox" => drop(cluster.locals.insert(key, addresses)),
                 _ => {
                     if words.contains(&"here") {
@@ -67,6 +69,7 @@ impl Cluster {
         for (key, pod) in &self.pods {
             world.pods.entry(&key.namespace).or_default().insert(&key.name, pod);
         }
+        world.resolvers = self.resolvers.clone();
         world.locals = self.locals.iter().map(|(key, one)| (key, one.as_slice())).collect();
         world
     }
@@ -316,6 +319,22 @@ fn a_sandbox_is_known_before_its_pod_has_an_address() {
 }
 
 #[test]
+fn the_nodes_dns_is_always_reached() {
+    check(
+        "pod x/a 10.1.0.2 here
+         dns 10.1.0.1
+         dns 10.2.0.1
+         dns fd00::1",
+        &[("x", json!({ "podSelector": {}, "policyTypes": ["Ingress", "Egress"] }))],
+        expect![[r#"
+            ingress 10.1.0.2
+            egress 10.1.0.2
+              10.1.0.1..10.1.0.2 10.2.0.1..10.2.0.2 6/53-53 17/53-53
+        "#]],
+    );
+}
+
+#[test]
 fn a_pod_of_the_node_or_one_that_has_ended_is_nobody() {
     let read = |spec: Value, status: Value| {
         let pod = json!({ "metadata": { "uid": "1" }, "spec": spec, "status": status });
@@ -475,7 +494,7 @@ mod packets {
             node.check(ALL);
             // Nobody speaks to a; the node itself does.
             let nobody = ("x", json!({ "podSelector": app("a") }));
-            node.policies(&[nobody.clone()]);
+            node.policies(std::slice::from_ref(&nobody));
             node.check("a>b a:b a>c a:c b>c b:c c>b c:b");
             let host = node.host.clone();
             for address in node.pods[0].1.clone() {
@@ -511,7 +530,7 @@ mod packets {
                 json!({ "podSelector": app("b"), "policyTypes": ["Egress"],
                 "egress": [{ "to": [{ "podSelector": app("c") }], "ports": [{ "port": 80 }] }] }),
             );
-            node.policies(&[out.clone()]);
+            node.policies(std::slice::from_ref(&out));
             node.check("a>b a:b a>c a:c b>c c>a c:a c>b c:b");
             // Both ends have a say.
             let closed = ("x", json!({ "podSelector": app("c") }));
