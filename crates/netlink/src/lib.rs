@@ -7,6 +7,7 @@
 //!  Socket      one conversation with the kernel of one network namespace
 //!  Message     a request: header, attributes
 //!  route       links, bridges, veth pairs, addresses, routes
+//!  tunnel      VXLAN, and who is where behind it
 //!  nftables    tables, chains, rules, sets and maps, changed as one transaction
 //!  conntrack   connections that are to be forgotten
 //!  namespace   doing something in another network namespace
@@ -23,6 +24,7 @@ pub mod route;
 mod socket;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tunnel;
 
 pub use message::{Attributes, Message};
 pub use socket::{Family, NetlinkError, Socket};

@@ -156,7 +156,8 @@ impl Socket {
         self.set_route_as(PROTOCOL_BOOT, route)
     }
 
-    /// The same, in the name of somebody (`rtm_protocol`) who can find it again.
+    /// The same, in the name of somebody (`rtm_protocol`) who can find it again. The gateway is taken
+    /// to be on the link, whatever the link's own addresses are.
     pub fn set_route_as(&mut self, protocol: u8, route: &Route) -> Result<(), NetlinkError> {
         let (destination, prefix) = route.destination;
         let message = route_message(NEW_ROUTE, CREATE | REPLACE, protocol, route);
@@ -216,6 +217,10 @@ fn route_message(kind: u16, flags: u16, protocol: u8, route: &Route) -> Message 
     }
     if let Some(gateway) = route.gateway {
         attributes = attributes.bytes(ROUTE_GATEWAY, &octets(gateway));
+    }
+    if protocol != PROTOCOL_BOOT && kind == NEW_ROUTE && route.gateway.is_some() {
+        const ON_LINK: u32 = 4;
+        body[8..12].copy_from_slice(&ON_LINK.to_ne_bytes());
     }
     Message::new(kind, flags, &body, attributes)
 }

@@ -1,7 +1,7 @@
 //! Sandboxes come and go.
 use crate::peers::{self, Peer};
 use crate::records::{Record, Records};
-use crate::{BRIDGE, Cidr, Config, INTERFACE, PodNetworkError, Sandbox, TABLE, rules, sysctl};
+use crate::{BRIDGE, Cidr, Config, INTERFACE, PodNetworkError, Sandbox, TABLES, rules, sysctl};
 use netlink::nftables::{AddressFamily, Transaction};
 use netlink::route::{Route, Veth};
 use netlink::{Family, Socket, namespace};
@@ -66,15 +66,24 @@ impl PodNetwork {
 
     /// The ways to the pods of other nodes: these and no others.
     pub fn set_peers(&self, peers: &[Peer]) -> Result<(), PodNetworkError> {
-        peers::set(&mut self.inner.lock().route, peers)
+        let Inner { config, route, .. } = &mut *self.inner.lock();
+        peers::set(route, peers, &config.pod_cidrs, config.mtu)
     }
 
     /// The sandbox's addresses. Who is attached already keeps what it has.
     pub fn attach(&self, sandbox: &Sandbox) -> Result<Vec<IpAddr>, PodNetworkError> {
+        self.attach_after(sandbox, |_| Ok(()))
+    }
+
+    /// The same, with something done between: the sandbox has its addresses and no link yet.
+    pub fn attach_after(
+        &self,
+        sandbox: &Sandbox,
+        prepare: impl FnOnce(&[IpAddr]) -> Result<(), PodNetworkError>,
+    ) -> Result<Vec<IpAddr>, PodNetworkError> {
         let mut inner = self.inner.lock();
-        let given = inner.give(sandbox);
-        let record = given?;
-        let attached = inner.attach(sandbox, &record);
+        let record = inner.give(sandbox)?;
+        let attached = prepare(&record.addresses).and_then(|()| inner.attach(sandbox, &record));
         if attached.is_err() {
             // Half a network is none. Why it is half is what matters to the caller.
             let _ = inner.detach(&sandbox.id);
@@ -99,6 +108,13 @@ impl PodNetwork {
         gone.iter().try_for_each(|id| inner.detach(id))
     }
 
+    /// All that have addresses: a sandbox's id, whose it is, its addresses.
+    pub fn sandboxes(&self) -> Vec<(String, String, Vec<IpAddr>)> {
+        let inner = self.inner.lock();
+        let all = inner.records.all();
+        all.map(|one| (one.sandbox_id.clone(), one.owner.clone(), one.addresses.clone())).collect()
+    }
+
     /// Removes everything of ours from the calling thread's namespace, and the folder `state`.
     pub fn teardown(state: &Path) -> Result<(), PodNetworkError> {
         // Whoever still gives addresses out is stopped first.
@@ -113,9 +129,11 @@ impl PodNetwork {
             route.remove_link(&port.name)?;
         }
         route.remove_link(BRIDGE)?;
-        peers::set(&mut route, &[])?;
-        for family in AddressFamily::BOTH {
-            let mut table = Transaction::new(family, TABLE);
+        peers::set(&mut route, &[], &[], 0)?;
+        for (family, name) in
+            AddressFamily::BOTH.into_iter().flat_map(|family| TABLES.map(|name| (family, name)))
+        {
+            let mut table = Transaction::new(family, name);
             table.remove_table();
             table.commit(&mut netfilter)?;
         }
@@ -149,7 +167,7 @@ impl Inner {
     }
 
     fn give(&mut self, sandbox: &Sandbox) -> Result<Record, PodNetworkError> {
-        self.records.give(&sandbox.id, &sandbox.ports, &self.config.pod_cidrs)
+        self.records.give(&sandbox.id, &sandbox.owner, &sandbox.ports, &self.config.pod_cidrs)
     }
 
     fn attach(&mut self, sandbox: &Sandbox, record: &Record) -> Result<(), PodNetworkError> {

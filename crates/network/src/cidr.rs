@@ -36,10 +36,22 @@ impl Cidr {
         number(self.address)
     }
 
-    /// The last address; that of IPv4 is for broadcasts.
+    /// The last address.
     fn last(self) -> u128 {
         let host = u32::from(self.bits() - self.prefix);
         self.first() | 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1)
+    }
+
+    /// One address alone.
+    #[cfg(feature = "live")]
+    pub(crate) fn whole(address: IpAddr) -> Cidr {
+        Cidr { address, prefix: if address.is_ipv4() { 32 } else { 128 } }
+    }
+
+    /// The first and the last address, as numbers.
+    #[cfg(feature = "live")]
+    pub(crate) fn bounds(self) -> (u128, u128) {
+        (self.first(), self.last())
     }
 
     pub fn contains(self, address: IpAddr) -> bool {
@@ -49,14 +61,29 @@ impl Cidr {
 
     /// The host's own address in it: the first after the network's.
     pub fn gateway(self) -> IpAddr {
-        self.nth(self.first().saturating_add(1))
+        self.at(1)
+    }
+
+    /// The address so many behind the network's.
+    pub fn at(self, offset: u32) -> IpAddr {
+        self.nth(self.first().saturating_add(offset.into()))
+    }
+
+    /// The host's own address at the end of a tunnel, which no pod gets: of IPv4 the network's, as
+    /// others have it too, and of IPv6 the last, because the first is every router's.
+    pub fn tunnel(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(_) => self.address,
+            IpAddr::V6(_) => self.nth(self.last()),
+        }
     }
 
     /// An address that nobody has: the next after the one given last, so that an address rests
     /// before it comes back. A peer may still have connections to a pod that is gone.
     pub fn next(self, after: Option<IpAddr>, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let first = self.first().saturating_add(2);
-        let last = self.last() - u128::from(self.is_ipv4());
+        // That of IPv4 is for broadcasts.
+        let last = self.last().saturating_sub(1);
         let begin = after
             .filter(|after| self.contains(*after))
             .map(|after| number(after).saturating_add(1))

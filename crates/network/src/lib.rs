@@ -2,7 +2,8 @@
 //! node's pod CIDRs, masquerade of what leaves the cluster, and host ports.
 //!
 //! **It may not know** what runs in a sandbox: it is told CIDRs and sandboxes, and says addresses.
-//! Only the part that keeps it alive on a node (feature `live`) knows the API, and of that Nodes.
+//! Only the parts that keep it alive on a node (feature `live`) know the API: of that Nodes, and for
+//! `policy` NetworkPolicies and whom they select.
 //!
 //! ```text
 //!  sandbox ── eth0 ══ skiffxxxxxxxxxx ─┐
@@ -15,7 +16,8 @@
 //! shows bridged frames to them (`br_netfilter`) or not: what a service's rules have changed on
 //! the way there is changed back on the way home.
 //!
-//! Pods of other nodes on the same link are reached by a route to that node (`peers`).
+//! Pods of other nodes are reached by a route to that node where it is on a link of ours, else by a
+//! tunnel (`peers`).
 //!
 //! ```text
 //!  Nodes ── live::run ──► NodeNetwork (what the runtime has) ── once the node has a CIDR ──► PodNetwork
@@ -33,6 +35,8 @@ mod live;
 #[cfg(feature = "live")]
 mod node;
 mod peers;
+#[cfg(feature = "live")]
+pub mod policy;
 mod records;
 mod rules;
 mod sysctl;
@@ -55,6 +59,9 @@ use std::path::PathBuf;
 pub const BRIDGE: &str = "skiff0";
 /// The nftables table, in both address families.
 pub const TABLE: &str = "skiff-network";
+/// The same for NetworkPolicies.
+pub const POLICY_TABLE: &str = "skiff-policy";
+const TABLES: [&str; 2] = [TABLE, POLICY_TABLE];
 /// The interface a pod sees.
 pub const INTERFACE: &str = "eth0";
 

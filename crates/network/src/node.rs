@@ -1,6 +1,8 @@
 //! A node's network as the container runtime has it: from its start, although the node is told
 //! only later where its pods' addresses come from.
+use crate::policy::Policies;
 use crate::{Cidr, Config, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox, peers};
+use client::NamespacedName;
 use netlink::{Family, Socket, namespace};
 use parking_lot::Mutex;
 use runtime::network::{Attachment, Network, NetworkError};
@@ -23,11 +25,13 @@ pub struct Settings {
     pub mtu: Option<u32>,
     /// The network namespace that is the node's; `None`: that of whoever asks.
     pub namespace: Option<PathBuf>,
+    /// Whether NetworkPolicies hold: pods come when somebody has told which there are.
+    pub policies: bool,
 }
 
 impl Settings {
     pub fn new(state: PathBuf) -> Settings {
-        Settings { state, cluster_cidrs: Vec::new(), mtu: None, namespace: None }
+        Settings { state, cluster_cidrs: Vec::new(), mtu: None, namespace: None, policies: false }
     }
 }
 
@@ -36,6 +40,7 @@ impl Settings {
 pub struct NodeNetwork {
     settings: Arc<Settings>,
     up: watch::Sender<Option<PodNetwork>>,
+    policies: Option<Arc<Policies>>,
     /// Who brings it up does so alone.
     turn: Arc<Mutex<()>>,
 }
@@ -53,8 +58,10 @@ impl NodeNetwork {
         let known = std::fs::read_to_string(settings.state.join(CIDRS)).unwrap_or_default();
         let known: Vec<Cidr> =
             known.split_whitespace().filter_map(|one| one.parse().ok()).collect();
+        let policies =
+            settings.policies.then(|| Arc::new(Policies::new(settings.namespace.clone())));
         let (settings, up) = (Arc::new(settings), watch::Sender::new(None));
-        let network = NodeNetwork { settings, up, turn: Arc::default() };
+        let network = NodeNetwork { settings, up, policies, turn: Arc::default() };
         if !known.is_empty() {
             network.bring_up(known)?;
         }
@@ -73,6 +80,13 @@ impl NodeNetwork {
             Some(network) => self.inside(|| network.set_pod_cidrs(pod_cidrs))?,
             None => {
                 let network = self.inside(|| self.create(pod_cidrs))?;
+                if let Some(policies) = &self.policies {
+                    let all = network.sandboxes().into_iter();
+                    policies.remember(all.filter_map(|(id, owner, addresses)| {
+                        let (namespace, name) = owner.split_once('/')?;
+                        Some((id, NamespacedName::new(namespace, name), addresses))
+                    }));
+                }
                 self.up.send_replace(Some(network));
             }
         }
@@ -92,6 +106,11 @@ impl NodeNetwork {
             network.set_cluster_cidrs(network.pod_cidrs().into_iter().chain(others).collect())?;
         }
         network.set_peers(peers)
+    }
+
+    /// Who minds NetworkPolicies, if anybody does.
+    pub fn policies(&self) -> Option<Arc<Policies>> {
+        self.policies.clone()
     }
 
     pub fn is_up(&self) -> bool {
@@ -164,7 +183,17 @@ impl Network for NodeNetwork {
             let wait = tokio::time::timeout(PATIENCE, up.wait_for(Option::is_some)).await;
             let network = wait.ok().and_then(|up| up.ok()?.clone());
             let Some(network) = network else { return Err(not_ready()) };
-            off_the_loop(move || network.attach(&of(&sandbox))).await
+            let Some(policies) = self.policies.clone() else {
+                return off_the_loop(move || network.attach(&of(&sandbox))).await;
+            };
+            let key = NamespacedName::new(&sandbox.namespace, &sandbox.name);
+            let known = policies.known(&key, &sandbox.uid).await;
+            known.map_err(|error| NetworkError(error.to_string()))?;
+            off_the_loop(move || {
+                let id = &sandbox.sandbox_id;
+                network.attach_after(&of(&sandbox), |given| policies.admit(id, key, given))
+            })
+            .await
         })
     }
 
@@ -173,7 +202,13 @@ impl Network for NodeNetwork {
         Box::pin(async move {
             // What was never up has attached nobody.
             let Some(network) = network else { return Ok(()) };
-            off_the_loop(move || network.detach(&sandbox.sandbox_id)).await
+            let policies = self.policies.clone();
+            off_the_loop(move || {
+                network.detach(&sandbox.sandbox_id)?;
+                policies.iter().for_each(|policies| policies.leave(&sandbox.sandbox_id));
+                Ok(())
+            })
+            .await
         })
     }
 }

@@ -1,7 +1,12 @@
-//! The ways to pods of other nodes: a route to each node that is on a link of ours.
+//! The ways to pods of other nodes. A node that is on a link of ours is a gateway; to one behind
+//! routers, which do not know of pods, frames are carried by a tunnel (VXLAN).
+//!
+//! Nodes tell each other nothing for that: what is at the other end of a tunnel follows from the
+//! node's pod CIDRs, which nobody shares with it.
 use crate::{Cidr, PodNetworkError};
 use netlink::Socket;
 use netlink::route::Route;
+use netlink::tunnel::{Mac, Neighbour, Vxlan};
 use std::net::IpAddr;
 
 /// Another node.
@@ -15,20 +20,131 @@ pub struct Peer {
 /// In whose name our routes are (`rtm_protocol`): nobody's in `/etc/iproute2/rt_protos`.
 const OURS: u8 = 0x5f;
 
-/// Sets the routes to these nodes' pods, and removes those to others'.
-pub fn set(socket: &mut Socket, peers: &[Peer]) -> Result<(), PodNetworkError> {
-    let mut wanted = Vec::new();
-    for (cidr, address) in peers.iter().flat_map(ways) {
-        match socket.route_to(address)? {
-            Some(Route { gateway: None, link, .. }) => {
-                let destination = (cidr.address(), cidr.prefix());
-                wanted.push(Route { destination, gateway: Some(address), link });
-            }
-            // Routers on the way do not know of pods: that is for an overlay to solve.
-            _ => {
-                tracing::warn!(%cidr, node = %address, "a node is not on a link of this one: its pods are not reached")
+/// The tunnel's link, made when the first node needs it.
+pub const TUNNEL: &str = "skiff-tunnel";
+/// IANA's port of VXLAN, and a number that others are unlikely to have on it.
+const TUNNEL_PORT: u16 = 4789;
+const TUNNEL_ID: u32 = 0x5f_5f5f;
+/// What a tunnel puts before a packet: Ethernet, VXLAN, UDP and IP.
+const OVERHEAD_IPV4: u32 = 14 + 8 + 8 + 20;
+const OVERHEAD_IPV6: u32 = 14 + 8 + 8 + 40;
+
+/// How a node is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It is on this link.
+    Link(u32),
+    /// It is behind a router.
+    Routed,
+    Nowhere,
+}
+
+/// What is to be so.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ways {
+    /// A CIDR, and the gateway on a link to it.
+    direct: Vec<(Cidr, IpAddr, u32)>,
+    /// A CIDR, and the gateway at the other end of the tunnel.
+    tunnelled: Vec<(Cidr, IpAddr)>,
+    neighbours: Vec<Neighbour>,
+    forwarding: Vec<Neighbour>,
+    unreached: Vec<String>,
+}
+
+fn plan(peers: &[Peer], reach: &dyn Fn(IpAddr) -> Reach) -> Ways {
+    let mut ways = Ways::default();
+    // One tunnel has one protocol that carries it: IPv4 where all nodes that need it have that.
+    let routed = |address: &&IpAddr| reach(**address) == Reach::Routed;
+    let needs =
+        |peer: &&Peer| peer.pod_cidrs.iter().any(|cidr| on_link(peer, *cidr, reach).is_none());
+    let over_ipv4 = peers
+        .iter()
+        .filter(needs)
+        .all(|peer| peer.addresses.iter().filter(|one| one.is_ipv4()).any(|one| routed(&one)));
+    for peer in peers {
+        let mut ends = Vec::new();
+        for cidr in &peer.pod_cidrs {
+            match on_link(peer, *cidr, reach) {
+                Some((address, link)) => ways.direct.push((*cidr, address, link)),
+                None => ends.push((*cidr, cidr.tunnel())),
             }
         }
+        if ends.is_empty() {
+            continue;
+        }
+        let carrier = peer.addresses.iter().filter(|one| one.is_ipv4() == over_ipv4).find(routed);
+        let (Some(carrier), Some(mac)) = (carrier, tunnel_mac(&peer.pod_cidrs)) else {
+            ways.unreached.push(peer.name.clone());
+            continue;
+        };
+        ways.neighbours
+            .extend(ends.iter().map(|(_, address)| Neighbour { address: *address, mac }));
+        ways.tunnelled.extend(ends);
+        ways.forwarding.push(Neighbour { address: *carrier, mac });
+    }
+    ways
+}
+
+/// The node's address on a link of ours, of the CIDR's family.
+fn on_link(peer: &Peer, cidr: Cidr, reach: &dyn Fn(IpAddr) -> Reach) -> Option<(IpAddr, u32)> {
+    let addresses = peer.addresses.iter().filter(|one| one.is_ipv4() == cidr.is_ipv4());
+    addresses.copied().find_map(|address| match reach(address) {
+        Reach::Link(link) => Some((address, link)),
+        Reach::Routed | Reach::Nowhere => None,
+    })
+}
+
+/// The MAC of a node's end of the tunnel: its IPv4 CIDR as it is, or a hash of that of IPv6.
+fn tunnel_mac(pod_cidrs: &[Cidr]) -> Option<Mac> {
+    const LOCALLY_ADMINISTERED: u8 = 2;
+    let ipv4 = pod_cidrs.iter().find(|cidr| cidr.is_ipv4());
+    let bytes = netlink::octets(ipv4.or(pod_cidrs.first())?.address());
+    let rest: [u8; 5] = match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok([a, b, c, d]) => [OURS, a, b, c, d],
+        Err(_) => {
+            let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            let [_, _, _, a, b, c, d, e] = hash.to_be_bytes();
+            [a, b, c, d, e]
+        }
+    };
+    let [a, b, c, d, e] = rest;
+    Some([LOCALLY_ADMINISTERED, a, b, c, d, e])
+}
+
+/// Sets the ways to these nodes' pods, and removes those to others'.
+pub fn set(
+    socket: &mut Socket,
+    peers: &[Peer],
+    own_cidrs: &[Cidr],
+    uplink_mtu: u32,
+) -> Result<(), PodNetworkError> {
+    let mut reached = std::collections::HashMap::new();
+    for address in peers.iter().flat_map(|peer| &peer.addresses) {
+        let reach = match socket.route_to(*address)? {
+            Some(Route { gateway: None, link, .. }) => Reach::Link(link),
+            Some(_) => Reach::Routed,
+            None => Reach::Nowhere,
+        };
+        reached.insert(*address, reach);
+    }
+    let ways = plan(peers, &|address| *reached.get(&address).unwrap_or(&Reach::Nowhere));
+    for node in &ways.unreached {
+        tracing::warn!(node, "no route leads to a node: its pods are not reached");
+    }
+    let route = |cidr: Cidr, gateway, link| Route {
+        destination: (cidr.address(), cidr.prefix()),
+        gateway: Some(gateway),
+        link,
+    };
+    let mut wanted: Vec<Route> =
+        ways.direct.iter().map(|(cidr, gateway, link)| route(*cidr, *gateway, *link)).collect();
+    if ways.tunnelled.is_empty() {
+        socket.remove_link(TUNNEL)?;
+    } else {
+        let link = set_tunnel(socket, &ways, own_cidrs, uplink_mtu)?;
+        wanted.extend(ways.tunnelled.iter().map(|(cidr, end)| route(*cidr, *end, link)));
     }
     let there = socket.routes_of(OURS)?;
     // Replaced before others are removed: a node that changed its address is never out of reach.
@@ -42,6 +158,56 @@ pub fn set(socket: &mut Socket, peers: &[Peer]) -> Result<(), PodNetworkError> {
     Ok(())
 }
 
+/// The tunnel's link with everything that it is to know; its index.
+fn set_tunnel(
+    socket: &mut Socket,
+    ways: &Ways,
+    own_cidrs: &[Cidr],
+    uplink_mtu: u32,
+) -> Result<u32, PodNetworkError> {
+    let over_ipv6 = ways.forwarding.iter().any(|one| one.address.is_ipv6());
+    let overhead = if over_ipv6 { OVERHEAD_IPV6 } else { OVERHEAD_IPV4 };
+    let vxlan = Vxlan {
+        name: TUNNEL,
+        id: TUNNEL_ID,
+        port: TUNNEL_PORT,
+        mac: tunnel_mac(own_cidrs).ok_or(PodNetworkError::Cidrs)?,
+        // Longer packets are sent back to their pod, which learns of it.
+        mtu: uplink_mtu.saturating_sub(overhead),
+        over_ipv6,
+    };
+    let mut link = socket.ensure_vxlan(&vxlan)?;
+    let there = socket.forwarding(link)?;
+    if there.iter().any(|one| one.address.is_ipv6() != over_ipv6) {
+        // What carries it cannot be changed.
+        socket.remove_link(TUNNEL)?;
+        link = socket.ensure_vxlan(&vxlan)?;
+    }
+    for cidr in own_cidrs {
+        // What the host itself sends comes from here, so that answers come back by the tunnel.
+        socket.add_address(link, cidr.tunnel(), if cidr.is_ipv4() { 32 } else { 128 })?;
+    }
+    let there = socket.forwarding(link)?;
+    for one in ways.forwarding.iter().filter(|one| !there.contains(one)) {
+        socket.set_forwarding(link, one)?;
+    }
+    for one in &there {
+        if !ways.forwarding.iter().any(|other| other.mac == one.mac) {
+            socket.remove_forwarding(link, one)?;
+        }
+    }
+    let there = socket.neighbours(link)?;
+    for one in ways.neighbours.iter().filter(|one| !there.contains(one)) {
+        socket.set_neighbour(link, one)?;
+    }
+    for one in &there {
+        if !ways.neighbours.iter().any(|other| other.address == one.address) {
+            socket.remove_neighbour(link, one)?;
+        }
+    }
+    Ok(link)
+}
+
 /// Where the routes lead that there are.
 #[cfg(feature = "live")]
 pub fn destinations(socket: &mut Socket) -> Result<Vec<Cidr>, PodNetworkError> {
@@ -50,38 +216,117 @@ pub fn destinations(socket: &mut Socket) -> Result<Vec<Cidr>, PodNetworkError> {
     Ok(cidrs.collect())
 }
 
-/// Each CIDR of a node with the node's address in that family.
-fn ways(peer: &Peer) -> impl Iterator<Item = (Cidr, IpAddr)> {
-    peer.pod_cidrs.iter().filter_map(|cidr| {
-        let mut addresses = peer.addresses.iter();
-        let address = addresses.find(|address| address.is_ipv4() == cidr.is_ipv4())?;
-        Some((*cidr, *address))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expect_test::{Expect, expect};
+
+    /// Nodes as lines: `name cidr… address…`. On link 3 are 192.0.2.0/24 and 2001:db8::/64, nowhere
+    /// 203.0.113.0/24, behind routers all others.
+    fn check(lines: &str, expected: Expect) {
+        let peers: Vec<Peer> = lines
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(|line| {
+                let mut words = line.split_whitespace();
+                let name = words.next().unwrap().to_owned();
+                let words: Vec<&str> = words.collect();
+                let pod_cidrs = words.iter().filter_map(|word| word.parse().ok()).collect();
+                let addresses = words.iter().filter_map(|word| word.parse().ok()).collect();
+                Peer { name, addresses, pod_cidrs }
+            })
+            .collect();
+        let within = |cidr: &str, address| cidr.parse::<Cidr>().unwrap().contains(address);
+        let ways = plan(&peers, &|address| {
+            if within("192.0.2.0/24", address) || within("2001:db8::/64", address) {
+                Reach::Link(3)
+            } else if within("203.0.113.0/24", address) {
+                Reach::Nowhere
+            } else {
+                Reach::Routed
+            }
+        });
+        let mut text = String::new();
+        for (cidr, gateway, link) in &ways.direct {
+            text += &format!("{cidr} by {gateway} on {link}\n");
+        }
+        for (cidr, end) in &ways.tunnelled {
+            text += &format!("{cidr} by {end} in the tunnel\n");
+        }
+        for (what, list) in [("neighbour", &ways.neighbours), ("frames", &ways.forwarding)] {
+            for Neighbour { address, mac } in list {
+                let mac: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+                text += &format!("{what} {address} {}\n", mac.join(":"));
+            }
+        }
+        ways.unreached.iter().for_each(|node| text += &format!("unreached {node}\n"));
+        expected.assert_eq(&text);
+    }
 
     #[test]
-    fn a_way_has_one_address_family() {
-        let peer = |addresses: &[&str], cidrs: &[&str]| Peer {
-            name: "b".to_owned(),
-            addresses: addresses.iter().map(|one| one.parse().unwrap()).collect(),
-            pod_cidrs: cidrs.iter().map(|one| one.parse().unwrap()).collect(),
-        };
-        let check = |addresses: &[&str], cidrs: &[&str], expected: &str| {
-            let peer = peer(addresses, cidrs);
-            let ways: Vec<String> = ways(&peer).map(|(to, by)| format!("{to} {by}")).collect();
-            assert_eq!(ways.join(", "), expected);
-        };
-        check(&["192.0.2.2"], &["10.1.0.0/24"], "10.1.0.0/24 192.0.2.2");
-        check(&["192.0.2.2"], &["fd00::/64"], "");
+    fn a_node_on_a_link_is_a_gateway_and_one_behind_routers_has_a_tunnel() {
         check(
-            &["192.0.2.2", "2001:db8::2"],
-            &["10.1.0.0/24", "fd00::/64"],
-            "10.1.0.0/24 192.0.2.2, fd00::/64 2001:db8::2",
+            "b 10.1.0.0/24 192.0.2.2",
+            expect![[r#"
+            10.1.0.0/24 by 192.0.2.2 on 3
+        "#]],
         );
-        check(&[], &["10.1.0.0/24"], "");
+        check(
+            "b 10.1.0.0/24 192.0.2.2
+             c 10.2.0.0/24 198.51.100.2",
+            expect![[r#"
+                10.1.0.0/24 by 192.0.2.2 on 3
+                10.2.0.0/24 by 10.2.0.0 in the tunnel
+                neighbour 10.2.0.0 02:5f:0a:02:00:00
+                frames 198.51.100.2 02:5f:0a:02:00:00
+            "#]],
+        );
+        check(
+            "b 10.1.0.0/24 203.0.113.2",
+            expect![[r#"
+            unreached b
+        "#]],
+        );
+        check(
+            "b 10.1.0.0/24",
+            expect![[r#"
+            unreached b
+        "#]],
+        );
+    }
+
+    #[test]
+    fn both_address_families_have_a_way() {
+        check(
+            "b 10.1.0.0/24 fd00:1::/64 192.0.2.2 2001:db8::2",
+            expect![[r#"
+                10.1.0.0/24 by 192.0.2.2 on 3
+                fd00:1::/64 by 2001:db8::2 on 3
+            "#]],
+        );
+        // A tunnel over IPv4 carries IPv6 too.
+        check(
+            "b 10.1.0.0/24 fd00:1::/64 198.51.100.2",
+            expect![[r#"
+                10.1.0.0/24 by 10.1.0.0 in the tunnel
+                fd00:1::/64 by fd00:1::ffff:ffff:ffff:ffff in the tunnel
+                neighbour 10.1.0.0 02:5f:0a:01:00:00
+                neighbour fd00:1::ffff:ffff:ffff:ffff 02:5f:0a:01:00:00
+                frames 198.51.100.2 02:5f:0a:01:00:00
+            "#]],
+        );
+        // Over IPv6 where a node has nothing else.
+        check(
+            "b 10.1.0.0/24 198.51.100.2 2001:db8:1::2
+             c fd00:2::/64 2001:db8:1::3",
+            expect![[r#"
+                10.1.0.0/24 by 10.1.0.0 in the tunnel
+                fd00:2::/64 by fd00:2::ffff:ffff:ffff:ffff in the tunnel
+                neighbour 10.1.0.0 02:5f:0a:01:00:00
+                neighbour fd00:2::ffff:ffff:ffff:ffff 02:93:51:94:03:5e
+                frames 2001:db8:1::2 02:5f:0a:01:00:00
+                frames 2001:db8:1::3 02:93:51:94:03:5e
+            "#]],
+        );
     }
 }

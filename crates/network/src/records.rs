@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub sandbox_id: String,
+    /// Namespace and name of its pod; empty where an earlier version wrote it.
+    #[serde(default)]
+    pub owner: String,
     pub addresses: Vec<IpAddr>,
     #[serde(default)]
     pub ports: Vec<PortMapping>,
@@ -65,6 +68,7 @@ impl Records {
     pub fn give(
         &mut self,
         sandbox_id: &str,
+        owner: &str,
         ports: &[PortMapping],
         cidrs: &[Cidr],
     ) -> Result<Record, PodNetworkError> {
@@ -84,7 +88,8 @@ impl Records {
         };
         let addresses = cidrs.iter().map(next).collect::<Result<Vec<_>, _>>()?;
         let sandbox_id = sandbox_id.to_owned();
-        let record = Record { sandbox_id, addresses, ports: ports.to_vec() };
+        let owner = owner.to_owned();
+        let record = Record { sandbox_id, owner, addresses, ports: ports.to_vec() };
         let bytes = serde_json::to_vec(&record).expect("strings and numbers are JSON");
         self.write(&self.path(&record.sandbox_id), &bytes)?;
         self.last.clone_from(&record.addresses);
@@ -139,7 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cidrs = ["10.1.0.0/29".parse().unwrap(), "fd00::/64".parse().unwrap()];
         let give = |records: &mut Records, id: &str| {
-            let given = records.give(id, &[], &cidrs).map(|record| record.addresses);
+            let given = records.give(id, "default/a", &[], &cidrs).map(|record| record.addresses);
             given.map_or_else(|error| error.to_string(), |given| format!("{given:?}"))
         };
         let mut records = Records::open(folder.path()).unwrap();

@@ -207,6 +207,7 @@ mod tests {
             .map(Iterator::collect::<Vec<_>>)
             .map(|words| Record {
                 sandbox_id: words[0].to_owned(),
+                owner: String::new(),
                 addresses: vec![words[1].parse().unwrap()],
                 ports: vec![PortMapping {
                     host_ip: words[2].trim_matches('-').to_owned(),

@@ -198,8 +198,9 @@ mod live {
     use super::*;
     use client::Context;
     use client::testing::World;
-    use k8s_openapi::api::core::v1::Node;
-    use netlink::route::Veth;
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::networking::v1::NetworkPolicy;
+    use netlink::route::{Route, Veth};
     use runtime::network::{Attachment, Network};
     use serde_json::json;
     use std::os::fd::AsFd;
@@ -306,6 +307,197 @@ mod live {
         ));
         until(|| host.routes_of(0x5f).unwrap().is_empty()).await;
         context.stop();
+    }
+
+    /// Nodes behind a router, which knows nothing of pods.
+    #[test]
+    fn nodes_behind_routers_have_a_tunnel() {
+        isolated(|| {
+            let tasks = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            tasks.unwrap().block_on(two_nodes_and_a_router());
+        });
+    }
+
+    /// A node's uplink: `address` here, `gateway` at the router.
+    fn connect(node: &mut Socket, router: &Held, port: &str, address: &str, gateway: &str) {
+        let file = std::fs::File::open(&router.path).unwrap();
+        let master = node.ensure_bridge("uplink", 1500).unwrap();
+        let (name, peer, namespace) = ("up0", port, file.as_fd());
+        node.create_veth(&Veth { name, peer, namespace, master, mtu: 1500 }).unwrap();
+        node.add_address(master, address.parse().unwrap(), 24).unwrap();
+        let mut there = Socket::open_in(Family::Route, &router.path).unwrap();
+        let link = there.link(port).unwrap().unwrap().index;
+        there.set_link_up(link).unwrap();
+        there.add_address(link, gateway.parse().unwrap(), 24).unwrap();
+        let any = ("0.0.0.0".parse().unwrap(), 0);
+        let gateway = Some(gateway.parse().unwrap());
+        node.set_route(&Route { destination: any, gateway, link: master }).unwrap();
+    }
+
+    async fn two_nodes_and_a_router() {
+        let (router, other) = (Held::new(), Held::new());
+        let mut host = Socket::open(Family::Route).unwrap();
+        let mut there = Socket::open_in(Family::Route, &other.path).unwrap();
+        connect(&mut host, &router, "a", "192.0.2.1", "192.0.2.254");
+        connect(&mut there, &router, "b", "198.51.100.1", "198.51.100.254");
+        let forward = || sysctl::set("ipv4/ip_forward", "1");
+        namespace::within(&router.path, forward).unwrap().unwrap();
+
+        let (context, states) = (Context::new(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+        let world = World::new(&context);
+        let open = |at: usize, name: &str| {
+            let settings = Settings {
+                namespace: (at == 1).then(|| other.path.clone()),
+                ..Settings::new(states[at].path().join("state"))
+            };
+            let network = NodeNetwork::open(settings).unwrap();
+            let (own, peers) = (world.source(), Some(world.source()));
+            tokio::spawn(run(context.clone(), own, peers, name.to_owned(), network.clone()));
+            network
+        };
+        let (a, b) = (open(0, "a"), open(1, "b"));
+        let cidrs = [["10.99.1.0/24", "fd99:1::/64"], ["10.99.2.0/24", "fd99:2::/64"]];
+        world.put(&node("a", "192.0.2.1", &cidrs[0]));
+        world.put(&node("b", "198.51.100.1", &cidrs[1]));
+        let (one, two) = (Held::new(), Held::new());
+        let to_one = a.attach(attachment("one", &one)).await.unwrap();
+        let to_two = b.attach(attachment("two", &two)).await.unwrap();
+        serve(&one.path, 80);
+        serve(&two.path, 80);
+        for family in [0, 1] {
+            let (from, back) = (to_one[family].to_string(), to_two[family].to_string());
+            until(|| ask(&one.path, at(to_two[family], 80)) == from).await;
+            until(|| ask(&two.path, at(to_one[family], 80)) == back).await;
+        }
+        // From the node itself, by the end of the tunnel.
+        assert_eq!(ask(&netlink::testing::path(), at(to_two[0], 80)), "10.99.1.0");
+        let tunnel = host.link(peers::TUNNEL).unwrap().unwrap();
+        assert_eq!(tunnel.mtu, 1450);
+        assert!(send_much(&one.path, &two.path, to_two[0]), "packets are as long as the way takes");
+
+        // The other node has another address now.
+        let link = there.link("uplink").unwrap().unwrap().index;
+        there.add_address(link, "198.51.100.9".parse().unwrap(), 24).unwrap();
+        world.put(&node("b", "198.51.100.9", &cidrs[1]));
+        let nine = "198.51.100.9".parse::<IpAddr>().unwrap();
+        until(|| host.forwarding(tunnel.index).unwrap().iter().any(|one| one.address == nine))
+            .await;
+        assert_eq!(ask(&one.path, at(to_two[0], 80)), to_one[0].to_string());
+        // It is gone, and so is the tunnel that nobody else needs.
+        world.remove::<Node>("", "b");
+        until(|| host.link(peers::TUNNEL).unwrap().is_none()).await;
+        context.stop();
+    }
+
+    /// More than one packet holds arrives whole.
+    fn send_much(from: &Path, to: &Path, address: IpAddr) -> bool {
+        const MUCH: usize = 300_000;
+        let listener = namespace::within(to, || TcpListener::bind((address, 90))).unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || {
+                let (mut stream, _) = listener.accept()?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all)?;
+                std::io::Result::Ok(all.len())
+            });
+            let connect = || TcpStream::connect_timeout(&at(address, 90), PATIENCE);
+            let mut stream = namespace::within(from, connect).unwrap().unwrap();
+            stream.write_all(&vec![7; MUCH]).unwrap();
+            drop(stream);
+            server.join().unwrap().is_ok_and(|length| length == MUCH)
+        })
+    }
+
+    /// A pod waits for the policies, and begins as they want it; the API tells of its address later.
+    #[test]
+    fn policies_are_in_force_before_a_pod_has_a_link() {
+        isolated(|| {
+            let tasks = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            tasks.unwrap().block_on(isolated_from_the_start());
+        });
+    }
+
+    async fn isolated_from_the_start() {
+        let state = tempfile::tempdir().unwrap();
+        let context = Context::new();
+        let world = World::new(&context);
+        let settings = || Settings { policies: true, ..Settings::new(state.path().join("state")) };
+        let network = NodeNetwork::open(settings()).unwrap();
+        let (own, peers) = (world.source(), Some(world.source()));
+        tokio::spawn(run(context.clone(), own, peers, "a".to_owned(), network.clone()));
+        world.put(&node("a", "192.0.2.1", &["10.99.1.0/24"]));
+        let put_pod = |name: &str| {
+            let pod = json!({
+                "metadata": { "namespace": "default", "name": name, "uid": name,
+                    "labels": { "app": name } },
+                "spec": { "containers": [] },
+            });
+            world.put(&serde_json::from_value::<Pod>(pod).unwrap());
+        };
+        let put_policy = |name: &str, spec: serde_json::Value| {
+            let policy = json!({
+                "metadata": { "namespace": "default", "name": name }, "spec": spec });
+            world.put(&serde_json::from_value::<NetworkPolicy>(policy).unwrap());
+        };
+        let app = |name: &str| json!({ "matchLabels": { "app": name } });
+        put_policy("closed", json!({ "podSelector": app("one") }));
+        ["one", "two", "three"].into_iter().for_each(put_pod);
+        let (one, two, three) = (Held::new(), Held::new(), Held::new());
+        let early = {
+            let (network, sandbox) = (network.clone(), attachment("one", &one));
+            tokio::spawn(async move { network.attach(sandbox).await })
+        };
+        network.gateways().await;
+        tokio::task::yield_now().await;
+        assert!(!early.is_finished(), "it waits for the policies");
+        let policies = tokio::spawn(policy::run(context.clone(), world.source(), network.clone()));
+        let to_one = early.await.unwrap().unwrap();
+        let to_two = network.attach(attachment("two", &two)).await.unwrap();
+        let to_three = network.attach(attachment("three", &three)).await.unwrap();
+        serve(&one.path, 80);
+        serve(&two.path, 80);
+        let is_reached = |from: &Held, to: IpAddr| {
+            let connect = || TcpStream::connect_timeout(&at(to, 80), Duration::from_millis(300));
+            namespace::within(&from.path, connect).unwrap().is_ok()
+        };
+        assert_eq!(ask(&one.path, at(to_two[0], 80)), to_one[0].to_string());
+        assert!(!is_reached(&two, to_one[0]));
+        put_policy(
+            "open",
+            json!({ "podSelector": app("one"),
+                    "ingress": [{ "from": [{ "podSelector": app("two") }] }] }),
+        );
+        until(|| is_reached(&two, to_one[0])).await;
+        assert!(!is_reached(&three, to_one[0]));
+        put_policy("quiet", json!({ "podSelector": app("three"), "policyTypes": ["Egress"] }));
+        until(|| !is_reached(&three, to_two[0])).await;
+
+        // Another process begins with what this one left, and with who was here.
+        context.stop();
+        policies.await.unwrap();
+        drop(network);
+        let network = until_open(settings).await;
+        assert!(!is_reached(&three, to_two[0]), "nobody follows the API now");
+        let context = Context::new();
+        tokio::spawn(policy::run(context.clone(), world.source(), network.clone()));
+        world.remove::<NetworkPolicy>("default", "quiet");
+        until(|| is_reached(&three, to_two[0])).await;
+        assert!(!is_reached(&three, to_one[0]));
+        assert_eq!(to_three.len(), 1);
+        network.detach(attachment("one", &one)).await.unwrap();
+        context.stop();
+    }
+
+    /// Until the process before has let go.
+    async fn until_open(settings: impl Fn() -> Settings) -> NodeNetwork {
+        let mut network = None;
+        until(|| {
+            network = NodeNetwork::open(settings()).ok();
+            network.is_some()
+        })
+        .await;
+        network.unwrap()
     }
 
     /// Conditions of the kernel have nobody who tells of them.

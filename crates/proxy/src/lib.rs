@@ -7,6 +7,7 @@
 //!  informers ── facts ──► [ServicePort] of one service ── tables::leads ──► Frontend → Lead   (pure)
 //!      └ live: what changed, soon and together                                   │
 //!                                 one nftables transaction ◄── kernel::Proxy::apply
+//!  balancer  which addresses services of type LoadBalancer have
 //!  health    healthz, metrics, and the health-check ports of load balancers
 //! ```
 //!
@@ -16,6 +17,7 @@
 //! A change costs what it changes, however many services there are.
 #![forbid(unsafe_code)]
 
+pub mod balancer;
 mod facts;
 mod health;
 mod kernel;
@@ -43,9 +45,9 @@ pub struct Config {
     pub node_name: String,
     /// Where pods are. Connections from elsewhere to a cluster IP are masqueraded.
     pub cluster_cidrs: Vec<Network>,
-    /// The node's addresses that have node ports; empty: all of them.
+    /// The node's addresses that have node ports; empty: all of them, or the primary ones.
     pub node_port_addresses: Vec<Network>,
-    /// Only those that the Node says are its own have node ports (upstream's `primary`).
+    /// Those that the Node says are its own have node ports (upstream's `primary`).
     pub primary_node_ports: bool,
     /// The least time between two changes of the rules: what comes meanwhile is done together.
     pub min_sync_period: Duration,

@@ -1,7 +1,7 @@
 //! Keeps the rules as the API has services: at once when nothing happens, together when much does.
 use crate::facts::{NodeFacts, ServiceFacts, SliceFacts, local_endpoints, ports};
 use crate::health::{self, Health};
-use crate::{Config, Proxy, ProxyError, ServicePort};
+use crate::{Config, Network, Proxy, ProxyError, ServicePort};
 use api::names::NamespacedName;
 use api::selector::field::Selector;
 use client::informer::Index;
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -45,7 +46,7 @@ pub async fn run(
         health.set_eligible(node.as_ref().is_none_or(|node| node.is_eligible));
         let node = node.map(|node| (*node).clone()).unwrap_or_default();
         if config.primary_node_ports {
-            proxy.set_node_port_addresses(node.addresses);
+            proxy.set_node_port_addresses(node_port_addresses(&config, &node.addresses));
         }
         if zone != node.zone {
             zone = node.zone;
@@ -87,6 +88,15 @@ pub async fn run(
             () = context.stopped() => return Ok(()),
         }
     }
+}
+
+/// Node ports are on the node's own addresses, and on those that were named beside them.
+fn node_port_addresses(config: &Config, own: &[Network]) -> Vec<Network> {
+    /// No packet is for it: a node that says no address yet has no node ports, not all of them.
+    const NOWHERE: Network = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 32);
+    let mut all = config.node_port_addresses.clone();
+    all.extend(own);
+    if all.is_empty() { vec![NOWHERE] } else { all }
 }
 
 /// A service as it is to be.

@@ -27,7 +27,8 @@ pub struct Options {
     /// Which rules to make: nftables; others are taken for it, with a warning.
     #[arg(long, default_value = "nftables")]
     proxy_mode: String,
-    /// The node's addresses that have node ports, as CIDRs, or `primary`; by default all.
+    /// The node's addresses that have node ports: CIDRs, `primary` (those of its Node, the default)
+    /// or `all`.
     #[arg(long, value_delimiter = ',')]
     nodeport_addresses: Vec<String>,
     /// Where /healthz and /livez are served; empty: nowhere.
@@ -118,11 +119,7 @@ impl Options {
         if !["", "nftables"].contains(&self.proxy_mode.as_str()) {
             tracing::warn!(mode = self.proxy_mode, "services are served by nftables");
         }
-        let primary_node_ports = self.nodeport_addresses == ["primary"];
-        let node_port_addresses = match primary_node_ports {
-            true => Vec::new(),
-            false => networks(&self.nodeport_addresses)?,
-        };
+        let (node_port_addresses, primary_node_ports) = node_ports(&self.nodeport_addresses)?;
         Ok(::proxy::Config {
             node_name: node_name(self.hostname_override.as_deref())?,
             cluster_cidrs: networks(&self.cluster_cidr)?,
@@ -133,6 +130,23 @@ impl Options {
             metrics: address(&self.metrics_bind_address, 10249)?,
         })
     }
+}
+
+/// Networks, and whether the node's own addresses are among them.
+fn node_ports(given: &[String]) -> anyhow::Result<(Vec<Network>, bool)> {
+    let mut cidrs = Vec::new();
+    let mut primary = given.is_empty();
+    for word in given.iter().map(|word| word.trim()) {
+        match word {
+            "primary" => primary = true,
+            "all" => cidrs.extend(["0.0.0.0/0".to_owned(), "::/0".to_owned()]),
+            "localhost" => tracing::warn!("node ports are not served on loopback addresses"),
+            cidr => cidrs.push(cidr.to_owned()),
+        }
+    }
+    // Nothing but what is not served: the node's own addresses are the default.
+    primary |= cidrs.is_empty();
+    Ok((networks(&cidrs)?, primary))
 }
 
 /// As the kubelet calls it.
@@ -185,6 +199,21 @@ mod tests {
         let shown = |address: Option<SocketAddr>| address.map(|one| one.to_string());
         let (healthz, metrics) = (shown(healthz), shown(metrics));
         assert_eq!(format!("{node_name} {cluster_cidrs:?} {healthz:?} {metrics:?}"), expected);
+    }
+
+    #[test]
+    fn node_ports_are_on_the_nodes_own_addresses_unless_others_are_named() {
+        let check = |words: &str, expected: &str| {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(format!("{:?}", node_ports(&words).unwrap()), expected, "{words:?}");
+        };
+        check("", "([], true)");
+        check("primary", "([], true)");
+        check("localhost", "([], true)");
+        check("all", "([(0.0.0.0, 0), (::, 0)], false)");
+        check("10.0.0.0/8", "([(10.0.0.0, 8)], false)");
+        check("primary 10.0.0.0/8", "([(10.0.0.0, 8)], true)");
+        assert!(node_ports(&["nonsense".to_owned()]).is_err());
     }
 
     #[test]

@@ -1,10 +1,6 @@
 //! A request's path and its parameters.
-use super::{At, Page, WatchFrom, Write};
+use super::{At, ESCAPED, Page, WatchFrom, Write, escaped};
 use crate::resource::ApiResource;
-<<<<<<< HEAD:crates/client/src/source/query.rs
-=======
-use crate::source::{At, ESCAPED, Page, WatchFrom, Write, escaped};
->>>>>>> controllers:crates/client/src/https/query.rs
 use api::codec::FieldValidation;
 use api::selector::{field, label};
 use percent_encoding::utf8_percent_encode;

@@ -26,6 +26,9 @@ pub enum Meta {
 pub enum Compare {
     Equal = 0,
     Other = 1,
+    /// By bytes: numbers are compared as the network writes them.
+    AtMost = 3,
+    AtLeast = 5,
 }
 
 /// Which of a packet's addresses.
@@ -175,6 +178,14 @@ impl Expression<'_> {
     pub fn new_connection(scratch: Register) -> [Expression<'static>; 3] {
         const NEW: u32 = 8;
         Expression::bit(Connection::State, NEW, scratch)
+    }
+
+    /// Goes on for packets of connections that were let through before, and for what errors say
+    /// about them.
+    pub fn known_connection(scratch: Register) -> [Expression<'static>; 3] {
+        const ESTABLISHED: u32 = 2;
+        const RELATED: u32 = 4;
+        Expression::bit(Connection::State, ESTABLISHED | RELATED, scratch)
     }
 
     /// Goes on for connections whose destination was changed.

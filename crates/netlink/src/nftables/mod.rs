@@ -17,6 +17,7 @@ const DELETE_CHAIN: u16 = 5;
 const NEW_RULE: u16 = 6;
 const DELETE_RULE: u16 = 8;
 const NEW_SET: u16 = 9;
+const DELETE_SET: u16 = 11;
 const NEW_ELEMENTS: u16 = 12;
 const DELETE_ELEMENTS: u16 = 14;
 const BATCH_BEGIN: u16 = 0x10;
@@ -292,6 +293,47 @@ impl Transaction {
         // Any number will do that no other set of the transaction has.
         let attributes = attributes.be32(3, flags).be32(10, self.messages.len() as u32 + 1);
         self.push(NEW_SET, CREATE, attributes);
+    }
+
+    /// A set of ranges of one field, such as networks of addresses.
+    pub fn add_range_set(&mut self, name: &str, key: Field) {
+        const RANGES: u32 = 4;
+        let (key, length) = key.shape(self.family);
+        let attributes = self.named().text(2, name).be32(4, key).be32(5, length);
+        let attributes = attributes.be32(3, RANGES).be32(10, self.messages.len() as u32 + 1);
+        self.push(NEW_SET, CREATE, attributes);
+    }
+
+    /// With its elements; no rule may look into it any more.
+    pub fn remove_set(&mut self, name: &str) {
+        self.push(DELETE_SET, 0, self.named().text(2, name));
+    }
+
+    /// Ranges from a first key up to the one before `end`; `None`: to the last there is. They must
+    /// neither overlap nor touch each other, nor what the set has.
+    pub fn add_ranges(
+        &mut self,
+        set: &str,
+        ranges: impl IntoIterator<Item = (Data, Option<Data>)>,
+    ) {
+        const RANGE_END: u32 = 1;
+        let mut list = Attributes::new();
+        for (first, end) in ranges {
+            let begin = Attributes::new().nested(1, value(&first.0));
+            list = list.nested(LIST_ELEMENT, begin);
+            if let Some(end) = end {
+                let end = Attributes::new().nested(1, value(&end.0)).be32(3, RANGE_END);
+                list = list.nested(LIST_ELEMENT, end);
+            }
+            if list.len() > ELEMENTS_BYTES {
+                let attributes = self.named().text(2, set).nested(3, std::mem::take(&mut list));
+                self.push(NEW_ELEMENTS, CREATE, attributes);
+            }
+        }
+        if !list.is_empty() {
+            let attributes = self.named().text(2, set).nested(3, list);
+            self.push(NEW_ELEMENTS, CREATE, attributes);
+        }
     }
 
     pub fn add_elements(&mut self, set: &str, elements: impl IntoIterator<Item = Element>) {

@@ -83,6 +83,39 @@ fn every_expression_is_taken_by_the_kernel() {
     });
 }
 
+/// Ranges that begin with the first address and end with the last are among them.
+#[test]
+fn ranges_of_addresses_are_taken_by_the_kernel() {
+    isolated(|| {
+        let mut socket = Socket::open(Family::Netfilter).unwrap();
+        for (family, ranges) in [
+            (AddressFamily::Ipv4, [("0.0.0.0", "10.0.0.0"), ("10.1.0.0", "")]),
+            (AddressFamily::Ipv6, [("::", "fd00::"), ("fd00:1::", "")]),
+        ] {
+            let mut table = Transaction::new(family, TABLE);
+            table.renew_table();
+            table.add_range_set("blocks", Field::Address);
+            let at = |text: &str| text.parse().ok().map(|address| Data::new().address(address));
+            table.add_ranges("blocks", ranges.map(|(from, to)| (at(from).unwrap(), at(to))));
+            table.add_chain("check");
+            let known = Expression::known_connection(0).to_vec();
+            let within = vec![
+                Expression::Address { which: Direction::Source, into: 0 },
+                Expression::Contains { set: "blocks", key: 0 },
+                Expression::Payload { base: Base::Transport, offset: 2, length: 2, into: 0 },
+                Expression::Compare { register: 0, how: Compare::AtLeast, with: vec![1, 0] },
+                Expression::Compare { register: 0, how: Compare::AtMost, with: vec![2, 0] },
+            ];
+            table.add_rule("check", &[known, within].concat());
+            table.commit(&mut socket).unwrap();
+            let mut table = Transaction::new(family, TABLE);
+            table.remove_chain("check");
+            table.remove_set("blocks");
+            table.commit(&mut socket).unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_transaction_that_fails_leaves_nothing() {
     isolated(|| {

@@ -46,6 +46,41 @@ pub const METRICS: &str = r#"[
         "verbs": ["get", "list", "watch"] }] }
 ]"#;
 
+/// Who gives load balancers their addresses, and what for.
+pub const SERVICE_LB: &str = r#"[
+    { "apiVersion": "v1", "kind": "ServiceAccount",
+      "metadata": { "name": "servicelb", "namespace": "kube-system" } },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:servicelb" },
+      "rules": [
+        { "apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"] },
+        { "apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"] },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+        { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+          "verbs": ["list", "watch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:servicelb" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:servicelb" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "servicelb", "namespace": "kube-system" }] }
+]"#;
+
+/// What the packet rules of policies are made of, for those who make those of services.
+pub const NETWORK_POLICY: &str = r#"[
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:network-policy" },
+      "rules": [
+        { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
+        { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"],
+          "verbs": ["list", "watch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:network-policy" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:network-policy" },
+      "subjects": [{ "kind": "User", "name": "system:kube-proxy",
+        "apiGroup": "rbac.authorization.k8s.io" }] }
+]"#;
+
 /// What those may do who join with a token, and nodes: get their certificates without anybody looking.
 pub const AGENTS: &str = r#"[
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What a node runs of a cluster.
-const OF_NODE: [&str; 2] = ["kubelet", "proxy"];
+const OF_NODE: [&str; 3] = ["kubelet", "network-policy", "proxy"];
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -59,7 +59,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let renewing = [(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
     keep_certificates(&context, source, &node_name, renewing, &folder);
 
-    let network = machine.network()?;
+    let network = machine.network(true)?;
     let dialing = context.clone();
     let cluster = Cluster {
         machine,
@@ -73,6 +73,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }),
         node_name,
         node_ip,
+        api_port: 0,
         network,
         runs: OF_NODE.map(str::to_owned).to_vec(),
     };

@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use network::NodeNetwork;
 use runtime::network::{Loopback, Network};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,10 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "controller-manager", client: Some("controller-manager"), waits_for: "the first service account", run: |cluster| controller_manager(cluster).boxed(), ready: |cluster| accounts(cluster).boxed() },
     Component { name: "scheduler", client: Some("scheduler"), waits_for: "the scheduler", run: |cluster| scheduler(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "kubelet", client: Some("kubelet-client"), waits_for: "the node to be ready", run: |cluster| kubelet(cluster).boxed(), ready: |cluster| node_ready(cluster).boxed() },
+    Component { name: "network-policy", client: None, waits_for: "the network policies", run: |cluster| network_policy(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
     Component { name: metrics_server::NAME, client: None, waits_for: "the metrics API", run: |cluster| metrics_server::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
+    Component { name: "servicelb", client: None, waits_for: "the load balancer", run: |cluster| service_lb(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "dns", client: None, waits_for: "DNS to answer", run: |cluster| dns(cluster).boxed(), ready: |cluster| dns_ready(cluster).boxed() },
 ];
 
@@ -61,6 +63,8 @@ pub struct Cluster {
     pub sources: Arc<SourceOf>,
     pub node_name: String,
     pub node_ip: IpAddr,
+    /// Where the API server listens; 0 where that is not this machine's.
+    pub api_port: u16,
     /// Unless plugins or nobody makes one.
     pub network: Option<NodeNetwork>,
     /// The components that run here.
@@ -175,7 +179,7 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
         root: places.kubelet_dir.clone(),
         log_root: places.pod_logs_dir.clone(),
         manifests,
-        cluster_dns: vec![DNS_IP],
+        cluster_dns: cluster.machine.dns_ips(),
         cgroup_root: places.cgroup_root.clone(),
         ..kubelet::Config::new(&cluster.node_name, cluster.node_ip)
     };
@@ -198,17 +202,29 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     Ok(Box::pin(running).await?)
 }
 
-/// Where all pods find DNS: the tenth address of the services' network, as every installer has it.
-const DNS_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
+/// Policies hold in our own pod network: whoever makes another has rules of its own.
+async fn network_policy(cluster: Cluster) -> anyhow::Result<()> {
+    match &cluster.network {
+        Some(network) => {
+            let source = cluster.source("skiff-network-policy", &user(PROXY_USER, &[]))?;
+            network::policy::run(cluster.context.clone(), source, network.clone()).await;
+        }
+        None => cluster.context.stopped().await,
+    }
+    Ok(())
+}
+
 const DNS_PORT: u16 = 53;
 /// Where the machine's own address has port 53, somebody else may listen there.
 const OTHER_DNS_PORT: u16 = 10053;
 
 async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
-    let cidr: network::Cidr = cluster.machine.cluster_cidr.parse()?;
+    let cidrs = cluster.machine.cluster_cidrs();
     let config = ::proxy::Config {
         node_name: cluster.node_name.clone(),
-        cluster_cidrs: vec![(cidr.address(), cidr.prefix())],
+        cluster_cidrs: cidrs.iter().map(|cidr| (cidr.address(), cidr.prefix())).collect(),
+        // As upstream's nftables mode has it.
+        primary_node_ports: true,
         min_sync_period: Duration::from_millis(10),
         healthz: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PROXY_HEALTH))),
         metrics: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 10249))),
@@ -219,6 +235,18 @@ async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
 }
 
 const PROXY_HEALTH: u16 = 10256;
+
+/// Ports of a node that are Kubernetes' own, beside the API server's.
+const OWN_PORTS: [u16; 7] =
+    [metrics_server::PORT, 10248, 10249, 10250, PROXY_HEALTH, 10257, 10259];
+
+async fn service_lb(cluster: Cluster) -> anyhow::Result<()> {
+    let reserved = OWN_PORTS.into_iter().chain([cluster.api_port]).collect();
+    let settings = ::proxy::balancer::Settings { reserved, ..Default::default() };
+    let source = cluster.source("servicelb", &account("servicelb"))?;
+    ::proxy::balancer::run(cluster.context.clone(), source, settings).await;
+    Ok(())
+}
 
 async fn rules_ready(cluster: Cluster) {
     let at = (Ipv4Addr::LOCALHOST, PROXY_HEALTH);
@@ -246,7 +274,7 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
         None => vec![SocketAddr::new(cluster.node_ip, OTHER_DNS_PORT)],
     };
     let admin = Client::new(cluster.source("skiff", &administrator())?);
-    ::dns::publish(&admin, &cluster.node_name, &[DNS_IP], &listen)
+    ::dns::publish(&admin, &cluster.node_name, &cluster.machine.dns_ips(), &listen)
         .await
         .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
     let servers = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
@@ -258,9 +286,14 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
 
 /// A name that every cluster has is known at the address that pods ask.
 async fn dns_ready(cluster: Cluster) {
+    let Some(dns) = cluster.machine.dns_ips().first().copied() else { return };
+    let any: IpAddr = match dns {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
     let ask = || async {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
-        socket.connect((DNS_IP, DNS_PORT)).await?;
+        let socket = UdpSocket::bind((any, 0)).await?;
+        socket.connect((dns, DNS_PORT)).await?;
         socket
             .send(&::dns::question(1, "kubernetes.default.svc.cluster.local", ::dns::Kind::A, None))
             .await?;
@@ -281,9 +314,15 @@ async fn dns_ready(cluster: Cluster) {
 /// back a second later.
 pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
     let admin = Client::new(cluster.source("skiff", &administrator())?);
-    let of_components = [("dns", addons::DNS), (metrics_server::NAME, addons::METRICS)];
+    // Packet rules are made on every node, whether or not this machine is one.
+    let of_all = [addons::AGENTS, addons::NETWORK_POLICY];
+    let of_components = [
+        ("dns", addons::DNS),
+        (metrics_server::NAME, addons::METRICS),
+        ("servicelb", addons::SERVICE_LB),
+    ];
     let running = of_components.into_iter().filter(|(component, _)| cluster.runs(component));
-    for objects in [addons::AGENTS].into_iter().chain(running.map(|(_, objects)| objects)) {
+    for objects in of_all.into_iter().chain(running.map(|(_, objects)| objects)) {
         addons::install(&admin, objects).await?;
     }
     Ok(())

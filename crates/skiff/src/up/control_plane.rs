@@ -65,6 +65,7 @@ impl ControlPlane {
                 ..Authentication::default()
             },
             client_ca: std::fs::read_to_string(pki.ca())?,
+            service_cidrs: options.machine.service_cidr.split(',').map(str::to_owned).collect(),
             ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
         });
         ::apiserver::bootstrap(&api).await?;

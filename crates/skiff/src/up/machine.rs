@@ -2,7 +2,7 @@
 //! A cluster of its own and one that it joins need the same.
 use crate::node::Embedded;
 use anyhow::Context as _;
-use network::NodeNetwork;
+use network::{Cidr, NodeNetwork};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -17,9 +17,13 @@ pub struct Machine {
     /// The node's address; by default the one that packets to others carry.
     #[arg(long)]
     node_ip: Option<IpAddr>,
-    /// Where pods' addresses are from.
-    #[arg(long, default_value = "10.244.0.0/16")]
+    /// Where pods' addresses are from; two of different families, joined by a comma, for both.
+    #[arg(long, default_value = "10.244.0.0/16", value_parser = cidrs)]
     pub cluster_cidr: String,
+    /// Where services' addresses are from; two of different families, joined by a comma, for both.
+    #[arg(long, visible_alias = "service-cluster-ip-range", default_value = "10.96.0.0/12",
+        value_parser = cidrs)]
+    pub service_cidr: String,
     /// A folder of static pods' manifests.
     #[arg(long, default_value = "/etc/kubernetes/manifests")]
     pub pod_manifest_path: PathBuf,
@@ -51,7 +55,43 @@ impl NodePlaces {
     pub const CGROUP_ROOT: &str = "/kubepods";
 }
 
+/// One network, or one of each address family.
+fn cidrs(text: &str) -> Result<String, String> {
+    let parse = |one: &str| one.trim().parse::<Cidr>().map_err(|error| error.to_string());
+    let all = text.split(',').map(parse).collect::<Result<Vec<Cidr>, String>>()?;
+    match all[..] {
+        [_] => {}
+        [one, other] if one.is_ipv4() != other.is_ipv4() => {}
+        _ => return Err("it must be one CIDR, or two of different address families".to_owned()),
+    }
+    let all: Vec<String> = all.iter().map(Cidr::to_string).collect();
+    Ok(all.join(","))
+}
+
+fn parsed(text: &str) -> Vec<Cidr> {
+    text.split(',').filter_map(|one| one.parse().ok()).collect()
+}
+
 impl Machine {
+    pub fn cluster_cidrs(&self) -> Vec<Cidr> {
+        parsed(&self.cluster_cidr)
+    }
+
+    pub fn service_cidrs(&self) -> Vec<Cidr> {
+        parsed(&self.service_cidr)
+    }
+
+    /// Where all pods find DNS: the tenth address of each of the services' networks, as every
+    /// installer has it.
+    pub fn dns_ips(&self) -> Vec<IpAddr> {
+        self.service_cidrs().into_iter().map(|cidr| cidr.at(10)).collect()
+    }
+
+    /// The API server's own addresses as a service.
+    pub fn api_ips(&self) -> Vec<IpAddr> {
+        self.service_cidrs().into_iter().map(|cidr| cidr.at(1)).collect()
+    }
+
     /// The container runtime that pods run on.
     pub fn embedded(&self) -> Embedded {
         let places = &self.places;
@@ -59,14 +99,15 @@ impl Machine {
         Embedded::at(root, &places.state_dir, &places.cgroup_root, self.registries.clone())
     }
 
-    /// The pod network, unless somebody else makes one.
-    pub fn network(&self) -> anyhow::Result<Option<NodeNetwork>> {
+    /// The pod network, unless somebody else makes one; whether somebody minds policies in it.
+    pub fn network(&self, policies: bool) -> anyhow::Result<Option<NodeNetwork>> {
         let embedded = self.embedded();
         if crate::node::cni(&embedded.places).is_some() {
             return Ok(None);
         }
         let settings = network::Settings {
-            cluster_cidrs: vec![self.cluster_cidr.parse()?],
+            cluster_cidrs: self.cluster_cidrs(),
+            policies,
             ..network::Settings::new(embedded.places.pod_network())
         };
         Ok(Some(NodeNetwork::open(settings)?))
@@ -84,5 +125,22 @@ impl Machine {
     pub fn node_ip(&self) -> IpAddr {
         let own = self.node_ip.or_else(::apiserver::pki::own_address);
         own.unwrap_or(Ipv4Addr::LOCALHOST.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_one_or_one_of_each_family() {
+        assert_eq!(cidrs("10.244.0.7/16").as_deref(), Ok("10.244.0.0/16"));
+        assert_eq!(cidrs("fd00::/48, 10.1.0.0/16").as_deref(), Ok("fd00::/48,10.1.0.0/16"));
+        for wrong in ["", "x", "10.1.0.0/16,10.2.0.0/16", "10.1.0.0/16,fd00::/48,fd01::/48"] {
+            assert!(cidrs(wrong).is_err(), "{wrong}");
+        }
+        let tenth: Vec<IpAddr> =
+            parsed("10.96.0.0/12,fd96::/112").into_iter().map(|cidr| cidr.at(10)).collect();
+        assert_eq!(format!("{tenth:?}"), "[10.96.0.10, fd96::a]");
     }
 }

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 pub const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 /// As upstream's manifests had it before its pods shared the kubelet's.
-const PORT: u16 = 4443;
+pub const PORT: u16 = 4443;
 /// How long a token is good that kubelets are shown, and when it is made anew.
 const TOKEN_SECONDS: u64 = 3600;
 

@@ -63,7 +63,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut checklist = Checklist::start();
     preflight::check(OF_NODE.iter().any(|name| options.runs(name)))?;
     let (node_name, node_ip) = (options.machine.node_name()?, options.machine.node_ip());
-    let addresses = [options.bind_address, node_ip];
+    let mut addresses = vec![options.bind_address, node_ip];
+    addresses.extend(options.machine.api_ips());
     let pki =
         Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?.with_node(&node_name)?;
     let pki = Arc::new(pki);
@@ -87,7 +88,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     checklist.done("api-server");
 
     let context = Context::new();
-    let network = if options.runs("kubelet") { options.machine.network()? } else { None };
+    let network = match options.runs("kubelet") {
+        true => options.machine.network(options.runs("network-policy"))?,
+        false => None,
+    };
     let runs = COMPONENTS.iter().map(|row| row.name).filter(|name| options.runs(name));
     let control_plane = Arc::new(control_plane);
     let cluster = Cluster {
@@ -103,6 +107,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         },
         node_name,
         node_ip,
+        api_port: control_plane.address.port(),
         network,
     };
     give_rights(&cluster).await?;

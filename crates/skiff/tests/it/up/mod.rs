@@ -1,5 +1,6 @@
 //! `skiff up`: a whole cluster, as its users have it.
 mod demo;
+mod policy;
 mod workloads;
 
 use crate::cluster::{Cluster, places};

@@ -1,0 +1,133 @@
+//! NetworkPolicies: who may speak to whom, as packet rules of the node that a pod runs on.
+//!
+//! ```text
+//!  informers ── facts ──► World ── plan ──► Plan of one address family        (pure)
+//!                          ▲                  │
+//!  sandboxes that come ────┘                  ▼
+//!                 one nftables transaction ◄── kernel::Firewall::apply: what differs
+//! ```
+//!
+//! A pod that no policy selects is in no rule. One that is selected is *isolated* in the directions
+//! that its policies are about: its address leads to the number of a *profile*, and the profile to a
+//! chain with everything that is granted to it, and a drop at the end. Policies only ever grant, so
+//! that the profile of a pod is the union of what its policies say, and pods with the same grants
+//! share one. Who is granted is a set of addresses (pods) or of ranges (`ipBlock`): a pod that comes
+//! or goes is an element, never a rule.
+//!
+//! Rules see what is forwarded, after services' addresses have become pods' and before anything is
+//! masqueraded. Whatever the node itself sends, its probes among it, is not forwarded: it always
+//! reaches its pods, as everywhere. So does what they send to it.
+mod facts;
+mod kernel;
+mod live;
+mod plan;
+mod ranges;
+#[cfg(test)]
+mod tests;
+
+pub use kernel::Firewall;
+pub use live::{Policies, run};
+pub use plan::{Grant, Group, Plan, Profile, Selection, Who, plan};
+pub use ranges::Ranges;
+
+use crate::Cidr;
+use crate::POLICY_TABLE as TABLE;
+use api::names::NamespacedName;
+use api::selector::label::Selector;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Seen from the pod that a policy selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Traffic {
+    Ingress,
+    Egress,
+}
+
+impl Traffic {
+    pub const BOTH: [Traffic; 2] = [Traffic::Ingress, Traffic::Egress];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Traffic::Ingress => "ingress",
+            Traffic::Egress => "egress",
+        }
+    }
+}
+
+/// What a NetworkPolicy says; a direction that it is not about is `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    pub pods: Selector,
+    pub ingress: Option<Vec<Rule>>,
+    pub egress: Option<Vec<Rule>>,
+}
+
+impl Policy {
+    pub fn rules(&self, traffic: Traffic) -> Option<&[Rule]> {
+        match traffic {
+            Traffic::Ingress => self.ingress.as_deref(),
+            Traffic::Egress => self.egress.as_deref(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rule {
+    /// Empty: everybody.
+    pub peers: Vec<Peer>,
+    /// Empty: every port of every protocol.
+    pub ports: Vec<Port>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Peer {
+    /// Without namespaces: in the policy's own.
+    Pods {
+        namespaces: Option<Selector>,
+        pods: Selector,
+    },
+    Block {
+        cidr: Cidr,
+        except: Vec<Cidr>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    pub protocol: u8,
+    pub which: Which,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Which {
+    Any,
+    /// From the first to the last.
+    Numbers(u16, u16),
+    /// What a container of the destination calls it.
+    Named(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pod {
+    pub labels: BTreeMap<String, String>,
+    /// Its own: none for one that has the node's, or has ended.
+    pub addresses: Vec<IpAddr>,
+    /// Containers' ports that have names.
+    pub ports: Vec<(String, u8, u16)>,
+}
+
+/// Everything that decides who may speak to whom on one node.
+#[derive(Debug, Default)]
+pub struct World<'a> {
+    /// By namespace.
+    pub policies: BTreeMap<&'a str, Vec<&'a Policy>>,
+    /// Their labels.
+    pub namespaces: BTreeMap<&'a str, &'a BTreeMap<String, String>>,
+    /// By namespace and name.
+    pub pods: BTreeMap<&'a str, BTreeMap<&'a str, &'a Pod>>,
+    /// The pods of this node that have addresses, whether the API knows of these yet or not.
+    pub locals: Vec<(&'a NamespacedName, &'a [IpAddr])>,
+    /// Where nodes answer for the cluster's DNS.
+    pub resolvers: Vec<(IpAddr, u16)>,
+}

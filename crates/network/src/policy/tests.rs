@@ -1,0 +1,618 @@
+//! Policies as data, and as real packets in namespaces that the tests make.
+use super::facts;
+use super::*;
+use expect_test::{Expect, expect};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use netlink::nftables::AddressFamily;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A cluster as lines: `namespace NAME label=value…`, `pod NAMESPACE/NAME ADDRESS… label=value…
+/// NAME:PROTOCOL/PORT… [here]`, `sandbox NAMESPACE/NAME ADDRESS…`, `dns ADDRESS`.
+#[derive(Default)]
+struct Cluster {
+    policies: Vec<(String, Policy)>,
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    pods: BTreeMap<NamespacedName, Pod>,
+    locals: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    resolvers: Vec<(IpAddr, u16)>,
+}
+
+impl Cluster {
+    fn new(lines: &str, policies: &[(&str, Value)]) -> Cluster {
+        let mut cluster = Cluster::default();
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let labels = words[2..].iter().filter_map(|word| word.split_once('='));
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+            let key = words[1].split_once('/').unwrap_or(("", words[1]));
+            let key = NamespacedName::new(key.0, key.1);
+            let addresses: Vec<IpAddr> =
+                words[2..].iter().filter_map(|word| word.parse().ok()).collect();
+            let ports = words[2..].iter().filter_map(|word| {
+                let (name, rest) = word.split_once(':')?;
+                let (protocol, number) = rest.split_once('/')?;
+                Some((name.to_owned(), protocol.parse().ok()?, number.parse().ok()?))
+            });
+            match words[0] {
+                "namespace" => drop(cluster.namespaces.insert(words[1].to_owned(), labels)),
+                "dns" => cluster.resolvers.push((words[1].parse().unwrap(), 53)),
+                "sandbox" => drop(cluster.locals.insert(key, addresses)),
+                _ => {
+                    if words.contains(&"here") {
+                        cluster.locals.insert(key.clone(), addresses.clone());
+                    }
+                    let pod = Pod { labels, addresses, ports: ports.collect() };
+                    cluster.pods.insert(key, pod);
+                }
+            }
+        }
+        cluster.set_policies(policies);
+        cluster
+    }
+
+    fn set_policies(&mut self, policies: &[(&str, Value)]) {
+        let read = |(namespace, spec): &(&str, Value)| {
+            let policy: NetworkPolicy =
+                serde_json::from_value(json!({ "spec": spec })).expect("a policy");
+            ((*namespace).to_owned(), facts::policy(&policy))
+        };
+        self.policies = policies.iter().map(read).collect();
+    }
+
+    fn world(&self) -> World<'_> {
+        let mut world = World::default();
+        for (namespace, policy) in &self.policies {
+            world.policies.entry(namespace).or_default().push(policy);
+        }
+        world.namespaces = self.namespaces.iter().map(|(name, one)| (&**name, one)).collect();
+        for (key, pod) in &self.pods {
+            world.pods.entry(&key.namespace).or_default().insert(&key.name, pod);
+        }
+        world.resolvers = self.resolvers.clone();
+        world.locals = self.locals.iter().map(|(key, one)| (key, one.as_slice())).collect();
+        world
+    }
+}
+
+fn describe(plan: &Plan) -> String {
+    let mut text = String::new();
+    for ((traffic, address), profile) in &plan.isolated {
+        text += &format!("{} {address}\n", traffic.name());
+        for grant in profile.iter() {
+            let who = match &grant.who {
+                Who::Anyone => "anyone".to_owned(),
+                Who::Pods(group) => format!("{:?}", plan.groups[group]),
+                Who::Blocks(ranges) => ranges
+                    .iter()
+                    .map(|(first, end)| match end {
+                        Some(end) => format!("{first}..{end} "),
+                        None => format!("{first}.. "),
+                    })
+                    .collect::<String>()
+                    .trim()
+                    .to_owned(),
+            };
+            let port = |port: &Port| match &port.which {
+                Which::Any => format!(" {}", port.protocol),
+                Which::Numbers(first, last) => format!(" {}/{first}-{last}", port.protocol),
+                Which::Named(name) => {
+                    let at = &plan.named[&(port.protocol, name.clone())];
+                    format!(" {}/{name}={at:?}", port.protocol)
+                }
+            };
+            let ports: String = grant.ports.iter().map(port).collect();
+            text += &format!("  {who}{ports}\n");
+        }
+    }
+    text
+}
+
+fn check(lines: &str, policies: &[(&str, Value)], expected: Expect) {
+    let cluster = Cluster::new(lines, policies);
+    let world = cluster.world();
+    let all = AddressFamily::BOTH.map(|family| describe(&plan(&world, family)));
+    expected.assert_eq(&all.concat());
+}
+
+const CLUSTER: &str = "
+    namespace x team=red kubernetes.io/metadata.name=x
+    namespace y team=blue
+    pod x/web 10.1.0.2 fd00::2 app=web http:6/8080 here
+    pod x/db 10.1.0.3 app=db here
+    pod x/far 10.2.0.2 app=web http:6/80 dns:17/53
+    pod y/api 10.2.0.3 fd00::23 app=api http:6/81";
+
+#[test]
+fn a_pod_is_isolated_in_the_directions_of_its_policies() {
+    check(CLUSTER, &[], expect![[""]]);
+    // Types that nobody gave: ingress, and egress if there is a rule of it.
+    check(
+        CLUSTER,
+        &[("x", json!({ "podSelector": {} }))],
+        expect![[r#"
+            ingress 10.1.0.2
+            ingress 10.1.0.3
+            ingress fd00::2
+        "#]],
+    );
+    check(
+        CLUSTER,
+        &[
+            (
+                "x",
+                json!({ "podSelector": { "matchLabels": { "app": "db" } },
+                         "policyTypes": ["Egress"] }),
+            ),
+            ("y", json!({ "podSelector": {} })),
+        ],
+        expect![[r#"
+            egress 10.1.0.3
+        "#]],
+    );
+    check(
+        CLUSTER,
+        &[("x", json!({ "podSelector": { "matchLabels": { "app": "db" } }, "egress": [{}] }))],
+        expect![[r#"
+            ingress 10.1.0.3
+            egress 10.1.0.3
+              anyone
+        "#]],
+    );
+}
+
+#[test]
+fn peers_are_pods_here_pods_elsewhere_and_blocks() {
+    let from = |peers: Value| json!({ "podSelector": { "matchLabels": { "app": "db" } }, "ingress": [{ "from": peers }] });
+    let web = json!({ "matchLabels": { "app": "web" } });
+    let blue = json!({ "matchExpressions":
+        [{ "key": "team", "operator": "In", "values": ["blue", "green"] }] });
+    check(
+        CLUSTER,
+        &[("x", from(json!([{ "podSelector": web }])))],
+        expect![[r#"
+            ingress 10.1.0.3
+              {10.1.0.2, 10.2.0.2}
+        "#]],
+    );
+    check(
+        CLUSTER,
+        &[(
+            "x",
+            from(
+                json!([{ "namespaceSelector": blue }, { "namespaceSelector": {}, "podSelector": web }]),
+            ),
+        )],
+        expect![[r#"
+            ingress 10.1.0.3
+              {10.1.0.2, 10.2.0.2}
+              {10.2.0.3}
+        "#]],
+    );
+    check(
+        CLUSTER,
+        &[("x", from(json!([{ "namespaceSelector": blue, "podSelector": web }])))],
+        expect![[r#"
+            ingress 10.1.0.3
+              {}
+        "#]],
+    );
+    check(
+        CLUSTER,
+        &[(
+            "x",
+            from(json!([
+                { "ipBlock": { "cidr": "10.0.0.0/8", "except": ["10.2.0.0/16"] } },
+                { "ipBlock": { "cidr": "fd00::/8" } },
+            ])),
+        )],
+        expect![[r#"
+            ingress 10.1.0.3
+              10.0.0.0..10.2.0.0 10.3.0.0..11.0.0.0
+        "#]],
+    );
+    // Blocks of the other address family are not everybody of this one.
+    check(
+        CLUSTER,
+        &[("x", from(json!([{ "ipBlock": { "cidr": "fd00::/8" } }])))],
+        expect![[r#"
+            ingress 10.1.0.3
+        "#]],
+    );
+}
+
+#[test]
+fn ports_are_numbers_ranges_and_names() {
+    check(
+        CLUSTER,
+        &[(
+            "x",
+            json!({
+                "podSelector": { "matchLabels": { "app": "web" } },
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{ "ports": [{ "port": "http" }, { "protocol": "UDP" }] }],
+                "egress": [{
+                    "to": [{ "namespaceSelector": {}, "podSelector": { "matchLabels": { "app": "api" } } }],
+                    "ports": [{ "port": 32000, "endPort": 32768 }, { "port": 53, "protocol": "UDP" }],
+                }],
+            }),
+        )],
+        expect![[r#"
+            ingress 10.1.0.2
+              anyone 6/http={(10.1.0.2, 8080), (10.2.0.2, 80), (10.2.0.3, 81)} 17
+            egress 10.1.0.2
+              {10.2.0.3} 6/32000-32768 17/53-53
+            ingress fd00::2
+              anyone 6/http={(fd00::2, 8080), (fd00::23, 81)} 17
+            egress fd00::2
+              {fd00::23} 6/32000-32768 17/53-53
+        "#]],
+    );
+}
+
+#[test]
+fn policies_add_up_and_what_cannot_be_read_grants_nothing() {
+    let rule =
+        |port: i64| json!({ "podSelector": {}, "ingress": [{ "ports": [{ "port": port }] }] });
+    check(
+        "pod x/a 10.1.0.2 here",
+        &[("x", rule(80)), ("x", rule(81)), ("x", rule(80)), ("x", json!({ "podSelector": {} }))],
+        expect![[r#"
+            ingress 10.1.0.2
+              anyone 6/80-80
+              anyone 6/81-81
+        "#]],
+    );
+    check(
+        "pod x/a 10.1.0.2 here",
+        &[
+            (
+                "x",
+                json!({ "podSelector": {}, "ingress": [{ "ports": [{ "port": 80, "protocol": "ICMP" }] }] }),
+            ),
+            (
+                "x",
+                json!({ "podSelector": {}, "ingress": [{ "ports": [{ "port": 80, "endPort": 79 }] }] }),
+            ),
+            (
+                "x",
+                json!({ "podSelector": {}, "ingress": [{ "from": [{ "ipBlock": { "cidr": "x" } }] }] }),
+            ),
+            ("x", json!({ "podSelector": {}, "ingress": [{ "from": [{}] }] })),
+        ],
+        expect![[r#"
+            ingress 10.1.0.2
+        "#]],
+    );
+}
+
+#[test]
+fn a_sandbox_is_known_before_its_pod_has_an_address() {
+    let web = json!({ "podSelector": { "matchLabels": { "app": "web" } },
+                      "ingress": [{ "from": [{ "podSelector": {} }] }] });
+    // The API tells of an address later; and still of the address's last holder.
+    check(
+        "pod x/web app=web
+         sandbox x/web 10.1.0.2
+         pod x/gone 10.1.0.2 app=gone
+         pod x/other app=other 10.1.0.3",
+        &[("x", web.clone())],
+        expect![[r#"
+            ingress 10.1.0.2
+              {10.1.0.2, 10.1.0.3}
+        "#]],
+    );
+    // Nobody knows its labels: whatever might select it isolates it, and only what selects all
+    // grants.
+    check(
+        "sandbox x/new 10.1.0.2
+         sandbox y/new 10.1.0.3",
+        &[
+            ("x", web),
+            ("x", json!({ "podSelector": {}, "ingress": [{ "ports": [{ "port": 80 }] }] })),
+        ],
+        expect![[r#"
+            ingress 10.1.0.2
+              anyone 6/80-80
+        "#]],
+    );
+}
+
+#[test]
+fn the_nodes_dns_is_always_reached() {
+    check(
+        "pod x/a 10.1.0.2 here
+         dns 10.1.0.1
+         dns 10.2.0.1
+         dns fd00::1",
+        &[("x", json!({ "podSelector": {}, "policyTypes": ["Ingress", "Egress"] }))],
+        expect![[r#"
+            ingress 10.1.0.2
+            egress 10.1.0.2
+              10.1.0.1..10.1.0.2 10.2.0.1..10.2.0.2 6/53-53 17/53-53
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_of_the_node_or_one_that_has_ended_is_nobody() {
+    let read = |spec: Value, status: Value| {
+        let pod = json!({ "metadata": { "uid": "1" }, "spec": spec, "status": status });
+        facts::pod(&serde_json::from_value(pod).unwrap()).pod
+    };
+    let status =
+        json!({ "phase": "Running", "podIPs": [{ "ip": "10.1.0.2" }, { "ip": "fd00::2" }] });
+    let containers = json!([{ "name": "a", "ports":
+        [{ "name": "http", "containerPort": 80 }, { "containerPort": 81 }] }]);
+    let pod = read(json!({ "containers": containers }), status.clone());
+    assert_eq!(
+        format!("{:?} {:?}", pod.addresses, pod.ports),
+        r#"[10.1.0.2, fd00::2] [("http", 6, 80)]"#
+    );
+    let pod = read(json!({ "hostNetwork": true, "containers": [] }), status.clone());
+    assert!(pod.addresses.is_empty());
+    let mut status = status;
+    status["phase"] = json!("Succeeded");
+    assert!(read(json!({ "containers": [] }), status).addresses.is_empty());
+}
+
+mod packets {
+    use super::*;
+    use crate::{Config, PodNetwork, Sandbox};
+    use netlink::testing::{Held, isolated};
+    use netlink::{Family, Socket, namespace};
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+    /// How long what is dropped is waited for.
+    const BRIEFLY: Duration = Duration::from_millis(300);
+
+    /// A node whose pods are `a`, `b` and `c` of namespace x, at 10.99.1.2, .3 and .4, with servers on
+    /// two ports.
+    struct Node {
+        pods: Vec<(Held, Vec<IpAddr>)>,
+        host: PathBuf,
+        firewall: Firewall,
+        cluster: Cluster,
+        _network: PodNetwork,
+        _state: tempfile::TempDir,
+    }
+
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    const PORTS: [u16; 2] = [80, 81];
+
+    impl Node {
+        fn new() -> Node {
+            let state = tempfile::tempdir().unwrap();
+            let network = PodNetwork::open(Config {
+                pod_cidrs: vec!["10.99.1.0/24".parse().unwrap(), "fd99:1::/64".parse().unwrap()],
+                cluster_cidrs: vec!["10.99.0.0/16".parse().unwrap()],
+                mtu: 1400,
+                state: state.path().to_owned(),
+            })
+            .unwrap();
+            let mut lines = "namespace x team=red\n".to_owned();
+            let pods: Vec<(Held, Vec<IpAddr>)> = NAMES
+                .iter()
+                .map(|name| {
+                    let held = Held::new();
+                    let sandbox = Sandbox {
+                        id: (*name).to_owned(),
+                        namespace_path: held.path.clone(),
+                        owner: format!("x/{name}"),
+                        ports: Vec::new(),
+                    };
+                    let addresses = network.attach(&sandbox).unwrap();
+                    lines += &format!(
+                        "pod x/{name} {} {} app={name} web:6/80 here\n",
+                        addresses[0], addresses[1]
+                    );
+                    PORTS.iter().for_each(|port| serve(&held.path, *port));
+                    (held, addresses)
+                })
+                .collect();
+            let cluster = Cluster::new(&lines, &[]);
+            let firewall = Firewall::new(Socket::open(Family::Netfilter).unwrap());
+            let host = netlink::testing::path();
+            Node { pods, host, firewall, cluster, _network: network, _state: state }
+        }
+
+        fn policies(&mut self, policies: &[(&str, Value)]) {
+            self.cluster.set_policies(policies);
+            let world = self.cluster.world();
+            self.firewall.apply(|family| plan(&world, family)).unwrap();
+        }
+
+        /// Which pods reach which, by each family and port: `a>b` for port 80, `a:b` for 81. Who is
+        /// expected to has all the time it needs.
+        fn check(&self, expected: &str) {
+            let names: Vec<&str> = expected.split_whitespace().collect();
+            let mut asked = Vec::new();
+            for (from, (held, _)) in self.pods.iter().enumerate() {
+                let others = self.pods.iter().enumerate().filter(|(to, _)| *to != from);
+                for (to, (_, addresses)) in others {
+                    for (port, sign) in PORTS.iter().zip(['>', ':']) {
+                        let name = format!("{}{sign}{}", NAMES[from], NAMES[to]);
+                        let patience =
+                            if names.contains(&name.as_str()) { PATIENCE } else { BRIEFLY };
+                        for address in addresses {
+                            let at = SocketAddr::new(*address, *port);
+                            asked.push((name.clone(), &held.path, at, patience));
+                        }
+                    }
+                }
+            }
+            let reached: Vec<(String, bool)> = std::thread::scope(|scope| {
+                let threads: Vec<_> = asked
+                    .into_iter()
+                    .map(|(name, from, at, patience)| {
+                        scope.spawn(move || (name, ask(from, at, patience)))
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            for (name, is_reached) in reached {
+                assert_eq!(is_reached, names.contains(&name.as_str()), "{name} of {expected:?}");
+            }
+        }
+    }
+
+    fn serve(namespace: &Path, port: u16) {
+        let any = format!("[::]:{port}");
+        let listener = namespace::within(namespace, || TcpListener::bind(any)).unwrap().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { break };
+                // An echo, for whoever stays; a greeting for all.
+                std::thread::spawn(move || {
+                    let mut byte = [b'!'];
+                    while stream.write_all(&byte).is_ok() && stream.read_exact(&mut byte).is_ok() {}
+                });
+            }
+        });
+    }
+
+    fn ask(namespace: &Path, to: SocketAddr, patience: Duration) -> bool {
+        let connect = || TcpStream::connect_timeout(&to, patience).is_ok();
+        namespace::within(namespace, connect).unwrap()
+    }
+
+    const ALL: &str = "a>b a:b a>c a:c b>a b:a b>c b:c c>a c:a c>b c:b";
+
+    fn app(name: &str) -> Value {
+        json!({ "matchLabels": { "app": name } })
+    }
+
+    #[test]
+    fn policies_hold_for_real_packets() {
+        isolated(|| {
+            let mut node = Node::new();
+            node.policies(&[]);
+            node.check(ALL);
+            // Nobody speaks to a; the node itself does.
+            let nobody = ("x", json!({ "podSelector": app("a") }));
+            node.policies(std::slice::from_ref(&nobody));
+            node.check("a>b a:b a>c a:c b>c b:c c>b c:b");
+            let host = node.host.clone();
+            for address in node.pods[0].1.clone() {
+                assert!(ask(&host, SocketAddr::new(address, 80), PATIENCE), "probes of the node");
+            }
+            // Another policy adds to it: b may, and c by a port's name.
+            let b_may = (
+                "x",
+                json!({ "podSelector": app("a"),
+                "ingress": [{ "from": [{ "podSelector": app("b") }] }] }),
+            );
+            let c_may = (
+                "x",
+                json!({ "podSelector": app("a"),
+                "ingress": [{ "from": [{ "namespaceSelector": { "matchLabels": { "team": "red" } },
+                    "podSelector": app("c") }], "ports": [{ "port": "web" }] }] }),
+            );
+            node.policies(&[nobody.clone(), b_may, c_may]);
+            node.check("a>b a:b a>c a:c b>a b:a b>c b:c c>a c>b c:b");
+            // Ranges of ports, and blocks with exceptions.
+            let but_c = json!([{ "ipBlock": { "cidr": "10.99.0.0/16", "except": ["10.99.1.4/32"] } },
+                { "ipBlock": { "cidr": "fd99::/16", "except": ["fd99:1::4/128"] } }]);
+            let ranged = (
+                "x",
+                json!({ "podSelector": app("a"),
+                "ingress": [{ "from": but_c, "ports": [{ "port": 81, "endPort": 90 }] }] }),
+            );
+            node.policies(&[nobody, ranged]);
+            node.check("a>b a:b a>c a:c b:a b>c b:c c>b c:b");
+            // Out: b speaks to c alone, on one port. Answers to others come back.
+            let out = (
+                "x",
+                json!({ "podSelector": app("b"), "policyTypes": ["Egress"],
+                "egress": [{ "to": [{ "podSelector": app("c") }], "ports": [{ "port": 80 }] }] }),
+            );
+            node.policies(std::slice::from_ref(&out));
+            node.check("a>b a:b a>c a:c b>c c>a c:a c>b c:b");
+            // Both ends have a say.
+            let closed = ("x", json!({ "podSelector": app("c") }));
+            node.policies(&[out, closed]);
+            node.check("a>b a:b c>a c:a c>b c:b");
+            node.policies(&[]);
+            node.check(ALL);
+        });
+    }
+
+    #[test]
+    fn a_connection_that_was_let_in_goes_on_and_datagrams_are_judged() {
+        isolated(|| {
+            let mut node = Node::new();
+            node.policies(&[]);
+            let (from, to) = (node.pods[0].0.path.clone(), SocketAddr::new(node.pods[1].1[0], 80));
+            let mut stream = namespace::within(&from, || TcpStream::connect(to)).unwrap().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut said = [0];
+            stream.read_exact(&mut said).unwrap();
+            node.policies(&[(
+                "x",
+                json!({ "podSelector": {}, "policyTypes": ["Ingress", "Egress"] }),
+            )]);
+            node.check("");
+            stream.write_all(b"?").unwrap();
+            stream.read_exact(&mut said).unwrap();
+            assert_eq!(said, *b"?", "what was let in goes on, in both directions");
+
+            let server = namespace::within(&node.pods[1].0.path, || UdpSocket::bind("0.0.0.0:53"));
+            let server = server.unwrap().unwrap();
+            server.set_read_timeout(Some(BRIEFLY)).unwrap();
+            let client =
+                namespace::within(&from, || UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+            let to = SocketAddr::new(node.pods[1].1[0], 53);
+            client.send_to(b"x", to).unwrap();
+            assert!(server.recv(&mut [0; 8]).is_err());
+            node.policies(&[(
+                "x",
+                json!({ "podSelector": {}, "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{ "ports": [{ "port": 53, "protocol": "UDP" }] }],
+                "egress": [{ "ports": [{ "protocol": "UDP" }] }] }),
+            )]);
+            server.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.send_to(b"x", to).unwrap();
+            let (_, peer) = server.recv_from(&mut [0; 8]).unwrap();
+            server.send_to(b"y", peer).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert_eq!(client.recv(&mut [0; 8]).unwrap(), 1);
+            node.check("");
+        });
+    }
+
+    /// What it takes is said with `--nocapture`.
+    #[test]
+    fn a_thousand_policies_and_pods_fit() {
+        isolated(|| {
+            let mut lines = "namespace x team=red\n".to_owned();
+            for pod in 0..1000 {
+                let (high, low) = (pod / 250, pod % 250);
+                lines += &format!("pod x/p{pod} 10.1.{high}.{low} app=p{pod} here\n");
+            }
+            let policies: Vec<(&str, Value)> = (0..1000)
+                .map(|at| {
+                    let (to, from) = (app(&format!("p{at}")), app(&format!("p{}", (at + 1) % 1000)));
+                    ("x", json!({ "podSelector": to, "ingress": [{ "from": [{ "podSelector": from }] }] }))
+                })
+                .collect();
+            let mut cluster = Cluster::new(&lines, &policies);
+            let mut firewall = Firewall::new(Socket::open(Family::Netfilter).unwrap());
+            let mut apply = |cluster: &Cluster| {
+                let begun = std::time::Instant::now();
+                let world = cluster.world();
+                firewall.apply(|family| plan(&world, family)).unwrap();
+                begun.elapsed()
+            };
+            let all = apply(&cluster);
+            let key = NamespacedName::new("x", "p7");
+            cluster.pods.get_mut(&key).unwrap().addresses = vec!["10.1.9.9".parse().unwrap()];
+            cluster.locals.insert(key, vec!["10.1.9.9".parse().unwrap()]);
+            let one = apply(&cluster);
+            println!("a thousand policies on a thousand pods: {all:?}; one pod moved: {one:?}");
+        });
+    }
+}
