@@ -136,10 +136,8 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             None => None,
         },
         approve_of_nodes: true,
-        token_signer: match cluster.authority {
-            Some(_) => {
-                Some(crate::controller_manager::signer(&cluster.ca.with_file_name("sa.key"))?)
-            }
+        token_signer: match &cluster.pki {
+            Some(pki) => Some(crate::controller_manager::signer(&pki.service_account_key())?),
             None => None,
         },
         ..Settings::default()
