@@ -1,8 +1,11 @@
 //! A node's network as the container runtime has it: from its start, although the node is told
 //! only later where its pods' addresses come from.
 use crate::policy::Policies;
-use crate::{Cidr, Config, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox, peers};
+use crate::{
+    Cidr, Config, POLICY_TABLE, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox, peers,
+};
 use client::NamespacedName;
+use netlink::nftables::{AddressFamily, Transaction};
 use netlink::{Family, Socket, namespace};
 use parking_lot::Mutex;
 use runtime::network::{Attachment, Network, NetworkError};
@@ -133,6 +136,15 @@ impl NodeNetwork {
             // Nodes that the last process knew, whose routes it left.
             let others = peers::destinations(&mut Socket::open(Family::Route)?)?;
             cluster_cidrs = pod_cidrs.iter().copied().chain(others).collect();
+        }
+        if !self.settings.policies {
+            // What an earlier process left would hold for ever: nobody changes it any more.
+            let mut netfilter = Socket::open(Family::Netfilter)?;
+            for family in AddressFamily::BOTH {
+                let mut table = Transaction::new(family, POLICY_TABLE);
+                table.remove_table();
+                table.commit(&mut netfilter)?;
+            }
         }
         let state = self.settings.state.clone();
         PodNetwork::open(Config { pod_cidrs, cluster_cidrs, mtu, state })

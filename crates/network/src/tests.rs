@@ -480,13 +480,18 @@ mod live {
         let network = until_open(settings).await;
         assert!(!is_reached(&three, to_two[0]), "nobody follows the API now");
         let context = Context::new();
-        tokio::spawn(policy::run(context.clone(), world.source(), network.clone()));
+        let again = tokio::spawn(policy::run(context.clone(), world.source(), network.clone()));
         world.remove::<NetworkPolicy>("default", "quiet");
         until(|| is_reached(&three, to_two[0])).await;
         assert!(!is_reached(&three, to_one[0]));
         assert_eq!(to_three.len(), 1);
-        network.detach(attachment("one", &one)).await.unwrap();
         context.stop();
+        again.await.unwrap();
+        drop(network);
+        // Without anybody who minds policies there are none.
+        let network = until_open(|| Settings::new(state.path().join("state"))).await;
+        assert!(is_reached(&three, to_one[0]));
+        network.detach(attachment("one", &one)).await.unwrap();
     }
 
     /// Until the process before has let go.
