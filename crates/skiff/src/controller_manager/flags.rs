@@ -141,7 +141,6 @@ const ACCEPTED: &[&str] = &[
     "show-hidden-metrics-for-version",
     "tls-cipher-suites",
     "tls-min-version",
-    "v",
     "vmodule",
 ];
 

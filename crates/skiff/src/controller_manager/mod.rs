@@ -289,7 +289,7 @@ mod tests {
             --kubeconfig=/etc/kubernetes/controller-manager.conf --leader-elect=true \
             --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt \
             --service-cluster-ip-range=10.96.0.0/12 --use-service-account-credentials=true \
-            --concurrent-deployment-syncs=7 --v=2 --kube-api-qps=100 --feature-gates=A=true";
+            --concurrent-deployment-syncs=7 --kube-api-qps=100 --feature-gates=A=true";
         let found = settings(&flags.replace('\\', "")).expect("they are understood");
         assert_eq!(found.cluster_cidr, "10.244.0.0/16");
         assert_eq!(found.workers.get("deployment-controller"), Some(&7));

@@ -217,3 +217,54 @@ async fn a_schedule_makes_jobs_and_a_budget_counts_pods() {
     controlled.until(budget, "2/1/2/1");
     controlled.until("get pdb web -o jsonpath={.status.conditions[*].reason}", "SufficientPods");
 }
+
+fn autoscaler(name: &str, target: &str) -> String {
+    format!(
+        "apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{ name: {name}, namespace: default }}
+spec:
+  maxReplicas: 2
+  scaleTargetRef: {target}
+  metrics: [{{ type: Resource, resource: {{ name: cpu, target: {{ type: Utilization, averageUtilization: 50 }} }} }}]
+"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn autoscalers_scale_and_say_what_they_miss() {
+    let it = Controlled::start();
+    it.kubectl("create deployment web --image=web --replicas=3");
+    let target = "{ apiVersion: apps/v1, kind: Deployment, name: web }";
+    it.create(&autoscaler("web", target));
+    it.until("get deployment web -o jsonpath={.spec.replicas}", "2");
+    let reason = "get hpa web -o jsonpath={.status.conditions[?(@.type=='ScalingActive')].reason}";
+    it.until(reason, "FailedGetResourceMetric");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ranges_of_services_are_ready_and_devices_are_claimed() {
+    let it = Controlled::start();
+    it.until("get servicecidr kubernetes -o jsonpath={.status.conditions[0].status}", "True");
+    it.kubectl("get namespace default");
+    it.until("get serviceaccount default -o name", "serviceaccount/default");
+    it.create(
+        "apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: { name: t, namespace: default }
+spec: { spec: { devices: { requests: [{ name: r, exactly: { deviceClassName: gpu } }] } } }
+",
+    );
+    it.create(
+        "apiVersion: v1
+kind: Pod
+metadata: { name: p, namespace: default }
+spec:
+  containers: [{ name: c, image: i }]
+  resourceClaims: [{ name: gpu, resourceClaimTemplateName: t }]
+",
+    );
+    it.until("get pod p -o jsonpath={.status.resourceClaimStatuses[0].name}", "gpu");
+    it.kubectl("delete pod p --force --grace-period=0");
+    it.until(&count("resourceclaims", ""), "");
+}
