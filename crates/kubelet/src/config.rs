@@ -1,10 +1,35 @@
 //! What a kubelet is told at its start.
+use crate::eviction;
+use crate::node::Facts;
 use crate::server::ServerConfig;
+use k8s_openapi::api::core::v1::Taint;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How the facts of the machine are read; tests say what they like.
+#[derive(Clone)]
+pub struct Machine(pub(crate) Arc<dyn Fn(&Path) -> Facts + Send + Sync>);
+
+impl Machine {
+    pub(crate) fn read(&self, root: &Path) -> Facts {
+        (self.0)(root)
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine(Arc::new(Facts::read))
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("Machine")
+    }
+}
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -38,6 +63,12 @@ pub struct Config {
     /// Per cent of the images' disk: above the one images go until it is at the other.
     pub image_gc_high: u8,
     pub image_gc_low: u8,
+    /// When pods have to go for the sake of the node.
+    pub eviction: eviction::Config,
+    /// How the machine is looked at.
+    pub machine: Machine,
+    /// Taints to register with.
+    pub taints: Vec<Taint>,
     /// Labels to register with besides the usual ones.
     pub labels: Vec<(String, String)>,
     /// How the kubelet itself is reached; without it by nobody.
@@ -69,6 +100,9 @@ impl Config {
             log_period: Duration::from_secs(10),
             image_gc_high: 85,
             image_gc_low: 80,
+            eviction: eviction::Config::default(),
+            machine: Machine::default(),
+            taints: Vec::new(),
             labels: Vec::new(),
             server: None,
             look_again: Arc::default(),
