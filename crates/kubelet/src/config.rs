@@ -1,4 +1,5 @@
 //! What a kubelet is told at its start.
+use crate::cpus;
 use crate::eviction;
 use crate::node::Facts;
 use crate::server::ServerConfig;
@@ -40,6 +41,9 @@ pub struct Config {
     pub log_root: PathBuf,
     /// Manifests of static pods; none without a folder.
     pub manifests: Option<PathBuf>,
+    /// Static pods behind a URL, asked for with these headers.
+    pub manifest_url: Option<String>,
+    pub manifest_url_header: Vec<(String, String)>,
     pub node_ip: IpAddr,
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
@@ -50,6 +54,8 @@ pub struct Config {
     pub reserved: Vec<(String, i64)>,
     /// Control groups of pods are below this one: `/kubepods`.
     pub cgroup_root: String,
+    /// Whether containers may have processors for themselves, and which: `--cpu-manager-policy`.
+    pub cpu_policy: Option<cpus::Policy>,
     /// Whether groups of QoS classes and pods are made and limited: `--cgroups-per-qos`.
     pub cgroups_per_qos: bool,
     /// How often the status of an unchanged node is written, and its lease renewed.
@@ -85,6 +91,8 @@ impl Config {
             root: PathBuf::from("/var/lib/kubelet"),
             log_root: PathBuf::from("/var/log/pods"),
             manifests: None,
+            manifest_url: None,
+            manifest_url_header: Vec::new(),
             node_ip,
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
@@ -92,6 +100,7 @@ impl Config {
             max_pods: 110,
             reserved: Vec::new(),
             cgroup_root: "/kubepods".to_owned(),
+            cpu_policy: None,
             cgroups_per_qos: true,
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),

@@ -12,6 +12,7 @@
 //!  worker/     for each pod: look, decide, do, look again, tell the API
 //!  volumes/    folders that containers share; files that show objects
 //!  csi/        volumes of drivers that run beside us
+//!  cpus/       processors that containers have for themselves
 //!  devices/    devices of plugins, and which containers have them
 //!  plugins     drivers that come and go
 //!  relist      what happened in a runtime that does not tell
@@ -32,6 +33,7 @@ mod backoff;
 mod cgroups;
 pub mod config;
 mod container;
+pub mod cpus;
 mod csi;
 mod devices;
 pub mod eviction;
@@ -116,6 +118,7 @@ pub async fn run(
     );
     kubelet.csi.take_up(&config.root);
     kubelet.devices.take_up(&config.root);
+    kubelet.cpus.take_up(&config.root);
     if config.cgroups_per_qos {
         // What the kubelet itself sees of the machine: capacity less what is reserved.
         let left = node::without_reserved(&config, &kubelet.facts);

@@ -39,8 +39,10 @@ impl Csi {
         let info = info.map_err(|status| super::shown(&status))?;
         self.drivers.lock().insert(name.to_owned(), node);
         let installed = install(kubelet, name, &info).await;
-        if installed.is_err() {
-            self.drivers.lock().remove(name);
+        match &installed {
+            // Pods may have waited for it.
+            Ok(()) => kubelet.add_all().await,
+            Err(_) => drop(self.drivers.lock().remove(name)),
         }
         installed
     }

@@ -236,9 +236,19 @@ impl Machine {
 
 async fn start(driver: Value, can: &[Type]) -> (Machine, Mock) {
     let machine = Machine::new();
+    let context = machine.context.clone();
+    start_in(machine, context, driver, can).await
+}
+
+async fn start_in(
+    machine: Machine,
+    context: client::Context,
+    driver: Value,
+    can: &[Type],
+) -> (Machine, Mock) {
     machine.put_json::<CSIDriver>(json!({ "metadata": { "name": "mock.csi" }, "spec": driver }));
     let mock = Mock::start(&machine.root(), can);
-    machine.run_kubelet_with(machine.context.clone(), |_| {});
+    machine.run_kubelet_with(context, |_| {});
     let node = || machine.world.get::<CSINode>("", "n1");
     until("the driver is known", || node().is_some_and(|node| !node.spec.drivers.is_empty())).await;
     let calls = mock.calls.clone();
@@ -356,4 +366,24 @@ async fn a_block_volume_is_a_device() {
             "unstage handle-pv"
         ]
     );
+}
+
+#[tokio::test]
+async fn a_kubelet_that_begins_anew_takes_up_what_is_mounted() {
+    let machine = Machine::new();
+    let first = machine.context.part();
+    let driver = json!({ "attachRequired": false });
+    let can = [Type::StageUnstageVolume];
+    let (machine, mock) = start_in(machine, first.clone(), driver, &can).await;
+    machine.claimed("pv", json!({ "capacity": { "storage": "1Gi" } }));
+    machine.csi_pod("a", json!({ "name": "v", "persistentVolumeClaim": { "claimName": "pv" } }));
+    until("a runs", || machine.phase("a") == "Running").await;
+    first.stop();
+    mock.calls();
+    machine.delete("a");
+    machine.run_kubelet_with(machine.context.part(), |_| {});
+    mock.called("unstage").await;
+    until("it is not in use", || machine.in_use().is_empty()).await;
+    let target = machine.root().join("pods/a/volumes/kubernetes.io~csi/pv");
+    until("nothing is left", || !target.exists()).await;
 }

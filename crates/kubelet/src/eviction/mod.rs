@@ -44,6 +44,20 @@ pub struct Config {
     pub period: Duration,
 }
 
+impl Config {
+    /// For a machine that has other uses than pods: upstream's thresholds, but disks may be full to
+    /// the last twentieth, as in other small distributions.
+    pub fn of_a_whole_cluster() -> Config {
+        let mut hard = thresholds::default_hard();
+        for disk in ["nodefs.available", "imagefs.available"] {
+            hard.insert(disk.to_owned(), "5%".to_owned());
+        }
+        let wishes = Wishes { hard, ..Wishes::default() };
+        let thresholds = thresholds::parse(&wishes).expect("defaults are right");
+        Config { thresholds, ..Config::default() }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         let wishes = Wishes { hard: thresholds::default_hard(), ..Wishes::default() };

@@ -39,7 +39,10 @@ impl Kubelet {
         match judged {
             Err(refusal) => self.refuse(pod, memory, refusal),
             Ok(()) => {
-                let granted = self.grant_devices(pod).await;
+                let granted = match self.grant_devices(pod).await {
+                    Ok(()) => self.grant_cpus(pod).await,
+                    refused => refused,
+                };
                 if granted.is_err() {
                     memory.notes.lock().admitted = false;
                 }

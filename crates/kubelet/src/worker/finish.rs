@@ -63,6 +63,7 @@ impl Kubelet {
         }
         cgroups::remove(&self.config.cgroup_root, uid);
         self.remove_folder(uid).await?;
+        self.free_cpus(uid).await;
         self.remove_logs(uid);
         self.forget(uid);
         self.wake_deferred();

@@ -23,6 +23,7 @@ pub use evict::Evicted;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::cpus::Cpus;
 use crate::csi::Csi;
 use crate::devices::Devices;
 use crate::eviction::Pressure;
@@ -75,6 +76,7 @@ pub struct Kubelet {
     pub pressure: Arc<Pressure>,
     pub csi: Arc<Csi>,
     pub devices: Arc<Devices>,
+    pub cpus: Cpus,
     /// When images were seen and used, for whoever removes them.
     pub images: tokio::sync::Mutex<garbage::Seen>,
     /// Held while a pod is admitted.
@@ -176,6 +178,7 @@ impl Kubelet {
             pressure: Arc::default(),
             csi: Arc::default(),
             devices: Arc::default(),
+            cpus: Cpus::default(),
             images: Default::default(),
             admitting: Mutex::default(),
             memories,
@@ -392,6 +395,7 @@ impl Kubelet {
         self.tell(pod, found, memory).await?;
         if plan.is_over {
             self.release(pod::uid(pod)).await?;
+            self.free_cpus(pod::uid(pod)).await;
             memory.end();
         }
         if plan.is_over && pod::is_deleting(pod) {

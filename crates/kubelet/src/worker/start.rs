@@ -159,6 +159,10 @@ impl Kubelet {
             node_memory: self.facts.memory,
         };
         let mut config = config::config(parts).map_err(config_error)?;
+        if let Some(cpus) = self.cpus.of(self.config.cpu_policy.as_ref(), pod, container) {
+            let linux = config.linux.get_or_insert_default();
+            linux.resources.get_or_insert_default().cpuset_cpus = cpus;
+        }
         for needs in needs {
             config.annotations.extend(needs.annotations);
             config.cdi_devices.extend(needs.cdi.into_iter().map(|name| cri::CdiDevice { name }));
