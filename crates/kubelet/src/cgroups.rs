@@ -56,6 +56,17 @@ fn of_pod(pod: &Pod) -> Resources {
     }
 }
 
+/// What all pods use of their memory without what can be dropped, and what they may use.
+pub fn memory(root: &str) -> Option<(u64, u64)> {
+    let group = Path::new(MOUNTED).join(root.trim_start_matches('/'));
+    let text = |file: &str| fs::read_to_string(group.join(file)).ok();
+    let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
+    let stat = text("memory.stat")?;
+    let inactive = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    let inactive = inactive.and_then(|number| number.parse().ok()).unwrap_or(0);
+    Some((number("memory.current")?.saturating_sub(inactive), number("memory.max")?))
+}
+
 fn positive(number: i64) -> Option<u64> {
     u64::try_from(number).ok()
 }

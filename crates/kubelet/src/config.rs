@@ -1,10 +1,36 @@
 //! What a kubelet is told at its start.
+use crate::cpus;
+use crate::eviction;
+use crate::node::Facts;
 use crate::server::ServerConfig;
+use k8s_openapi::api::core::v1::Taint;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How the facts of the machine are read; tests say what they like.
+#[derive(Clone)]
+pub struct Machine(pub(crate) Arc<dyn Fn(&Path) -> Facts + Send + Sync>);
+
+impl Machine {
+    pub(crate) fn read(&self, root: &Path) -> Facts {
+        (self.0)(root)
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine(Arc::new(Facts::read))
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("Machine")
+    }
+}
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -15,6 +41,9 @@ pub struct Config {
     pub log_root: PathBuf,
     /// Manifests of static pods; none without a folder.
     pub manifests: Option<PathBuf>,
+    /// Static pods behind a URL, asked for with these headers.
+    pub manifest_url: Option<String>,
+    pub manifest_url_header: Vec<(String, String)>,
     pub node_ip: IpAddr,
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
@@ -25,6 +54,8 @@ pub struct Config {
     pub reserved: Vec<(String, i64)>,
     /// Control groups of pods are below this one: `/kubepods`.
     pub cgroup_root: String,
+    /// Whether containers may have processors for themselves, and which: `--cpu-manager-policy`.
+    pub cpu_policy: Option<cpus::Policy>,
     /// Whether groups of QoS classes and pods are made and limited: `--cgroups-per-qos`.
     pub cgroups_per_qos: bool,
     /// How often the status of an unchanged node is written, and its lease renewed.
@@ -38,6 +69,12 @@ pub struct Config {
     /// Per cent of the images' disk: above the one images go until it is at the other.
     pub image_gc_high: u8,
     pub image_gc_low: u8,
+    /// When pods have to go for the sake of the node.
+    pub eviction: eviction::Config,
+    /// How the machine is looked at.
+    pub machine: Machine,
+    /// Taints to register with.
+    pub taints: Vec<Taint>,
     /// Labels to register with besides the usual ones.
     pub labels: Vec<(String, String)>,
     /// How the kubelet itself is reached; without it by nobody.
@@ -54,6 +91,8 @@ impl Config {
             root: PathBuf::from("/var/lib/kubelet"),
             log_root: PathBuf::from("/var/log/pods"),
             manifests: None,
+            manifest_url: None,
+            manifest_url_header: Vec::new(),
             node_ip,
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
@@ -61,6 +100,7 @@ impl Config {
             max_pods: 110,
             reserved: Vec::new(),
             cgroup_root: "/kubepods".to_owned(),
+            cpu_policy: None,
             cgroups_per_qos: true,
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),
@@ -69,6 +109,9 @@ impl Config {
             log_period: Duration::from_secs(10),
             image_gc_high: 85,
             image_gc_low: 80,
+            eviction: eviction::Config::default(),
+            machine: Machine::default(),
+            taints: Vec::new(),
             labels: Vec::new(),
             server: None,
             look_again: Arc::default(),

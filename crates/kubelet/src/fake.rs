@@ -26,6 +26,8 @@ struct State {
     made: u32,
     images: Vec<String>,
     exec_code: i32,
+    /// What pods use of memory, by uid.
+    memory: BTreeMap<String, u64>,
 }
 
 impl Fake {
@@ -55,6 +57,34 @@ impl Fake {
 
     pub fn exec_ends_with(&self, code: i32) {
         self.state.lock().exec_code = code;
+    }
+
+    pub fn uses(&self, uid: &str, memory: u64) {
+        self.state.lock().memory.insert(uid.to_owned(), memory);
+    }
+
+    /// `HOST CONTAINER PERMISSIONS` of a container's devices.
+    pub fn devices(&self, name: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let mut configs = state.configs.values();
+        let config = configs.find(|one| one.metadata.as_ref().unwrap().name == name).unwrap();
+        let show =
+            |one: &Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
+        config.devices.iter().map(show).collect()
+    }
+
+    /// What pods use together that have something running.
+    pub fn used(&self) -> u64 {
+        let state = self.state.lock();
+        let runs = |uid: &String| {
+            let running = state
+                .containers
+                .values()
+                .filter(|(one, _)| one.state() == ContainerState::ContainerRunning);
+            let mut uids = running.filter_map(|(_, id)| state.sandboxes.get(id)?.metadata.as_ref());
+            uids.any(|metadata| metadata.uid == *uid)
+        };
+        state.memory.iter().filter(|(uid, _)| runs(uid)).map(|(_, used)| used).sum()
     }
 
     pub fn environment(&self, name: &str) -> Vec<String> {
@@ -337,7 +367,22 @@ impl Runtime for Fake {
         &self,
         _: ListPodSandboxStatsRequest,
     ) -> Reply<'_, ListPodSandboxStatsResponse> {
-        refused("stats")
+        let state = self.state.lock();
+        let stats = state.sandboxes.values().map(|one| {
+            let used = state.memory.get(&one.metadata.as_ref().unwrap().uid).copied();
+            let working_set_bytes = Some(UInt64Value { value: used.unwrap_or(0) });
+            let memory = MemoryUsage { working_set_bytes, ..Default::default() };
+            PodSandboxStats {
+                attributes: Some(PodSandboxAttributes {
+                    labels: one.labels.clone(),
+                    ..Default::default()
+                }),
+                linux: Some(LinuxPodSandboxStats { memory: Some(memory), ..Default::default() }),
+                ..Default::default()
+            }
+        });
+        let stats = stats.collect();
+        async move { Ok(ListPodSandboxStatsResponse { stats }) }.boxed()
     }
     fn list_images(&self, _: ListImagesRequest) -> Reply<'_, ListImagesResponse> {
         refused("images")

@@ -105,9 +105,9 @@ impl Target {
             stream.map_err(|error| failed(&format!("dial tcp {shown}:{port}: {error}")))?;
         let answer = if is_https {
             let stream = encrypted(host, stream, &[]).await.map_err(|error| failed(&error))?;
-            exchange(stream, request).await
+            exchange(stream, request, ANSWER).await
         } else {
-            exchange(stream, request).await
+            exchange(stream, request, ANSWER).await
         };
         let (code, body) = answer.map_err(|error| failed(&error))?;
         match code {
@@ -166,9 +166,35 @@ async fn encrypted(
     connector.connect(name, stream).await.map_err(|error| error.to_string())
 }
 
+/// What is behind a URL without encryption, if that is not too much.
+pub async fn get(url: &str, headers: &[(String, String)]) -> Result<String, String> {
+    const LIMIT: usize = 10 << 20;
+    let uri: http::Uri = url.parse().map_err(|error| format!("{error}"))?;
+    let host = uri.host().ok_or("it has no host")?;
+    if uri.scheme_str() != Some("http") {
+        return Err("only http is supported".to_owned());
+    }
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = http::Request::get(path).header(http::header::CONNECTION, "close");
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let authority = uri.authority().map_or(host, |authority| authority.as_str());
+    request = request.header(http::header::HOST, authority);
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+    let port = uri.port_u16().unwrap_or(80);
+    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await;
+    let stream = stream.map_err(|error| error.to_string())?;
+    match exchange(stream, request, LIMIT).await? {
+        (200, body) => Ok(body),
+        (code, _) => Err(format!("it answers {code}")),
+    }
+}
+
 async fn exchange<S>(
     stream: S,
     request: http::Request<Empty<Bytes>>,
+    limit: usize,
 ) -> Result<(u16, String), String>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
@@ -180,7 +206,7 @@ where
     let answer = sender.send_request(request).await.map_err(text)?;
     let code = answer.status().as_u16();
     // A body that is too long is not read to its end; that is no failure.
-    let body = Limited::new(answer.into_body(), ANSWER).collect().await;
+    let body = Limited::new(answer.into_body(), limit).collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     talking.abort();
     Ok((code, String::from_utf8_lossy(&body).into_owned()))

@@ -11,7 +11,13 @@
 //!  container/  pod → CRI's configuration of sandbox and containers         (pure)
 //!  worker/     for each pod: look, decide, do, look again, tell the API
 //!  volumes/    folders that containers share; files that show objects
+//!  csi/        volumes of drivers that run beside us
+//!  cpus/       processors that containers have for themselves
+//!  devices/    devices of plugins, and which containers have them
+//!  plugins     drivers that come and go
+//!  relist      what happened in a runtime that does not tell
 //!  probes, handler   what is asked of containers, and how
+//!  eviction/   which pods go when memory, disk or processes run low
 //!  garbage/    what goes while pods go on: dead containers, long logs, unused images
 //!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
 //!  identity/   the certificates that the kubelet asks the cluster for
@@ -27,6 +33,10 @@ mod backoff;
 mod cgroups;
 pub mod config;
 mod container;
+pub mod cpus;
+mod csi;
+mod devices;
+pub mod eviction;
 #[cfg(test)]
 mod fake;
 mod found;
@@ -36,8 +46,10 @@ pub mod identity;
 mod manifests;
 mod node;
 mod plan;
+mod plugins;
 mod pod;
 mod probes;
+mod relist;
 pub mod runtime;
 pub mod server;
 mod status;
@@ -104,6 +116,9 @@ pub async fn run(
         services,
         name,
     );
+    kubelet.csi.take_up(&config.root);
+    kubelet.devices.take_up(&config.root);
+    kubelet.cpus.take_up(&config.root);
     if config.cgroups_per_qos {
         // What the kubelet itself sees of the machine: capacity less what is reserved.
         let left = node::without_reserved(&config, &kubelet.facts);
@@ -111,7 +126,17 @@ pub async fn run(
             tracing::warn!("failed to limit {}: {error}", config.cgroup_root);
         }
     }
-    let node = node::NodeLoop { config, context: context.clone(), client, runtime, recorder, port };
+    let node = node::NodeLoop {
+        config,
+        context: context.clone(),
+        client,
+        runtime,
+        recorder,
+        port,
+        pressure: kubelet.pressure.clone(),
+        csi: kubelet.csi.clone(),
+        devices: kubelet.devices.clone(),
+    };
     tokio::select! {
         () = context.stopped() => {}
         // Variables of services and the pods themselves have to be known before anything starts.
@@ -123,7 +148,7 @@ pub async fn run(
         }, async {
             informers.synced().await;
             manifests::load(&kubelet);
-            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), kubelet.work(), manifests::keep(&kubelet));
+            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), eviction::watch(&kubelet), plugins::watch(&kubelet), devices::serve(&kubelet), devices::serve_resources(&kubelet), kubelet.work(), manifests::keep(&kubelet));
         }) } => {}
     }
     Ok(())
@@ -154,17 +179,26 @@ async fn hear(kubelet: &Arc<Kubelet>) {
 
 /// What happens in the runtime.
 async fn listen(kubelet: &Arc<Kubelet>) {
+    let mut listed = relist::Listed::default();
     loop {
-        if let Ok(mut events) = kubelet.runtime.events().await {
-            while let Some(uid) = events.next().await {
-                kubelet.queue.add(uid);
+        let tells = match kubelet.runtime.events().await {
+            Ok(mut events) => {
+                while let Some(uid) = events.next().await {
+                    kubelet.queue.add(uid);
+                }
+                true
             }
-        }
+            Err(_) => false,
+        };
         if !kubelet.context.sleep(PAUSE).await {
             return;
         }
-        // Something may have been missed.
-        kubelet.add_all().await;
+        match tells {
+            // Something may have been missed.
+            true => kubelet.add_all().await,
+            // A runtime that has no events (containerd before 1.7) is asked what it has.
+            false => relist::changed(kubelet, &mut listed).await,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! Static pods: manifests in a folder, which run whether or not there is an API server.
+//! Static pods: manifests in a folder or behind a URL, which run whether or not there is an API server.
 use crate::found::POD_UID;
+use crate::handler;
 use crate::pod;
 use crate::runtime::cri;
 use crate::worker::Kubelet;
@@ -12,6 +13,12 @@ use std::time::Duration;
 
 /// How often the folder is read: upstream's `fileCheckFrequency`.
 const PERIOD: Duration = Duration::from_secs(20);
+
+/// How long a server of manifests may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What pods say of where they are from.
+const FILE: &str = "file";
+const HTTP: &str = "http";
 
 impl Kubelet {
     /// The static pod whose configuration has this hash.
@@ -36,23 +43,76 @@ impl Kubelet {
 /// Reads the folder once.
 pub fn load(kubelet: &Arc<Kubelet>) {
     let Some(folder) = &kubelet.config.manifests else { return };
-    let pods = read(folder, &kubelet.config.node_name);
+    replace(kubelet, FILE, read(folder, &kubelet.config.node_name));
+}
+
+/// The pods of one source are these now; those of others stay.
+fn replace(kubelet: &Kubelet, source: &str, pods: BTreeMap<String, Arc<Pod>>) {
     let mut known = kubelet.static_pods.lock();
-    let changed: Vec<String> = known
+    let is_own = |pod: &Pod| pod::annotation(pod, pod::SOURCE) == Some(source);
+    let before: BTreeMap<String, Arc<Pod>> = known
+        .iter()
+        .filter(|(_, pod)| is_own(pod))
+        .map(|(uid, pod)| (uid.clone(), pod.clone()))
+        .collect();
+    let changed: Vec<String> = before
         .keys()
         .chain(pods.keys())
-        .filter(|uid| known.contains_key(*uid) != pods.contains_key(*uid))
+        .filter(|uid| before.contains_key(*uid) != pods.contains_key(*uid))
         .cloned()
         .collect();
-    *known = pods;
+    known.retain(|_, pod| !is_own(pod));
+    known.extend(pods);
     drop(known);
     changed.into_iter().for_each(|uid| kubelet.queue.add(uid));
 }
 
 pub async fn keep(kubelet: &Arc<Kubelet>) {
-    while kubelet.context.sleep(PERIOD).await {
-        load(kubelet);
+    tokio::join!(
+        async {
+            while kubelet.context.sleep(PERIOD).await {
+                load(kubelet);
+            }
+        },
+        async {
+            let Some(url) = &kubelet.config.manifest_url else { return };
+            loop {
+                match fetch(url, &kubelet.config.manifest_url_header, &kubelet.config.node_name)
+                    .await
+                {
+                    Ok(pods) => replace(kubelet, HTTP, pods),
+                    // What runs goes on.
+                    Err(error) => tracing::warn!("failed to read static pods at {url}: {error}"),
+                }
+                if !kubelet.context.sleep(PERIOD).await {
+                    return;
+                }
+            }
+        },
+    );
+}
+
+/// A pod or a list of pods behind a URL.
+async fn fetch(
+    url: &str,
+    headers: &[(String, String)],
+    node: &str,
+) -> Result<BTreeMap<String, Arc<Pod>>, String> {
+    let text = tokio::time::timeout(PATIENCE, handler::get(url, headers)).await;
+    let text = text.map_err(|_| "it does not answer".to_owned())??;
+    let tree: serde_json::Value =
+        serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+    let is_list = tree["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    let texts: Vec<String> = match is_list {
+        true => tree["items"].as_array().into_iter().flatten().map(ToString::to_string).collect(),
+        false => vec![text],
+    };
+    let mut pods = BTreeMap::new();
+    for text in texts {
+        let pod = parse(&text, node, HTTP)?;
+        pods.insert(pod::uid(&pod).to_owned(), Arc::new(pod));
     }
+    Ok(pods)
 }
 
 fn read(folder: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
@@ -64,7 +124,7 @@ fn read(folder: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
             continue;
         }
         let read = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-        match read.and_then(|text| parse(&text, node)) {
+        match read.and_then(|text| parse(&text, node, FILE)) {
             Ok(pod) => drop(pods.insert(pod::uid(&pod).to_owned(), Arc::new(pod))),
             Err(error) => {
                 tracing::warn!("failed to read the static pod in {}: {error}", path.display())
@@ -75,7 +135,7 @@ fn read(folder: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
 }
 
 /// A manifest as a pod of this node: named after it, with a uid made of what it says.
-fn parse(text: &str, node: &str) -> Result<Pod, String> {
+fn parse(text: &str, node: &str, source: &str) -> Result<Pod, String> {
     let mut pod: Pod = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
     let name = pod.metadata.name.clone().filter(|name| !name.is_empty()).ok_or("it has no name")?;
     if pod::spec(&pod).containers.is_empty() {
@@ -90,7 +150,7 @@ fn parse(text: &str, node: &str) -> Result<Pod, String> {
         metadata.uid = Some(hash.clone());
     }
     let annotations = metadata.annotations.get_or_insert_default();
-    annotations.insert(pod::SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(pod::SOURCE.to_owned(), source.to_owned());
     annotations.insert(pod::HASH.to_owned(), hash);
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node.to_owned());
@@ -111,14 +171,43 @@ mod tests {
     #[test]
     fn a_manifest_becomes_a_pod_of_this_node() {
         let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n";
-        let pod = parse(text, "N1").unwrap();
+        let pod = parse(text, "N1", FILE).unwrap();
         assert_eq!((pod::name(&pod), pod::namespace(&pod)), ("web-n1", "default"));
         assert_eq!(pod::uid(&pod).len(), 32);
         assert!(pod::is_static(&pod));
         assert_ne!(
-            pod::uid(&parse(&text.replace("image: i", "image: j"), "N1").unwrap()),
+            pod::uid(&parse(&text.replace("image: i", "image: j"), "N1", FILE).unwrap()),
             pod::uid(&pod)
         );
-        assert_eq!(parse("metadata: {name: x}", "n").unwrap_err(), "it has no containers");
+        assert_eq!(parse("metadata: {name: x}", "n", FILE).unwrap_err(), "it has no containers");
+    }
+
+    #[tokio::test]
+    async fn pods_come_from_a_url() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/pods?all", server.local_addr().unwrap());
+        let pod = |name: &str| serde_json::json!({ "metadata": { "name": name }, "spec": { "containers": [{ "name": "c" }] } });
+        let list =
+            serde_json::json!({ "kind": "PodList", "items": [pod("a"), pod("b")] }).to_string();
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = server.accept().await.unwrap();
+            let mut asked = vec![0; 1024];
+            let read = stream.read(&mut asked).await.unwrap();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{list}",
+                list.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            String::from_utf8_lossy(&asked[..read]).into_owned()
+        });
+        let headers = [("X-Who".to_owned(), "me".to_owned())];
+        let pods = fetch(&url, &headers, "n1").await.unwrap();
+        let asked = serving.await.unwrap();
+        assert!(asked.starts_with("GET /pods?all HTTP/1.1") && asked.contains("me"), "{asked}");
+        let names: Vec<&str> = pods.values().map(|pod| pod::name(pod)).collect();
+        assert_eq!(names.len(), 2);
+        assert!(names.contains(&"a-n1") && names.contains(&"b-n1"), "{names:?}");
+        assert!(pods.values().all(|pod| pod::annotation(pod, pod::SOURCE) == Some("http")));
     }
 }

@@ -25,6 +25,8 @@ pub struct Look<'a> {
     pub waiting: &'a BTreeMap<String, (String, String)>,
     /// Why the pod as a whole was refused or ended: reason and message.
     pub failed: Option<&'a (String, String)>,
+    /// It was evicted for the sake of the node: the message of `DisruptionTarget`.
+    pub disrupted: Option<&'a str>,
     /// Why the pod cannot be given what it asks for now.
     pub resize_pending: Option<&'a (String, String)>,
     pub host_ip: IpAddr,
@@ -38,11 +40,18 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
     if let Some(status) = refused(look, old) {
         return status;
     }
+    // Of a pod that has ended the runtime may have nothing left: what was told stays told.
+    if pod::is_terminal(look.pod) && look.found.containers.is_empty() {
+        return old.clone();
+    }
     let init: Vec<_> = statuses(look, |role| matches!(role, Role::Init | Role::Sidecar));
     let regular: Vec<_> = statuses(look, |role| role == Role::Regular);
     let ephemeral: Vec<_> =
         pod::ephemeral(look.pod).map(|one| container_status(look, &one, Role::Ephemeral)).collect();
     let phase = phase_of(look, &init, &regular);
+    // Whoever replaces a pod that failed may count on its containers having ended.
+    let is_ending = look.failed.is_some() && look.found.running().next().is_some();
+    let failed = look.failed.filter(|_| !is_ending);
     let start_time = old.start_time.clone().unwrap_or(Time(look.now));
     let ips: Vec<String> = match pod::uses_host_network(look.pod) {
         true => vec![look.host_ip.to_string()],
@@ -51,8 +60,8 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
     let given = |list: Vec<_>| (!list.is_empty()).then_some(list);
     let mut status = PodStatus {
         phase: Some(phase.to_owned()),
-        reason: look.failed.map(|(reason, _)| reason.clone()).or_else(|| old.reason.clone()),
-        message: look.failed.map(|(_, message)| message.clone()).or_else(|| old.message.clone()),
+        reason: failed.map(|(reason, _)| reason.clone()).or_else(|| old.reason.clone()),
+        message: failed.map(|(_, message)| message.clone()).or_else(|| old.message.clone()),
         start_time: Some(start_time),
         host_ip: Some(look.host_ip.to_string()),
         host_ips: Some(vec![HostIP { ip: look.host_ip.to_string() }]),
@@ -208,7 +217,7 @@ fn phase_of(
             _ => {}
         }
     }
-    if look.failed.is_some() {
+    if look.failed.is_some() && look.found.running().next().is_none() {
         return "Failed";
     }
     let code = |status: &ContainerStatus| {

@@ -1,4 +1,4 @@
-//! A pod and what the runtime has of it, as text.
+//! A pod and what the runtime has of it, as text; plugins that tests serve.
 use crate::backoff::Backoff;
 use crate::found::{Container as FoundContainer, Found, Sandbox, State};
 use crate::plan::{Probed, backoff_key};
@@ -6,6 +6,9 @@ use crate::pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::UnixListener;
 
 pub struct World {
     pub pod: Pod,
@@ -111,4 +114,37 @@ pub fn world(text: &str) -> World {
     }
     found.sort();
     World { pod, found, probed, backoff, now }
+}
+
+/// Serves gRPC on a unix socket for as long as the test runs.
+pub fn serve<S>(service: S, socket: &Path)
+where
+    S: tonic::codegen::Service<
+            http::Request<tonic::body::Body>,
+            Response = http::Response<tonic::body::Body>,
+            Error = std::convert::Infallible,
+        > + tonic::server::NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let listener = UnixListener::bind(socket).unwrap();
+    let incoming = futures_util::stream::unfold(listener, |listener| async {
+        let stream = listener.accept().await.map(|(stream, _)| stream);
+        Some((stream, listener))
+    });
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(server.serve_with_incoming(incoming));
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, is: impl Fn() -> bool) {
+    let wait = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok(), "never: {what}");
 }

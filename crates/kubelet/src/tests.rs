@@ -1,5 +1,6 @@
 //! The whole kubelet on a runtime and an API in memory, while time is paused.
 use crate::config::Config;
+use crate::eviction::thresholds::Signal;
 use crate::fake::Fake;
 use client::Context;
 use client::testing::World;
@@ -9,29 +10,44 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-struct Machine {
-    world: World,
-    runtime: Fake,
-    context: Context,
-    folder: tempfile::TempDir,
+pub struct Machine {
+    pub world: World,
+    pub runtime: Fake,
+    pub context: Context,
+    pub folder: tempfile::TempDir,
 }
 
 impl Machine {
     fn start() -> Machine {
-        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1);
-        let world = World::new(&context);
-        let runtime = Fake::new(&context, &["image:1"]);
-        let folder = tempfile::tempdir().unwrap();
-        let machine = Machine { world, runtime, context, folder };
+        let machine = Machine::new();
         machine.run_kubelet(machine.context.clone());
         machine
     }
 
+    /// Without a kubelet.
+    pub fn new() -> Machine {
+        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1);
+        let world = World::new(&context);
+        let runtime = Fake::new(&context, &["image:1"]);
+        let folder = tempfile::tempdir().unwrap();
+        Machine { world, runtime, context, folder }
+    }
+
     fn run_kubelet(&self, context: Context) {
+        self.run_kubelet_with(context, |_| {});
+    }
+
+    pub fn run_kubelet_with(&self, context: Context, change: impl FnOnce(&mut Config)) {
         let mut config = Config::new("n1", "10.1.1.1".parse().unwrap());
         config.root = self.folder.path().join("kubelet");
         config.cgroups_per_qos = false;
         config.log_root = self.folder.path().join("logs");
+        // What this machine is short of is no concern of these tests.
+        config
+            .eviction
+            .thresholds
+            .retain(|one| one.signal == Signal::Memory || one.signal == Signal::NodeFs);
+        change(&mut config);
         std::fs::create_dir_all(&config.root).unwrap();
         let runtime = std::sync::Arc::new(self.runtime.clone());
         tokio::spawn(crate::run(config, self.world.source(), context, runtime));
@@ -44,7 +60,7 @@ impl Machine {
         self.world.put::<Pod>(&serde_json::from_value(pod).unwrap());
     }
 
-    async fn pass(&self, seconds: u64) {
+    pub async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
@@ -89,7 +105,7 @@ impl Machine {
     }
 }
 
-fn one(extra: Value) -> Value {
+pub fn one(extra: Value) -> Value {
     let mut container = json!({ "name": "c", "image": "image:1" });
     container.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     json!({ "containers": [container], "restartPolicy": "Always" })

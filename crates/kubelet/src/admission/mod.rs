@@ -3,7 +3,7 @@
 //! (`pkg/kubelet/lifecycle`).
 mod requests;
 
-pub use requests::{Amounts, limits, requests};
+pub use requests::{Amounts, amounts, limits, requests, sum_of_limits};
 
 use crate::pod;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -84,10 +84,6 @@ fn supported(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     if !place.has_app_armor && wants_app_armor(pod) {
         let text = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
         return Err(Refusal::new("AppArmor", text));
-    }
-    let mut all = pod::containers(pod).map(|(_, one)| one);
-    if all.any(|one| one.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty())) {
-        return Err(unsupported("raw block volumes (volumeDevices)"));
     }
     Ok(())
 }
@@ -260,12 +256,6 @@ mod tests {
             json!({ "hostUsers": false }),
             &[],
             "UnsupportedPodFeature: user namespaces (hostUsers: false) are not supported by this kubelet",
-        );
-        let block = json!({ "containers": [{ "name": "c", "volumeDevices": [{ "name": "v", "devicePath": "/dev/x" }] }] });
-        check(
-            block,
-            &[],
-            "UnsupportedPodFeature: raw block volumes (volumeDevices) are not supported by this kubelet",
         );
     }
 }

@@ -35,6 +35,13 @@ pub fn limits(pod: &Pod) -> Amounts {
     total
 }
 
+/// What its containers may use together, those with a limit.
+pub fn sum_of_limits(pod: &Pod) -> Amounts {
+    let mut total = of_containers(pod, |resources| resources.limits.as_ref());
+    total.extend(of_pod(pod, |resources| resources.limits.as_ref()));
+    total
+}
+
 pub fn amounts(list: Option<&BTreeMap<String, Text>>) -> Amounts {
     let read = |(name, text): (&String, &Text)| {
         let quantity = Quantity::parse(&text.0).ok()?;

@@ -16,6 +16,7 @@ pub struct Parts<'a> {
     pub image_user: security::ImageUser,
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<cri::Mount>,
+    pub devices: Vec<cri::Device>,
     /// The id of the container that an ephemeral one looks into.
     pub target: Option<String>,
     pub node_memory: u64,
@@ -61,6 +62,7 @@ pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
             .map(|(key, value)| cri::KeyValue { key, value: value.into_bytes() })
             .collect(),
         mounts: parts.mounts,
+        devices: parts.devices,
         linux: Some(linux),
         stop_signal: stop_signal(container).into(),
         ..cri::ContainerConfig::default()

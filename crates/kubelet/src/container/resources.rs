@@ -36,8 +36,25 @@ pub fn linux(pod: &Pod, container: &Container, memory: u64) -> cri::LinuxContain
         cpu_shares: shares(request),
         memory_limit_in_bytes: amount(resources, "limits", "memory").map_or(0, |all| all.value()),
         oom_score_adj: oom_score(pod, container, memory),
+        hugepage_limits: hugepages(container),
         ..cri::LinuxContainerResources::default()
     }
+}
+
+/// Of each size of pages that the container may have; the kernel's control groups say `2MB`.
+fn hugepages(container: &Container) -> Vec<cri::HugepageLimit> {
+    let limits = container.resources.as_ref().and_then(|all| all.limits.as_ref());
+    let huge = limits.into_iter().flatten().filter_map(|(name, limit)| {
+        let size = Quantity::parse(name.strip_prefix("hugepages-")?).ok()?.value();
+        let page_size = match size {
+            size if size >= 1 << 30 => format!("{}GB", size >> 30),
+            size if size >= 1 << 20 => format!("{}MB", size >> 20),
+            size => format!("{}KB", size >> 10),
+        };
+        let limit = u64::try_from(Quantity::parse(&limit.0).ok()?.value()).ok()?;
+        Some(cri::HugepageLimit { page_size, limit })
+    });
+    huge.collect()
 }
 
 /// `pkg/kubelet/qos/policy.go`: who uses more than it asked for goes first.
@@ -105,6 +122,17 @@ pub fn field(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_are_limited_by_size() {
+        let pod = pod(
+            json!({ "limits": { "hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi", "cpu": "1" } }),
+        );
+        let limits = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], 0).hugepage_limits;
+        let shown: Vec<_> =
+            limits.iter().map(|one| format!("{} {}", one.page_size, one.limit)).collect();
+        assert_eq!(shown, ["1GB 1073741824", "2MB 4194304"]);
+    }
 
     fn pod(resources: serde_json::Value) -> Pod {
         let pod = json!({ "metadata": { "uid": "u" }, "spec": { "containers": [{ "name": "c", "resources": resources }] } });

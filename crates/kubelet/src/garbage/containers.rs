@@ -6,11 +6,16 @@ use crate::worker::Kubelet;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-pub async fn collect(kubelet: &Kubelet) {
+/// `of_ended_pods`: of pods that have ended nothing is kept.
+pub async fn collect(kubelet: &Kubelet, of_ended_pods: bool) {
     let listed = kubelet.runtime.list_containers(Default::default()).await;
     let sandboxes = kubelet.runtime.list_pod_sandbox(Default::default()).await;
     let (Ok(listed), Ok(sandboxes)) = (listed, sandboxes) else { return };
-    for one in surplus(&listed.containers) {
+    let ended: HashSet<String> = match of_ended_pods {
+        true => kubelet.ended_pods(),
+        false => HashSet::new(),
+    };
+    for one in surplus(&listed.containers, &ended) {
         let request = cri::ContainerStatusRequest {
             container_id: one.clone(),
             ..cri::ContainerStatusRequest::default()
@@ -33,8 +38,8 @@ pub async fn collect(kubelet: &Kubelet) {
     }
 }
 
-/// Ids of those that ended and have a younger one that ended.
-fn surplus(all: &[cri::Container]) -> Vec<String> {
+/// Ids of those that ended and have a younger one that ended, or whose pods have ended.
+fn surplus(all: &[cri::Container], ended: &HashSet<String>) -> Vec<String> {
     let mut dead: BTreeMap<(&str, &str), Vec<&cri::Container>> = BTreeMap::new();
     for one in all.iter().filter(|one| one.state() == cri::ContainerState::ContainerExited) {
         let label = |key: &str| one.labels.get(key).map(String::as_str);
@@ -43,9 +48,9 @@ fn surplus(all: &[cri::Container]) -> Vec<String> {
             dead.entry((uid, name)).or_default().push(one);
         }
     }
-    let older = dead.into_values().flat_map(|mut same| {
+    let older = dead.into_iter().flat_map(|((uid, _), mut same)| {
         same.sort_by_key(|one| std::cmp::Reverse(one.created_at));
-        same.into_iter().skip(1)
+        same.into_iter().skip(usize::from(!ended.contains(uid)))
     });
     older.map(|one| one.id.clone()).collect()
 }
@@ -104,7 +109,9 @@ mod tests {
             container("c0", "q", "a", 1, false),
             container("a3", "p", "a", 0, false),
         ];
-        assert_eq!(surplus(&all), ["a0", "a3"]);
+        assert_eq!(surplus(&all, &HashSet::new()), ["a0", "a3"]);
+        let ended = HashSet::from(["q".to_owned()]);
+        assert_eq!(surplus(&all, &ended), ["a0", "a3", "c0"]);
     }
 
     #[test]

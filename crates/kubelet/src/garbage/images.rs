@@ -12,7 +12,16 @@ const LEAST_AGE: SignedDuration = SignedDuration::from_secs(2 * 60);
 /// When images were first seen, and last seen in use.
 pub type Seen = HashMap<String, (Timestamp, Timestamp)>;
 
-pub async fn collect(kubelet: &Kubelet, seen: &mut Seen) {
+/// How much is to go of what nobody uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// What is above the thresholds.
+    Thresholds,
+    Everything,
+}
+
+pub async fn collect(kubelet: &Kubelet, how_much: Wanted) {
+    let seen = &mut *kubelet.images.lock().await;
     let images = kubelet.runtime.list_images(Default::default()).await;
     let containers = kubelet.runtime.list_containers(Default::default()).await;
     let place = kubelet.runtime.image_fs_info(cri::ImageFsInfoRequest {}).await;
@@ -30,7 +39,10 @@ pub async fn collect(kubelet: &Kubelet, seen: &mut Seen) {
     let now = kubelet.context.now();
     note(seen, &images.images, &in_use, now);
     let thresholds = (kubelet.config.image_gc_high, kubelet.config.image_gc_low);
-    let wanted = excess(used, capacity, thresholds);
+    let wanted = match how_much {
+        Wanted::Thresholds => excess(used, capacity, thresholds),
+        Wanted::Everything => u64::MAX,
+    };
     if wanted == 0 {
         return;
     }
@@ -45,7 +57,7 @@ pub async fn collect(kubelet: &Kubelet, seen: &mut Seen) {
             Err(error) => tracing::warn!("failed to remove image {}: {error}", image.id),
         }
     }
-    if freed < wanted {
+    if freed < wanted && how_much == Wanted::Thresholds {
         tracing::warn!("images: {wanted} bytes were to be freed, and {freed} were");
     }
 }

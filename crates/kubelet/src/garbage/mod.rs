@@ -10,6 +10,8 @@ mod containers;
 mod images;
 mod logs;
 
+pub use images::Seen;
+
 use crate::worker::Kubelet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +25,12 @@ pub async fn collect(kubelet: &Arc<Kubelet>) {
     tokio::join!(
         async {
             while kubelet.context.sleep(CONTAINERS).await {
-                containers::collect(kubelet).await;
+                containers::collect(kubelet, false).await;
             }
         },
         async {
-            let mut seen = images::Seen::default();
             while kubelet.context.sleep(IMAGES).await {
-                images::collect(kubelet, &mut seen).await;
+                images::collect(kubelet, images::Wanted::Thresholds).await;
             }
         },
         async {
@@ -38,4 +39,10 @@ pub async fn collect(kubelet: &Arc<Kubelet>) {
             }
         },
     );
+}
+
+/// The disk is full: whatever nobody needs goes now.
+pub async fn free_disk(kubelet: &Kubelet) {
+    containers::collect(kubelet, true).await;
+    images::collect(kubelet, images::Wanted::Everything).await;
 }

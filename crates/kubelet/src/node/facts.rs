@@ -1,4 +1,6 @@
 //! What this machine is, read from `/proc` and the file system.
+use api::quantity::{Format, Quantity};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -24,6 +26,14 @@ pub struct Facts {
     pub hostname: String,
     /// `skiff://0.1.0`
     pub runtime: String,
+    /// Bytes in huge pages, by resource: `hugepages-2Mi`.
+    pub hugepages: BTreeMap<String, u64>,
+    /// The conditions that eviction has set.
+    pub pressures: Vec<&'static str>,
+    /// Attached volumes that must stay so.
+    pub volumes_in_use: Vec<String>,
+    /// Devices that there are and that are well, by resource.
+    pub devices: BTreeMap<String, (i64, i64)>,
     /// Why the node is not ready.
     pub trouble: Vec<String>,
 }
@@ -40,7 +50,7 @@ impl Facts {
         Facts {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory_field(&memory, "MemTotal"),
-            memory_available: memory_field(&memory, "MemAvailable"),
+            memory_available: available(&memory),
             disk: of_disk(|disk| disk.f_blocks * disk.f_frsize),
             disk_available: of_disk(|disk| disk.f_bavail * disk.f_frsize),
             disk_free: of_disk(|disk| disk.f_bfree * disk.f_frsize),
@@ -55,6 +65,10 @@ impl Facts {
             os_image: os_image(&text("/etc/os-release")),
             hostname: own(name.nodename()),
             runtime: String::new(),
+            hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
+            pressures: Vec::new(),
+            volumes_in_use: Vec::new(),
+            devices: BTreeMap::new(),
             trouble: Vec::new(),
         }
     }
@@ -65,6 +79,27 @@ pub(super) fn memory_field(text: &str, field: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     number.unwrap_or(0) * 1024
+}
+
+/// What is left beside the working set: free pages, and those of files that were not used of late.
+fn available(text: &str) -> u64 {
+    match memory_field(text, "Inactive(file)") {
+        0 => memory_field(text, "MemAvailable"),
+        inactive => memory_field(text, "MemFree") + inactive,
+    }
+}
+
+/// Folders are named after the pages' size: `hugepages-2048kB`.
+fn hugepages(folder: &Path) -> BTreeMap<String, u64> {
+    let read = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?;
+        let count = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
+        let count = count.trim().parse::<u64>().ok()?;
+        let shown = Quantity::new(i64::try_from(size.checked_mul(1024)?).ok()?, Format::BinarySI);
+        Some((format!("hugepages-{shown}"), size * 1024 * count))
+    };
+    fs::read_dir(folder).into_iter().flatten().flatten().filter_map(read).collect()
 }
 
 /// The fourth word of `/proc/loadavg` is `runnable/all`.
@@ -92,6 +127,17 @@ mod tests {
             os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
             "Debian GNU/Linux 12 (bookworm)"
         );
+    }
+
+    #[test]
+    fn huge_pages_are_counted_by_size() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, count) in [("hugepages-2048kB", "3\n"), ("hugepages-1048576kB", "0\n")] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join("nr_hugepages"), count).unwrap();
+        }
+        let wanted = [("hugepages-1Gi".to_owned(), 0), ("hugepages-2Mi".to_owned(), 6 << 20)];
+        assert_eq!(hugepages(folder.path()), wanted.into());
     }
 
     #[test]

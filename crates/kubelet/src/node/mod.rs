@@ -9,6 +9,9 @@ pub use object::{allocatable, labels, without_reserved};
 pub use usage::Usage;
 
 use crate::config::Config;
+use crate::csi::Csi;
+use crate::devices::Devices;
+use crate::eviction::Pressure;
 use crate::runtime::{Runtime, cri};
 use api::status::Status;
 use client::events::{Happening, Recorder, reference};
@@ -35,6 +38,10 @@ pub struct NodeLoop {
     pub recorder: Recorder,
     /// Where the kubelet is reached.
     pub port: Option<u16>,
+    /// What the machine is short of.
+    pub pressure: Arc<Pressure>,
+    pub csi: Arc<Csi>,
+    pub devices: Arc<Devices>,
 }
 
 impl NodeLoop {
@@ -67,7 +74,10 @@ impl NodeLoop {
     }
 
     async fn facts(&self) -> Facts {
-        let mut facts = Facts::read(&self.config.root);
+        let mut facts = self.config.machine.read(&self.config.root);
+        facts.pressures = self.pressure.now();
+        facts.volumes_in_use = self.csi.in_use();
+        facts.devices = self.devices.amounts();
         match self.runtime.version(cri::VersionRequest::default()).await {
             Ok(version) => {
                 facts.runtime = format!("{}://{}", version.runtime_name, version.runtime_version);

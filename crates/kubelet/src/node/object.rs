@@ -2,19 +2,16 @@
 use super::Facts;
 use crate::admission::Amounts;
 use crate::config::Config;
+use crate::eviction::thresholds::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, Signal};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
     NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// Upstream's defaults of hard eviction: below them a node is under pressure.
-const MEMORY_FLOOR: u64 = 100 << 20;
-const DISK_FLOOR_PERCENT: u64 = 10;
 
 pub fn node(config: &Config, facts: &Facts, port: Option<u16>, now: Timestamp) -> Node {
     let annotations =
@@ -26,8 +23,9 @@ pub fn node(config: &Config, facts: &Facts, port: Option<u16>, now: Timestamp) -
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
+        spec: (!config.taints.is_empty())
+            .then(|| NodeSpec { taints: Some(config.taints.clone()), ..NodeSpec::default() }),
         status: Some(status(config, facts, port, None, now)),
-        ..Node::default()
     }
 }
 
@@ -60,6 +58,7 @@ pub fn status(
         capacity: Some(shown(&capacity(config, facts))),
         allocatable: Some(shown(&allocatable(config, facts))),
         conditions: Some(conditions(facts, last, now)),
+        volumes_in_use: Some(facts.volumes_in_use.clone()),
         daemon_endpoints: port.map(|port| NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }),
         }),
@@ -90,7 +89,10 @@ pub fn capacity(config: &Config, facts: &Facts) -> Amounts {
         ("hugepages-1Gi", 0),
         ("hugepages-2Mi", 0),
     ];
-    rows.map(|(name, amount)| (name.to_owned(), amount)).into()
+    let mut all: Amounts = rows.map(|(name, amount)| (name.to_owned(), amount)).into();
+    all.extend(facts.hugepages.iter().map(|(name, bytes)| (name.clone(), number(*bytes))));
+    all.extend(facts.devices.iter().map(|(name, (there, _))| (name.clone(), *there)));
+    all
 }
 
 /// What pods may use together: what is not reserved for others.
@@ -101,11 +103,18 @@ pub fn without_reserved(config: &Config, facts: &Facts) -> Amounts {
 /// What is left for pods to ask for: neither what is reserved nor what eviction keeps free.
 pub fn allocatable(config: &Config, facts: &Facts) -> Amounts {
     let number = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
-    let free = [
-        ("memory".to_owned(), number(MEMORY_FLOOR)),
-        ("ephemeral-storage".to_owned(), number(facts.disk / 100 * DISK_FLOOR_PERCENT)),
-    ];
-    less(without_reserved(config, facts), &free)
+    let hard = config.eviction.thresholds.iter().filter(|one| one.is_hard());
+    let kept = hard.filter_map(|one| match one.signal {
+        Signal::Memory => Some(("memory".to_owned(), one.level.of(number(facts.memory)))),
+        Signal::NodeFs => Some(("ephemeral-storage".to_owned(), one.level.of(number(facts.disk)))),
+        _ => None,
+    });
+    // What is in huge pages is nobody's memory otherwise.
+    let huge = facts.hugepages.values().map(|bytes| ("memory".to_owned(), number(*bytes)));
+    let free: Vec<(String, i64)> = kept.chain(huge).collect();
+    let mut left = less(without_reserved(config, facts), &free);
+    left.extend(facts.devices.iter().map(|(name, (_, healthy))| (name.clone(), *healthy)));
+    left
 }
 
 fn less(mut amounts: Amounts, taken: &[(String, i64)]) -> Amounts {
@@ -122,17 +131,17 @@ fn shown(amounts: &Amounts) -> BTreeMap<String, Quantity> {
         "cpu" if amount % 1000 == 0 => (amount / 1000).to_string(),
         "cpu" => format!("{amount}m"),
         "memory" | "ephemeral-storage" => format!("{}Ki", amount / 1024),
+        huge if huge.starts_with("hugepages-") => {
+            api::quantity::Quantity::new(amount, api::quantity::Format::BinarySI).to_string()
+        }
         _ => amount.to_string(),
     };
     amounts.iter().map(|(name, amount)| (name.clone(), Quantity(text(name, *amount)))).collect()
 }
 
 fn conditions(facts: &Facts, last: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
-    let low_memory = facts.memory_available < MEMORY_FLOOR;
-    let low_disk = facts.disk_available < facts.disk / 100 * DISK_FLOOR_PERCENT;
-    // A tenth of what there may be is left alone, as upstream's `pid.available` is often set.
-    let low_pids = facts.pids > 0 && facts.pids_used > facts.pids / 10 * 9;
-    let pressure = |type_: &str, low: bool, bad: (&str, &str), good: (&str, &str)| {
+    let pressure = |type_: &str, bad: (&str, &str), good: (&str, &str)| {
+        let low = facts.pressures.contains(&type_);
         let (reason, message) = if low { bad } else { good };
         (type_.to_owned(), low, reason.to_owned(), message.to_owned())
     };
@@ -142,20 +151,17 @@ fn conditions(facts: &Facts, last: Option<&NodeStatus>, now: Timestamp) -> Vec<N
     };
     let rows = [
         pressure(
-            "MemoryPressure",
-            low_memory,
+            MEMORY_PRESSURE,
             ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
             ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ),
         pressure(
-            "DiskPressure",
-            low_disk,
+            DISK_PRESSURE,
             ("KubeletHasDiskPressure", "kubelet has disk pressure"),
             ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ),
         pressure(
-            "PIDPressure",
-            low_pids,
+            PID_PRESSURE,
             ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
             ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ),
@@ -261,9 +267,7 @@ mod tests {
     #[test]
     fn trouble_and_pressure_are_told() {
         let facts = Facts {
-            memory_available: 1,
-            disk_available: 1,
-            pids_used: 999,
+            pressures: vec![MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE],
             trouble: vec!["container runtime is down".to_owned()],
             ..good()
         };

@@ -19,6 +19,8 @@ pub struct Counters {
     requests: Mutex<BTreeMap<(String, &'static str), u64>>,
     /// By the labels of `prober_probe_total`.
     probes: Mutex<BTreeMap<String, u64>>,
+    /// By the signal that they were for.
+    evictions: Mutex<BTreeMap<&'static str, u64>>,
     /// The processors' time when it was read last, for a rate.
     last: Mutex<Option<(std::time::Instant, u64)>>,
 }
@@ -52,6 +54,10 @@ impl Counters {
 
     pub fn probe(&self, labels: String) {
         *self.probes.lock().entry(labels).or_default() += 1;
+    }
+
+    pub fn eviction(&self, signal: &'static str) {
+        *self.evictions.lock().entry(signal).or_default() += 1;
     }
 
     /// Of a pod that is gone nothing more is told.
@@ -151,6 +157,15 @@ async fn own(kubelet: &Kubelet) -> Result<String, Refused> {
     }
     for (state, count) in counts {
         states.add(&format!("container_state=\"{}\"", state.to_lowercase()), count);
+    }
+    let mut evictions = family(
+        &mut text,
+        "kubelet_evictions",
+        "counter",
+        "[ALPHA] Cumulative number of pod evictions by eviction signal",
+    );
+    for (signal, count) in kubelet.counters.evictions.lock().iter() {
+        evictions.add(&format!("eviction_signal=\"{signal}\""), count);
     }
     family(
         &mut text,

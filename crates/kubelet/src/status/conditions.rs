@@ -101,12 +101,33 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
             type_: RESIZE_PENDING.to_owned(),
         });
     }
+    let ended = look.found.running().next().is_none();
+    if let Some(message) = look.disrupted.filter(|_| ended) {
+        let same = old.iter().find(|one| one.type_ == DISRUPTION_TARGET);
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message: Some(message.to_owned()),
+            observed_generation: look.pod.metadata.generation,
+            reason: Some("TerminationByKubelet".to_owned()),
+            status: "True".to_owned(),
+            type_: DISRUPTION_TARGET.to_owned(),
+        });
+        made.extend(
+            old.iter()
+                .filter(|one| is_foreign(&one.type_) && one.type_ != DISRUPTION_TARGET)
+                .cloned(),
+        );
+        return made;
+    }
     // Conditions of others stay.
     let foreign = old.iter().filter(|one| is_foreign(&one.type_));
     made.extend(foreign.cloned());
     made
 }
 
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
 
 fn is_foreign(type_: &str) -> bool {

@@ -13,6 +13,7 @@ fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
         probed: &world.probed,
         waiting: &waiting.collect(),
         failed: None,
+        disrupted: None,
         resize_pending: None,
         host_ip: "10.1.1.1".parse().unwrap(),
         runtime_name: "skiff",

@@ -4,6 +4,7 @@
 //! of the host. Those that show objects are written by [`atomic`] and written again when the
 //! objects change. Whatever is not here is refused by name, and the pod waits with an event.
 pub mod atomic;
+pub mod ownership;
 mod payload;
 mod projected;
 pub mod subpath;
@@ -79,7 +80,7 @@ fn set_up_one(
     };
     if let Some(source) = &volume.empty_dir {
         let path = place("empty-dir");
-        empty_dir(volume, source, &path)?;
+        empty_dir(pod, volume, source, &path)?;
         if let Some(group) = fs_group {
             own(&path, group)?;
         }
@@ -104,6 +105,7 @@ fn kind_of(volume: &Volume) -> String {
 }
 
 fn empty_dir(
+    pod: &Pod,
     volume: &Volume,
     source: &EmptyDirVolumeSource,
     path: &Path,
@@ -112,7 +114,7 @@ fn empty_dir(
     fs::create_dir_all(path).map_err(io_error("create", path))?;
     match source.medium.as_deref().unwrap_or_default() {
         "" => {}
-        "Memory" if is_mounted(path) => return Ok(()),
+        _ if is_mounted(path) => return Ok(()),
         "Memory" => {
             let limit = source.size_limit.as_ref();
             let limit = limit.and_then(|size| api::quantity::Quantity::parse(&size.0).ok());
@@ -122,16 +124,54 @@ fn empty_dir(
             rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
                 .map_err(|error| io_error("mount memory at", path)(error.into()))?;
         }
+        huge if huge.starts_with("HugePages") => {
+            let failed = |why: String| VolumeError::SetUp { volume: volume.name.clone(), why };
+            let size = page_size(pod, huge).map_err(failed)?;
+            let options = std::ffi::CString::new(format!("pagesize={size}")).unwrap_or_default();
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("nodev", path, "hugetlbfs", flags, options.as_c_str())
+                .map_err(|error| io_error("mount huge pages at", path)(error.into()))?;
+        }
         other => {
             let why = format!("medium {other:?} is not supported");
             return Err(VolumeError::SetUp { volume: volume.name.clone(), why });
         }
     }
-    if !existed || source.medium.as_deref() == Some("Memory") {
+    if !existed || source.medium.as_deref().is_some_and(|medium| !medium.is_empty()) {
         let everybody = fs::Permissions::from_mode(0o777);
         fs::set_permissions(path, everybody).map_err(io_error("open up", path))?;
     }
     Ok(())
+}
+
+/// The size of the pages of a medium, in bytes: `HugePages-2Mi` says it, `HugePages` means the one
+/// that the pod asks for (`pkg/volume/emptydir`).
+fn page_size(pod: &Pod, medium: &str) -> Result<i64, String> {
+    let asked = crate::admission::requests(pod);
+    let mut sizes = asked.keys().filter_map(|name| name.strip_prefix("hugepages-"));
+    let size = match medium.strip_prefix("HugePages-") {
+        Some(size) => match sizes.any(|asked| asked == size) {
+            true => size,
+            false => {
+                return Err(format!(
+                    "medium {medium} requires the pod to request hugepages-{size}"
+                ));
+            }
+        },
+        None => {
+            match (sizes.next(), sizes.next()) {
+                (Some(size), None) => size,
+                (None, _) => {
+                    return Err(format!("medium {medium} requires the pod to request huge pages"));
+                }
+                _ => {
+                    return Err("medium HugePages can't be used if container requests multiple huge page sizes".to_owned());
+                }
+            }
+        }
+    };
+    let bytes = api::quantity::Quantity::parse(size).map(|size| size.value());
+    bytes.map_err(|error| format!("{medium}: {error}"))
 }
 
 /// Gives a folder to the pod's group: what is made in it belongs to the group too.
@@ -249,6 +289,22 @@ mod tests {
             .unwrap(),
             ["b=KEY\nCHAIN\n", "k=KEY\n"]
         );
+    }
+
+    #[test]
+    fn huge_pages_have_the_size_that_is_asked_for() {
+        let size = |medium: &str, asked: &[&str]| {
+            let limits: BTreeMap<String, &str> =
+                asked.iter().map(|size| (format!("hugepages-{size}"), "1Gi")).collect();
+            let resources = json!({ "requests": limits });
+            let pod =
+                json!({ "spec": { "containers": [{ "name": "c", "resources": resources }] } });
+            page_size(&serde_json::from_value(pod).unwrap(), medium)
+        };
+        assert_eq!(size("HugePages", &["2Mi"]), Ok(2 << 20));
+        assert_eq!(size("HugePages-1Gi", &["2Mi", "1Gi"]), Ok(1 << 30));
+        assert!(size("HugePages", &["2Mi", "1Gi"]).is_err());
+        assert!(size("HugePages-1Gi", &["2Mi"]).is_err() && size("HugePages", &[]).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! both get what only one can have.
 use super::{Kubelet, Memory, SyncError};
 use crate::admission::{self, Place, Refusal};
+use crate::eviction::REASON;
 use crate::found::Found;
 use crate::node;
 use crate::pod;
@@ -25,6 +26,9 @@ impl Kubelet {
                 return Ok(());
             }
         }
+        if let Some(message) = self.pressure.refuses(pod) {
+            return self.refuse(pod, memory, Refusal { reason: REASON.to_owned(), message });
+        }
         let labels = node::labels(&self.config);
         let mut judged = self.judge(pod, memory, &labels);
         if judged.as_ref().is_err_and(Refusal::is_of_labels) {
@@ -32,11 +36,26 @@ impl Kubelet {
             let node: Node = node.decode().map_err(|error| SyncError::Other(error.to_string()))?;
             judged = self.judge(pod, memory, &node.metadata.labels.unwrap_or_default());
         }
-        if let Err(Refusal { reason, message }) = judged {
-            let told = format!("Pod was rejected: {message}");
-            memory.notes.lock().failed = Some((reason.clone(), told));
-            self.warn(pod, None, &reason, &message);
+        match judged {
+            Err(refusal) => self.refuse(pod, memory, refusal),
+            Ok(()) => {
+                let granted = match self.grant_devices(pod).await {
+                    Ok(()) => self.grant_cpus(pod).await,
+                    refused => refused,
+                };
+                if granted.is_err() {
+                    memory.notes.lock().admitted = false;
+                }
+                granted.or_else(|refusal| self.refuse(pod, memory, refusal))
+            }
         }
+    }
+
+    fn refuse(&self, pod: &Pod, memory: &Memory, refusal: Refusal) -> Result<(), SyncError> {
+        let Refusal { reason, message } = refusal;
+        let told = format!("Pod was rejected: {message}");
+        memory.notes.lock().failed = Some((reason.clone(), told));
+        self.warn(pod, None, &reason, &message);
         Ok(())
     }
 
@@ -52,13 +71,20 @@ impl Kubelet {
         let place = Place {
             node_name: &self.config.node_name,
             labels,
-            allocatable: &node::allocatable(&self.config, &self.facts),
+            allocatable: &self.allocatable(),
             others: &others,
             has_app_armor: Path::new("/sys/kernel/security/apparmor").exists(),
         };
         admission::admit(pod, &place)?;
         memory.notes.lock().admitted = true;
         Ok(())
+    }
+
+    /// What pods may ask for, with the devices that there are now.
+    pub(super) fn allocatable(&self) -> admission::Amounts {
+        let mut all = node::allocatable(&self.config, &self.facts);
+        all.extend(self.devices.amounts().into_iter().map(|(name, (_, healthy))| (name, healthy)));
+        all
     }
 
     /// Whether another pod has been admitted and has not ended.

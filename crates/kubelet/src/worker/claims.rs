@@ -1,35 +1,106 @@
 //! Volumes that are claims: what a claim is bound to takes its place.
 use super::Kubelet;
+use crate::csi;
 use crate::pod;
+use crate::volumes::Places;
 use api::rules::Form;
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume,
 };
 use std::borrow::Cow;
+use std::path::PathBuf;
+
+/// A pod's volumes that the host has now.
+pub struct Resolved<'p> {
+    /// The pod with volumes of the host in the place of its claims and of drivers' volumes.
+    pub pod: Cow<'p, Pod>,
+    /// Block devices on the host, by the names of volumes.
+    pub devices: Places,
+}
+
+/// Where a claim leads.
+enum Source {
+    Host(HostPathVolumeSource),
+    Device(PathBuf),
+    Csi(Box<csi::Volume>),
+}
+
+impl Source {
+    fn is_block(&self) -> bool {
+        match self {
+            Source::Host(_) => false,
+            Source::Device(_) => true,
+            Source::Csi(volume) => volume.is_block,
+        }
+    }
+}
+
+/// A device is passed into containers, a file system is mounted in them.
+fn mode_fits(pod: &Pod, name: &str, is_block: bool) -> Result<(), String> {
+    let mut all = pod::containers(pod).map(|(_, one)| one);
+    let is_wrong = match is_block {
+        true => all.any(|one| one.volume_mounts.iter().flatten().any(|use_| use_.name == name)),
+        false => all.any(|one| one.volume_devices.iter().flatten().any(|use_| use_.name == name)),
+    };
+    let (mode, list) =
+        if is_block { ("Block", "volumeMounts") } else { ("Filesystem", "volumeDevices") };
+    match is_wrong {
+        true => Err(format!("volume {name} has volumeMode {mode}, but is specified in {list}")),
+        false => Ok(()),
+    }
+}
 
 impl Kubelet {
-    /// The pod with volumes of the host in the place of its claims.
-    pub(super) async fn with_claims<'p>(&self, pod: &'p Pod) -> Result<Cow<'p, Pod>, String> {
-        let mut resolved = Cow::Borrowed(pod);
+    /// Mounts what has to be mounted.
+    pub(super) async fn with_claims<'p>(&self, pod: &'p Pod) -> Result<Resolved<'p>, String> {
+        let mut resolved = Resolved { pod: Cow::Borrowed(pod), devices: Places::new() };
         let volumes = pod::spec(pod).volumes.iter().flatten();
         for (at, volume) in volumes.enumerate() {
-            let Some(claim) = claim_of(pod, volume) else { continue };
-            let source = self.bound_to(pod, &claim).await.map_err(|why| {
-                format!("MountVolume.SetUp failed for volume \"{}\" : {why}", volume.name)
-            })?;
-            let spec = resolved.to_mut().spec.get_or_insert_default();
+            let source = match (&volume.csi, claim_of(pod, volume)) {
+                (Some(source), _) => {
+                    Source::Csi(Box::new(csi::Volume::inline(pod, &volume.name, source)))
+                }
+                (None, Some(claim)) => {
+                    let own = volume.persistent_volume_claim.as_ref();
+                    let read_only = own.is_some_and(|own| own.read_only == Some(true));
+                    self.bound_to(pod, &claim, read_only).await.map_err(|why| {
+                        format!("MountVolume.SetUp failed for volume \"{}\" : {why}", volume.name)
+                    })?
+                }
+                (None, None) => continue,
+            };
+            mode_fits(pod, &volume.name, source.is_block())?;
+            let place = match source {
+                Source::Host(source) => source,
+                Source::Csi(volume) if !volume.is_block => {
+                    let path = self.mount_csi(pod, &volume).await?.display().to_string();
+                    HostPathVolumeSource { path, type_: None }
+                }
+                Source::Csi(block) => {
+                    let path = self.mount_csi(pod, &block).await?;
+                    resolved.devices.insert(volume.name.clone(), path);
+                    HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
+                }
+                Source::Device(path) => {
+                    resolved.devices.insert(volume.name.clone(), path);
+                    HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
+                }
+            };
+            let spec = resolved.pod.to_mut().spec.get_or_insert_default();
             let volume = &mut spec.volumes.get_or_insert_default()[at];
             *volume =
-                Volume { name: volume.name.clone(), host_path: Some(source), ..Volume::default() };
+                Volume { name: volume.name.clone(), host_path: Some(place), ..Volume::default() };
         }
         Ok(resolved)
     }
 
-    async fn bound_to(&self, pod: &Pod, name: &str) -> Result<HostPathVolumeSource, String> {
+    async fn bound_to(&self, pod: &Pod, name: &str, read_only: bool) -> Result<Source, String> {
         let namespace = pod::namespace(pod);
         let claim: PersistentVolumeClaim = self.read(namespace, name).await?;
-        let phase = claim.status.and_then(|status| status.phase).unwrap_or_default();
-        let bound = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+        let phase = claim.status.as_ref().and_then(|status| status.phase.clone());
+        let phase = phase.unwrap_or_default();
+        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+        let bound = bound.unwrap_or_default();
         if phase != "Bound" || bound.is_empty() {
             return Err(format!(
                 "PVC {namespace}/{name} has non-bound phase ({phase:?}) or empty \
@@ -37,6 +108,9 @@ impl Kubelet {
             ));
         }
         let volume: PersistentVolume = self.read("", &bound).await?;
+        if let Some(volume) = csi::Volume::of_claim(&volume, &claim, read_only) {
+            return Ok(Source::Csi(Box::new(volume)));
+        }
         source_of(&volume, &bound)
     }
 
@@ -55,14 +129,18 @@ fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
     volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone())
 }
 
-fn source_of(volume: &PersistentVolume, name: &str) -> Result<HostPathVolumeSource, String> {
+fn source_of(volume: &PersistentVolume, name: &str) -> Result<Source, String> {
     let spec = volume.spec.clone().unwrap_or_default();
     match (spec.host_path, spec.local) {
-        (Some(source), _) => Ok(source),
-        // What is local is there before it is used.
-        (None, Some(local)) => {
-            Ok(HostPathVolumeSource { path: local.path, type_: Some("Directory".to_owned()) })
+        (Some(source), _) => Ok(Source::Host(source)),
+        (None, Some(local)) if spec.volume_mode.as_deref() == Some("Block") => {
+            Ok(Source::Device(PathBuf::from(local.path)))
         }
+        // What is local is there before it is used.
+        (None, Some(local)) => Ok(Source::Host(HostPathVolumeSource {
+            path: local.path,
+            type_: Some("Directory".to_owned()),
+        })),
         (None, None) => Err(format!(
             "persistent volume {name:?} is of a kind that this kubelet does not support"
         )),
@@ -88,7 +166,11 @@ mod tests {
         assert_eq!(named(json!({ "name": "v", "ephemeral": {} })), "web-v");
         let source = |spec: serde_json::Value| {
             let volume = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
-            source_of(&volume, "p").map(|source| (source.path, source.type_.unwrap_or_default()))
+            source_of(&volume, "p").map(|source| match source {
+                Source::Host(source) => (source.path, source.type_.unwrap_or_default()),
+                Source::Device(path) => (path.display().to_string(), "device".to_owned()),
+                Source::Csi(volume) => (volume.handle, "csi".to_owned()),
+            })
         };
         let text = |text: &str| text.to_owned();
         assert_eq!(source(json!({ "hostPath": { "path": "/a" } })), Ok((text("/a"), text(""))));

@@ -15,7 +15,7 @@ const ORPHAN_GRACE: i64 = 30;
 
 impl Kubelet {
     pub(super) async fn finish(&self, pod: &Pod) -> Result<(), SyncError> {
-        self.remove_folder(pod::uid(pod))?;
+        self.remove_folder(pod::uid(pod)).await?;
         let options = Delete::uid(pod::uid(pod)).after(0);
         match self.client.delete::<Pod>(pod::namespace(pod), pod::name(pod), options).await {
             Err(status) if !status.is_not_found() && !status.is_conflict() => Err(status.into()),
@@ -23,7 +23,18 @@ impl Kubelet {
         }
     }
 
-    fn remove_folder(&self, uid: &str) -> Result<(), SyncError> {
+    /// Takes away the volumes of a pod that has ended: what they take is others' now.
+    pub(super) async fn release(&self, uid: &str) -> Result<(), SyncError> {
+        let folder = self.config.pod_folder(uid);
+        let failed = |error: volumes::VolumeError| SyncError::Other(error.line());
+        // Parts of volumes are mounted apart, and keep them busy.
+        volumes::tear_down(&folder.join("volume-subpaths")).map_err(failed)?;
+        self.unmount_csi(uid).await.map_err(SyncError::Other)?;
+        volumes::tear_down(&folder.join("volumes")).map_err(failed)
+    }
+
+    async fn remove_folder(&self, uid: &str) -> Result<(), SyncError> {
+        self.release(uid).await?;
         volumes::tear_down(&self.config.pod_folder(uid))
             .map_err(|error| SyncError::Other(error.line()))
     }
@@ -51,7 +62,8 @@ impl Kubelet {
             gone(self.runtime.remove_pod_sandbox(request).await)?;
         }
         cgroups::remove(&self.config.cgroup_root, uid);
-        self.remove_folder(uid)?;
+        self.remove_folder(uid).await?;
+        self.free_cpus(uid).await;
         self.remove_logs(uid);
         self.forget(uid);
         self.wake_deferred();
@@ -71,6 +83,7 @@ impl Kubelet {
 
     /// Folders of pods that nobody knows any more, neither the API nor the runtime.
     pub async fn house_keep(&self) {
+        self.unstage_orphans().await;
         let folders = fs::read_dir(self.config.root.join("pods")).into_iter().flatten().flatten();
         for folder in folders {
             let uid = folder.file_name().to_string_lossy().into_owned();

@@ -90,7 +90,8 @@ impl Kubelet {
             let now = self.context.now();
             let since = *memory.notes.lock().ending_since.get_or_insert(now);
             let used = now.duration_since(since).as_secs();
-            let grace = pod::grace(pod);
+            let evicted = memory.notes.lock().evicted.as_ref().map(|one| one.grace);
+            let grace = evicted.unwrap_or_else(|| pod::grace(pod));
             return if grace == 0 { 0 } else { (grace - used).max(LEAST) };
         }
         let probe = match why {

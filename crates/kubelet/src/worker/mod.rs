@@ -8,6 +8,7 @@ mod admit;
 mod certificates;
 mod claims;
 mod deadline;
+mod evict;
 mod finish;
 mod images;
 mod kill;
@@ -18,9 +19,16 @@ mod resize;
 mod start;
 mod watched;
 
+pub use evict::Evicted;
+
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::cpus::Cpus;
+use crate::csi::Csi;
+use crate::devices::Devices;
+use crate::eviction::Pressure;
 use crate::found::{self, Found};
+use crate::garbage;
 use crate::handler::Target;
 use crate::node::Facts;
 use crate::plan::{self, Plan, Probed, Step};
@@ -64,6 +72,13 @@ pub struct Kubelet {
     /// Pods from manifests, by uid.
     pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
     pub counters: Counters,
+    /// What the node is under.
+    pub pressure: Arc<Pressure>,
+    pub csi: Arc<Csi>,
+    pub devices: Arc<Devices>,
+    pub cpus: Cpus,
+    /// When images were seen and used, for whoever removes them.
+    pub images: tokio::sync::Mutex<garbage::Seen>,
     /// Held while a pod is admitted.
     admitting: Mutex<()>,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
@@ -77,6 +92,8 @@ pub struct Memory {
     pub notes: Mutex<Notes>,
     /// The pod was changed or deleted: what waits for it to end looks again.
     pub changed: Notify,
+    /// Nothing of it runs any more.
+    pub over: Notify,
     pub probes: Probes,
 }
 
@@ -86,6 +103,10 @@ pub struct Notes {
     pub probed: Probed,
     pub waiting: BTreeMap<String, (String, String)>,
     pub failed: Option<(String, String)>,
+    /// It has to go, and how.
+    evicted: Option<Evicted>,
+    /// Nothing of it runs, and nothing will.
+    is_over: bool,
     pulls: images::Pulls,
     tokens: references::Tokens,
     issued: certificates::Issued,
@@ -98,6 +119,14 @@ pub struct Notes {
     resize_pending: Option<(String, String)>,
     /// The last status that was written, which the informer may not have seen yet.
     written: Option<PodStatus>,
+}
+
+impl Memory {
+    /// Nothing of the pod runs any more: whoever waits for that goes on.
+    fn end(&self) {
+        self.notes.lock().is_over = true;
+        self.over.notify_waiters();
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +159,7 @@ impl Kubelet {
     ) -> Arc<Kubelet> {
         let by_uid = pods.index("uid", |_, pod: &Pod| vec![pod::uid(pod).to_owned()]);
         let queue = WorkQueue::new(&context, "kubelet");
-        let facts = Facts::read(&config.root);
+        let facts = config.machine.read(&config.root);
         let (static_pods, memories) = (Mutex::default(), Mutex::default());
         Arc::new(Kubelet {
             config,
@@ -146,6 +175,11 @@ impl Kubelet {
             runtime_name,
             static_pods,
             counters: Counters::default(),
+            pressure: Arc::default(),
+            csi: Arc::default(),
+            devices: Arc::default(),
+            cpus: Cpus::default(),
+            images: Default::default(),
             admitting: Mutex::default(),
             memories,
             watched: watched::Watched::default(),
@@ -181,6 +215,7 @@ impl Kubelet {
         self.unwatch(uid);
         if let Some(memory) = self.memories.lock().remove(uid) {
             memory.probes.stop();
+            memory.end();
         }
     }
 
@@ -358,6 +393,11 @@ impl Kubelet {
         plan: &Plan,
     ) -> Result<Option<Duration>, SyncError> {
         self.tell(pod, found, memory).await?;
+        if plan.is_over {
+            self.release(pod::uid(pod)).await?;
+            self.free_cpus(pod::uid(pod)).await;
+            memory.end();
+        }
         if plan.is_over && pod::is_deleting(pod) {
             self.finish(pod).await?;
             return Ok(Some(RETRY));
@@ -401,6 +441,11 @@ impl Kubelet {
                 probed: &notes.probed,
                 waiting: &notes.waiting,
                 failed: notes.failed.as_ref(),
+                disrupted: notes
+                    .evicted
+                    .as_ref()
+                    .filter(|one| one.for_the_node)
+                    .map(|one| one.message.as_str()),
                 resize_pending: notes.resize_pending.as_ref(),
                 host_ip: self.config.node_ip,
                 runtime_name: &self.runtime_name,

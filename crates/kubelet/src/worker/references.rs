@@ -105,11 +105,29 @@ impl Kubelet {
         (audience, seconds): &(String, i64),
         now: Timestamp,
     ) -> Result<Token, SyncError> {
+        let status = self.token_status(pod, audience, *seconds).await?;
+        let text = status["token"].as_str().unwrap_or_default().to_owned();
+        let until =
+            status["expirationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        let life =
+            until.map_or(SignedDuration::from_secs(*seconds), |until| until.duration_since(now));
+        let refresh =
+            now.saturating_add((life / 5 * 4).min(SignedDuration::from_hours(24))).unwrap_or(now);
+        Ok(Token { text, refresh })
+    }
+
+    /// A token of the pod's account, and until when it is good: the request's status.
+    pub async fn token_status(
+        &self,
+        pod: &Pod,
+        audience: &str,
+        seconds: i64,
+    ) -> Result<Value, SyncError> {
         let account = pod::spec(pod).service_account_name.as_deref().unwrap_or("default");
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                audiences: (!audience.is_empty()).then(|| vec![audience.clone()]),
-                expiration_seconds: Some(*seconds),
+                audiences: (!audience.is_empty()).then(|| vec![audience.to_owned()]),
+                expiration_seconds: Some(seconds),
                 bound_object_ref: Some(BoundObjectReference {
                     api_version: Some("v1".to_owned()),
                     kind: Some("Pod".to_owned()),
@@ -128,15 +146,7 @@ impl Kubelet {
             )));
         };
         let tree = object.tree().map_err(|error| SyncError::Other(error.to_string()))?;
-        let text = tree["status"]["token"].as_str().unwrap_or_default().to_owned();
-        let until = tree["status"]["expirationTimestamp"]
-            .as_str()
-            .and_then(|text| text.parse::<Timestamp>().ok());
-        let life =
-            until.map_or(SignedDuration::from_secs(*seconds), |until| until.duration_since(now));
-        let refresh =
-            now.saturating_add((life / 5 * 4).min(SignedDuration::from_hours(24))).unwrap_or(now);
-        Ok(Token { text, refresh })
+        Ok(tree["status"].clone())
     }
 }
 

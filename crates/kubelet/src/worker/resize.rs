@@ -3,7 +3,6 @@
 use super::{Kubelet, Memory, SyncError};
 use crate::admission::{self, Amounts};
 use crate::cgroups;
-use crate::node;
 use crate::pod;
 use crate::runtime::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
@@ -27,7 +26,7 @@ impl Kubelet {
         drop(notes);
         let others: Vec<Arc<Pod>> =
             self.all_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
-        let pending = pending(pod, &node::allocatable(&self.config, &self.facts), &others);
+        let pending = pending(pod, &self.allocatable(), &others);
         let mut notes = memory.notes.lock();
         notes.resize_pending.clone_from(&pending);
         match pending {

@@ -103,8 +103,8 @@ impl Kubelet {
             Fault::new("CreateContainerConfigError", message)
         };
         let ips = self.ips(pod, found);
-        let places = match self.set_up(pod, memory, &references, &ips).await {
-            Ok(places) => places,
+        let (places, blocks) = match self.set_up(pod, memory, &references, &ips).await {
+            Ok(both) => both,
             Err(message) => {
                 self.warn(pod, None, "FailedMount", &message);
                 return Err(Fault::new("ContainerCreating", ""));
@@ -117,11 +117,27 @@ impl Kubelet {
         };
         let (image_ref, image_user) =
             self.ensure_image(pod, memory, wanted, about, &references).await?;
-        let environment = env::environment(pod, container, &self.place(&ips), &references)
+        let needs = self.devices.needs(pod, container);
+        let mut environment = env::environment(pod, container, &self.place(&ips), &references)
             .map_err(config_error)?;
-        let mounts = self
+        environment.extend(needs.iter().flat_map(|needs| needs.envs.clone()));
+        let mut mounts = self
             .mounts(pod, container, restarts, Sources { places, images }, &ips, &environment)
             .map_err(config_error)?;
+        let mut devices = block_devices(pod, container, &blocks).map_err(config_error)?;
+        for needs in &needs {
+            mounts.extend(needs.mounts.iter().map(|(host, inside, readonly)| cri::Mount {
+                container_path: inside.clone(),
+                host_path: host.clone(),
+                readonly: *readonly,
+                ..cri::Mount::default()
+            }));
+            devices.extend(needs.devices.iter().map(|(host, inside, permissions)| cri::Device {
+                container_path: inside.clone(),
+                host_path: host.clone(),
+                permissions: permissions.clone(),
+            }));
+        }
         let target = pod::spec(pod)
             .ephemeral_containers
             .iter()
@@ -138,10 +154,19 @@ impl Kubelet {
             image_user,
             environment,
             mounts,
+            devices,
             target,
             node_memory: self.facts.memory,
         };
-        let config = config::config(parts).map_err(config_error)?;
+        let mut config = config::config(parts).map_err(config_error)?;
+        if let Some(cpus) = self.cpus.of(self.config.cpu_policy.as_ref(), pod, container) {
+            let linux = config.linux.get_or_insert_default();
+            linux.resources.get_or_insert_default().cpuset_cpus = cpus;
+        }
+        for needs in needs {
+            config.annotations.extend(needs.annotations);
+            config.cdi_devices.extend(needs.cdi.into_iter().map(|name| cri::CdiDevice { name }));
+        }
         let logs = sandbox::log_folder(&self.config, pod).join(&container.name);
         fs::create_dir_all(&logs).map_err(|error| {
             config_error(format!(
@@ -162,6 +187,10 @@ impl Kubelet {
             }
         };
         self.note(pod, about, "Created", "Container created");
+        if let Err(error) = self.prepare_devices(pod, container).await {
+            self.warn(pod, about, "Failed", &format!("Error: {error}"));
+            return Err(Fault::new("PreStartHookError", error));
+        }
         self.count_restart(found, memory, container);
         if let Err(error) = self
             .runtime
@@ -256,7 +285,7 @@ impl Kubelet {
         memory: &Memory,
         references: &dyn env::References,
         ips: &[String],
-    ) -> Result<Places, String> {
+    ) -> Result<(Places, Places), String> {
         let tokens = self.tokens(pod, memory).await.map_err(|error| error.to_string())?;
         let credentials = self.credentials(pod, memory).await.map_err(|error| error.to_string())?;
         let bundles = self.bundles(pod).await;
@@ -268,8 +297,9 @@ impl Kubelet {
             credentials: &credentials,
         };
         let folder = self.config.pod_folder(pod::uid(pod));
-        let pod = self.with_claims(pod).await?;
-        volumes::set_up(&folder, &pod, &contents).map_err(|error| error.line())
+        let resolved = self.with_claims(pod).await?;
+        let places = volumes::set_up(&folder, &resolved.pod, &contents);
+        Ok((places.map_err(|error| error.line())?, resolved.devices))
     }
 
     /// Brings volumes up to date that show objects, for a pod that runs.
@@ -293,4 +323,33 @@ impl Kubelet {
             self.warn(pod, None, "FailedMount", &message);
         }
     }
+}
+
+/// The block devices that a container sees.
+fn block_devices(
+    pod: &Pod,
+    container: &Container,
+    blocks: &Places,
+) -> Result<Vec<cri::Device>, String> {
+    let mut devices = Vec::new();
+    for wanted in container.volume_devices.iter().flatten() {
+        let path = blocks.get(&wanted.name).ok_or_else(|| {
+            format!(
+                "cannot find volume \"{}\" to pass into container \"{}\"",
+                wanted.name, container.name
+            )
+        })?;
+        let path = fs::canonicalize(path)
+            .map_err(|error| format!("failed to read {}: {error}", path.display()))?;
+        let mut claims = pod::spec(pod).volumes.iter().flatten().filter_map(|volume| {
+            volume.persistent_volume_claim.as_ref().filter(|_| volume.name == wanted.name)
+        });
+        let read_only = claims.any(|claim| claim.read_only == Some(true));
+        devices.push(cri::Device {
+            container_path: wanted.device_path.clone(),
+            host_path: path.display().to_string(),
+            permissions: if read_only { "r" } else { "mrw" }.to_owned(),
+        });
+    }
+    Ok(devices)
 }

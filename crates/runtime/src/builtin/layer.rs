@@ -73,6 +73,8 @@ pub fn fill(folder: &Path, files: &[Linked]) -> io::Result<()> {
 pub fn pack(folder: &Path, output: impl Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(output);
     archive.mode(tar::HeaderMode::Deterministic);
+    // Holes are a matter of the disk that a file is on, and containerd does not read them.
+    archive.sparse(false);
     append(&mut archive, folder, Path::new(""))?;
     archive.finish()
 }

@@ -179,6 +179,7 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
         manifests,
         cluster_dns: cluster.machine.dns_ips(),
         cgroup_root: places.cgroup_root.clone(),
+        eviction: kubelet::eviction::Config::of_a_whole_cluster(),
         ..kubelet::Config::new(&cluster.node_name, cluster.node_ip)
     };
     let name = format!("system:node:{}", cluster.node_name);

@@ -1,10 +1,14 @@
 //! `skiff kubelet`: pods of this node on the embedded runtime.
+mod configuration;
+mod eviction;
 pub mod serving;
 
 use super::Embedded;
 use anyhow::Context as _;
+use clap::Parser as _;
 use client::https::{Config, Https};
 use client::{Context, Source};
+use k8s_openapi::api::core::v1::Taint;
 use network::{Cidr, NodeNetwork};
 use runtime::network::Loopback;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,6 +18,22 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Options {
+    /// A file with a KubeletConfiguration; flags go before it.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// A folder of files (`*.conf`) that change parts of it, one after another.
+    #[arg(long)]
+    config_dir: Option<PathBuf>,
+    /// The socket of a container runtime that runs beside this one's: `unix:///run/containerd/containerd.sock`.
+    /// Without it the embedded one is used.
+    #[arg(long)]
+    container_runtime_endpoint: Option<String>,
+    /// The machine's own resolver, for pods that use it.
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    resolv_conf: PathBuf,
+    /// Taints that the node registers with: `key=value:NoSchedule`.
+    #[arg(long, value_delimiter = ',', value_parser = taint)]
+    register_with_taints: Vec<Taint>,
     /// Where the API server is and who we are to it.
     #[arg(long)]
     kubeconfig: PathBuf,
@@ -32,6 +52,12 @@ pub struct Options {
     /// A folder of static pods' manifests.
     #[arg(long)]
     pod_manifest_path: Option<PathBuf>,
+    /// A URL of static pods' manifests.
+    #[arg(long)]
+    manifest_url: Option<String>,
+    /// Headers to ask for them with: `NAME:VALUE`.
+    #[arg(long, value_delimiter = ',', value_parser = header)]
+    manifest_url_header: Vec<(String, String)>,
     /// The addresses of the cluster's DNS.
     #[arg(long, value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
@@ -57,6 +83,12 @@ pub struct Options {
     /// Kept from pods for the rest of the system.
     #[arg(long, value_delimiter = ',', value_parser = pair)]
     system_reserved: Vec<(String, String)>,
+    /// Whether guaranteed pods that ask for whole processors have them for themselves.
+    #[arg(long, default_value = "none", value_parser = ["none", "static"])]
+    cpu_manager_policy: String,
+    /// Processors that no container has for itself: `0-1`. Without it as many as are reserved.
+    #[arg(long, value_parser = kubelet::cpus::topology::parse)]
+    reserved_cpus: Option<std::collections::BTreeSet<u32>>,
     /// Whether groups of QoS classes and pods are made and limited.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     cgroups_per_qos: bool,
@@ -75,6 +107,8 @@ pub struct Options {
     /// Per cent of that disk at which that ends.
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: u8,
+    #[command(flatten)]
+    eviction: eviction::Eviction,
     #[command(flatten)]
     serving: serving::Serving,
     #[command(flatten)]
@@ -103,13 +137,54 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("it must be NAME:VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 fn amount(name: &str, text: &str) -> anyhow::Result<i64> {
     let quantity = api::quantity::Quantity::parse(text)
         .map_err(|error| anyhow::anyhow!("{text:?} is no amount of {name}: {error}"))?;
     Ok(if name == "cpu" { quantity.milli_value() } else { quantity.value() })
 }
 
+fn taint(text: &str) -> Result<Taint, String> {
+    let (rest, effect) = text.rsplit_once(':').ok_or("it must be KEY=VALUE:EFFECT")?;
+    if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
+        return Err(format!("invalid taint effect: {effect}"));
+    }
+    let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+    Ok(Taint {
+        key: key.to_owned(),
+        value: (!value.is_empty()).then(|| value.to_owned()),
+        effect: effect.to_owned(),
+        ..Taint::default()
+    })
+}
+
+/// The flags once more, with those that the configuration says.
+#[derive(clap::Parser)]
+#[command(name = "kubelet", no_binary_name = true)]
+struct Configured {
+    #[arg(short, long = "v")]
+    _verbosity: Option<u8>,
+    #[command(flatten)]
+    options: Options,
+}
+
+fn configured(options: Options) -> anyhow::Result<Options> {
+    if options.config.is_none() && options.config_dir.is_none() {
+        return Ok(options);
+    }
+    let arguments = std::env::args().skip_while(|argument| argument != "kubelet").skip(1);
+    let arguments: Vec<String> = arguments.collect();
+    let (file, folder) = (options.config.as_deref(), options.config_dir.as_deref());
+    let arguments = configuration::extend(&arguments, file, folder)?;
+    Ok(Configured::try_parse_from(arguments)?.options)
+}
+
 pub async fn run(options: Options) -> anyhow::Result<()> {
+    let options = configured(options)?;
     let name = match &options.hostname_override {
         Some(name) => name.clone(),
         None => std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -120,28 +195,46 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let name = name.trim().to_lowercase();
     let reserved = options.kube_reserved.iter().chain(&options.system_reserved);
     let reserved = reserved.map(|(name, text)| Ok((name.clone(), amount(name, text)?)));
-    let reserved = reserved.collect::<anyhow::Result<_>>()?;
+    let reserved: Vec<(String, i64)> = reserved.collect::<anyhow::Result<_>>()?;
+    let milli = reserved.iter().filter(|(name, _)| name == "cpu").map(|(_, amount)| amount).sum();
+    let cpu_policy = match options.cpu_manager_policy.as_str() {
+        "static" => Some(kubelet::cpus::Policy::new(options.reserved_cpus, milli)),
+        _ => None,
+    };
+    let cpu_policy = cpu_policy.transpose().map_err(anyhow::Error::msg)?;
     let config = kubelet::Config {
         server: Some(options.serving.config(&name, address)?),
         root: options.root_dir,
         log_root: options.pod_logs_dir,
         manifests: options.pod_manifest_path,
+        manifest_url: options.manifest_url,
+        manifest_url_header: options.manifest_url_header,
         cluster_dns: options.cluster_dns,
         cluster_domain: options.cluster_domain,
         max_pods: options.max_pods,
         labels: options.node_labels,
+        taints: options.register_with_taints,
+        resolv_conf: options.resolv_conf,
         reserved,
+        cpu_policy,
         cgroups_per_qos: options.cgroups_per_qos,
         log_max_size: amount("bytes", &options.container_log_max_size)?.unsigned_abs(),
         log_max_files: options.container_log_max_files.max(2),
         log_period: Duration::from_secs(options.container_log_monitor_interval.max(1)),
         image_gc_high: options.image_gc_high_threshold,
         image_gc_low: options.image_gc_low_threshold,
+        eviction: options.eviction.config()?,
         ..kubelet::Config::new(&name, address)
     };
     let context = Context::new();
     let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
     let source = Arc::new(Https::new(&context, server)?);
+    if let Some(endpoint) = &options.container_runtime_endpoint {
+        // That runtime has its own network, by CNI.
+        let runtime = runtime::cri::Client::new(super::socket_path(endpoint)?)?;
+        let work = kubelet::run(config, source, context.clone(), Arc::new(runtime));
+        return crate::alone::until_stopped(&context, Box::pin(work)).await;
+    }
     let places = &options.embedded.places;
     let network = match super::cni(places) {
         Some(plugins) => plugins,

@@ -1,4 +1,5 @@
 //! First light: a Deployment's pods are real containers, on our own parts alone.
+mod eviction;
 mod limits;
 mod server;
 
@@ -59,6 +60,8 @@ impl<'c> Node<'c> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
         command.args(["kubelet", "--hostname-override=node", "--port=0", "--healthz-port=0"]);
         command.args(["--node-ip=127.0.0.1", "--pod-network=false"]);
+        // How full this machine's disk is is no concern of these tests.
+        command.arg("--eviction-hard=memory.available<1Mi");
         command.arg("--kubeconfig").arg(cluster.kubeconfig());
         // The certificate of another server of the cluster's at this address.
         let pki = |file: &str| cluster.folder.path().join("pki").join(file);

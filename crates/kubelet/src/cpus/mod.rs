@@ -1,0 +1,243 @@
+//! Processors of their own for containers of guaranteed pods that ask for whole ones: the `static`
+//! policy of upstream's CPU manager (`pkg/kubelet/cm/cpumanager/policy_static.go`). Everybody else
+//! shares the rest.
+pub mod topology;
+
+use crate::admission::{self, Refusal};
+use crate::container::resources;
+use crate::found::{CONTAINER_NAME, POD_UID};
+use crate::pod::{self, Role};
+use crate::runtime::cri;
+use crate::worker::Kubelet;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use topology::{CpuSet, Topology, shown, take};
+
+/// What the policy is told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Policy {
+    pub topology: Topology,
+    /// Never a container's own.
+    pub reserved: CpuSet,
+}
+
+impl Policy {
+    /// The machine's processors: those of a list are reserved, or else so many.
+    pub fn new(listed: Option<CpuSet>, reserved_milli: i64) -> Result<Policy, String> {
+        let topology = topology::read(Path::new("/sys/devices/system"));
+        let all: CpuSet = topology.keys().copied().collect();
+        let count =
+            usize::try_from(reserved_milli.div_euclid(1000) + i64::from(reserved_milli % 1000 > 0));
+        let reserved = match listed {
+            Some(listed) => listed,
+            None => take(&topology, &all, count.unwrap_or(0)).unwrap_or_default(),
+        };
+        if reserved.is_empty() {
+            return Err("the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero".to_owned());
+        }
+        Ok(Policy { topology, reserved })
+    }
+}
+
+/// Who has which, by pod and container.
+type Grants = BTreeMap<String, BTreeMap<String, CpuSet>>;
+
+#[derive(Default)]
+pub struct Cpus {
+    grants: Mutex<Grants>,
+}
+
+/// What everybody shares.
+fn shared(policy: &Policy, grants: &Grants) -> CpuSet {
+    let own: CpuSet = grants.values().flat_map(BTreeMap::values).flatten().copied().collect();
+    policy.topology.keys().filter(|cpu| !own.contains(cpu)).copied().collect()
+}
+
+/// How many a container wants for itself.
+fn wanted(pod: &Pod, container: &Container) -> usize {
+    let requests = container.resources.as_ref().and_then(|all| all.requests.as_ref());
+    let milli = admission::amounts(requests).get("cpu").copied().unwrap_or(0);
+    match resources::qos(pod) == "Guaranteed" && milli % 1000 == 0 {
+        true => usize::try_from(milli / 1000).unwrap_or(0),
+        false => 0,
+    }
+}
+
+/// What a pod's containers get; init containers have ended before the others begin.
+fn grant(policy: &Policy, grants: &Grants, pod: &Pod) -> Result<BTreeMap<String, CpuSet>, String> {
+    let mut free: CpuSet = shared(policy, grants).difference(&policy.reserved).copied().collect();
+    let mut again = CpuSet::new();
+    let mut own = BTreeMap::new();
+    for (role, container) in pod::containers(pod) {
+        let count = wanted(pod, container);
+        if count == 0 {
+            continue;
+        }
+        let mut cpus = take(&policy.topology, &again, count.min(again.len())).unwrap_or_default();
+        let missing = count - cpus.len();
+        let more = take(&policy.topology, &free, missing).ok_or_else(|| {
+            format!(
+                "not enough cpus available to satisfy request: requested={count}, available={}",
+                free.len() + cpus.len()
+            )
+        })?;
+        free.retain(|cpu| !more.contains(cpu));
+        cpus.extend(more);
+        match role {
+            Role::Init => again.extend(&cpus),
+            _ => again.retain(|cpu| !cpus.contains(cpu)),
+        }
+        own.insert(container.name.clone(), cpus);
+    }
+    Ok(own)
+}
+
+impl Cpus {
+    pub fn take_up(&self, root: &Path) {
+        let read = fs::read(root.join(STATE)).ok();
+        let grants = read.and_then(|text| serde_json::from_slice(&text).ok());
+        *self.grants.lock() = grants.unwrap_or_default();
+    }
+
+    /// Those that a container runs on, if that matters.
+    pub fn of(&self, policy: Option<&Policy>, pod: &Pod, container: &Container) -> Option<String> {
+        let grants = self.grants.lock();
+        let own = grants.get(pod::uid(pod)).and_then(|pod| pod.get(&container.name));
+        Some(match own {
+            Some(own) => shown(own),
+            None => shown(&shared(policy?, &grants)),
+        })
+    }
+}
+
+const STATE: &str = "skiff_cpu_state";
+
+impl Kubelet {
+    /// Gives a pod's containers processors of their own, if they are to have some.
+    pub async fn grant_cpus(&self, pod: &Pod) -> Result<(), Refusal> {
+        let Some(policy) = &self.config.cpu_policy else { return Ok(()) };
+        let changed = {
+            let mut grants = self.cpus.grants.lock();
+            let before = grants.len();
+            grants.retain(|uid, _| self.holds(uid));
+            let freed = before != grants.len();
+            if grants.contains_key(pod::uid(pod)) {
+                freed
+            } else {
+                let own = grant(policy, &grants, pod).map_err(|why| Refusal {
+                    reason: "UnexpectedAdmissionError".to_owned(),
+                    message: format!("Allocate failed due to {why}, which is unexpected"),
+                })?;
+                let has_some = !own.is_empty();
+                if has_some {
+                    grants.insert(pod::uid(pod).to_owned(), own);
+                }
+                freed || has_some
+            }
+        };
+        if changed {
+            self.share_cpus(policy).await;
+        }
+        Ok(())
+    }
+
+    /// A pod has ended: what it had for itself is everybody's.
+    pub async fn free_cpus(&self, uid: &str) {
+        let Some(policy) = &self.config.cpu_policy else { return };
+        if self.cpus.grants.lock().remove(uid).is_some() {
+            self.share_cpus(policy).await;
+        }
+    }
+
+    /// Writes down who has what, and moves everybody else to the rest.
+    async fn share_cpus(&self, policy: &Policy) {
+        let grants = self.cpus.grants.lock().clone();
+        let written = serde_json::to_vec(&grants).map_err(std::io::Error::other);
+        let written = written.and_then(|text| fs::write(self.config.root.join(STATE), text));
+        if let Err(error) = written {
+            tracing::warn!("failed to write which processors containers have: {error}");
+        }
+        let rest = shown(&shared(policy, &grants));
+        let Ok(listed) = self.runtime.list_containers(Default::default()).await else { return };
+        let running = listed
+            .containers
+            .into_iter()
+            .filter(|one| one.state() == cri::ContainerState::ContainerRunning);
+        for one in running {
+            let label = |key: &str| one.labels.get(key).cloned();
+            let (Some(uid), Some(name)) = (label(POD_UID), label(CONTAINER_NAME)) else { continue };
+            if grants.get(&uid).is_some_and(|pod| pod.contains_key(&name)) {
+                continue;
+            }
+            let linux = cri::LinuxContainerResources {
+                cpuset_cpus: rest.clone(),
+                ..cri::LinuxContainerResources::default()
+            };
+            let request = cri::UpdateContainerResourcesRequest {
+                container_id: one.id,
+                linux: Some(linux),
+                ..cri::UpdateContainerResourcesRequest::default()
+            };
+            if let Err(error) = self.runtime.update_container_resources(request).await {
+                tracing::warn!("failed to move container {name} to other processors: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use topology::Cpu;
+
+    fn policy(count: u32) -> Policy {
+        let topology = (0..count).map(|cpu| (cpu, Cpu { core: cpu, ..Cpu::default() })).collect();
+        Policy { topology, reserved: [0].into() }
+    }
+
+    fn pod(uid: &str, init: Option<&str>, cpus: &[&str]) -> Pod {
+        let one = |name: String, cpu: &str| {
+            let all = json!({ "cpu": cpu, "memory": "1Mi" });
+            json!({ "name": name, "resources": { "limits": all, "requests": all } })
+        };
+        let containers: Vec<_> =
+            cpus.iter().enumerate().map(|(i, cpu)| one(format!("c{i}"), cpu)).collect();
+        let init: Vec<_> = init.into_iter().map(|cpu| one("init".to_owned(), cpu)).collect();
+        serde_json::from_value(json!({ "metadata": { "uid": uid },
+            "spec": { "containers": containers, "initContainers": init } }))
+        .unwrap()
+    }
+
+    fn check(grants: &mut Grants, pod: &Pod, expected: &str) {
+        let said = match grant(&policy(6), grants, pod) {
+            Ok(own) => {
+                let text: Vec<_> =
+                    own.iter().map(|(name, cpus)| format!("{name}={}", shown(cpus))).collect();
+                grants.insert(pod::uid(pod).to_owned(), own);
+                text.join(" ")
+            }
+            Err(why) => why,
+        };
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn whole_processors_are_a_containers_own() {
+        let mut grants = Grants::new();
+        check(&mut grants, &pod("a", Some("3"), &["2", "500m"]), "c0=1-2 init=1-3");
+        check(&mut grants, &pod("b", None, &["1500m"]), "");
+        check(
+            &mut grants,
+            &pod("c", None, &["3"]),
+            "not enough cpus available to satisfy request: requested=3, available=2",
+        );
+        check(&mut grants, &pod("d", None, &["2"]), "c0=4-5");
+        assert_eq!(shown(&shared(&policy(6), &grants)), "0");
+        grants.remove("d");
+        assert_eq!(shown(&shared(&policy(6), &grants)), "0,4-5");
+    }
+}
