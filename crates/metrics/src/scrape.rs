@@ -115,8 +115,8 @@ async fn page(context: &Context, at: &str, kubelets: &Kubelets) -> Result<String
     let config = Config::new(at, believed, proof).for_component("metrics-server");
     let kubelet = Https::new(context, config).map_err(|error| error.to_string())?;
     let answer = kubelet.raw(Raw::get("/metrics/resource")).await;
-    let body = answer.map_err(|status| status.message.to_string())?.bytes().await;
-    let body = body.map_err(|status| status.message.to_string())?;
+    let body = answer.map_err(|status| status.message)?.bytes().await;
+    let body = body.map_err(|status| status.message)?;
     if body.len() > MOST {
         return Err(format!("it says {} bytes", body.len()));
     }

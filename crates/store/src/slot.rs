@@ -54,7 +54,8 @@ mod tests {
         let slot = Slot::default();
         let first = slot.share(|| 1_u32);
         assert!(Arc::ptr_eq(&first, &slot.share(|| 2_u32)));
-        assert_eq!(*slot.clone().share(|| 3_u32), 3, "a copy shares nothing");
+        let copy = slot.clone();
+        assert_eq!(*copy.share(|| 3_u32), 3, "a copy shares nothing");
         drop(first);
         assert_eq!(*slot.share(|| 4_u32), 4);
         assert_eq!(*slot.share(|| "other"), "other", "the last kind of thing counts");
