@@ -71,7 +71,9 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
         while let Ok(one) = news.try_recv() {
             one(&mut engine, context.now());
         }
+        let begun = std::time::Instant::now();
         if let Some(tasks) = engine.next(context.now()) {
+            measure(context, &config.scheduler_name, &tasks, begun.elapsed());
             tasks.into_iter().for_each(|task| start(&hands, task));
             // Whoever else is on this thread has a turn, too.
             tokio::task::yield_now().await;
@@ -88,6 +90,27 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
             },
         }
     }
+}
+
+/// What came of an attempt, under upstream's names.
+fn measure(context: &Context, profile: &str, tasks: &[Task], took: Duration) {
+    let metrics = context.metrics();
+    let result = tasks.iter().find_map(|task| match task {
+        Task::Bind { .. } => Some("scheduled"),
+        Task::Tell { victims, .. } => {
+            if !victims.is_empty() {
+                metrics.count("scheduler_preemption_attempts_total", &[]);
+                metrics.observe("scheduler_preemption_victims", &[], victims.len() as f64);
+            }
+            Some("unschedulable")
+        }
+        Task::Unnominate(_) => None,
+    });
+    let Some(result) = result else { return };
+    let labels = [("profile", profile), ("result", result)];
+    metrics.count("scheduler_schedule_attempts_total", &labels);
+    let seconds = took.as_secs_f64();
+    metrics.observe("scheduler_scheduling_algorithm_duration_seconds", &[], seconds);
 }
 
 fn start(hands: &Arc<Hands>, task: Task) {

@@ -1,18 +1,7 @@
-//! Flags that are a table, and how spans of time are written.
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use jiff::SignedDuration;
+//! Flags that are a table.
+use crate::alone::Upstreams;
+use clap::{Arg, ArgMatches, Command};
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// As Go writes it: `1m30s`.
-pub fn span(text: &str) -> Result<SignedDuration, String> {
-    let parsed = api::duration::Duration::parse(text).map_err(|error| error.to_string())?;
-    Ok(SignedDuration::from_nanos(parsed.nanos))
-}
-
-pub fn duration(text: &str) -> Result<Duration, String> {
-    Duration::try_from(span(text)?).map_err(|_| format!("{text} is before now"))
-}
 
 /// How many keys each loop works on at once.
 #[derive(Debug, Default)]
@@ -72,10 +61,13 @@ impl clap::FromArgMatches for Workers {
     }
 }
 
-/// Flags of upstream's that mean nothing here: they are understood, and those who give them hear
-/// that they do nothing.
+/// Flags of upstream's controller manager that mean nothing here.
 #[derive(Debug, Default)]
-pub struct Accepted(Vec<&'static str>);
+pub struct Flags;
+
+impl Upstreams for Flags {
+    const FLAGS: &[&str] = ACCEPTED;
+}
 
 const ACCEPTED: &[&str] = &[
     "attach-detach-reconcile-sync-period",
@@ -143,38 +135,3 @@ const ACCEPTED: &[&str] = &[
     "tls-min-version",
     "vmodule",
 ];
-
-impl clap::Args for Accepted {
-    fn augment_args(command: Command) -> Command {
-        let flag = |name: &&'static str| {
-            let flag = Arg::new(*name).long(*name).hide(true).action(ArgAction::Append);
-            // Switches may stand alone.
-            flag.num_args(0..=1).require_equals(true).default_missing_value("true")
-        };
-        command.args(ACCEPTED.iter().map(flag))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Accepted::augment_args(command)
-    }
-}
-
-impl clap::FromArgMatches for Accepted {
-    fn from_arg_matches(found: &ArgMatches) -> Result<Accepted, clap::Error> {
-        let given = ACCEPTED.iter().filter(|name| found.get_many::<String>(name).is_some());
-        Ok(Accepted(given.copied().collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Accepted::from_arg_matches(found)?;
-        Ok(())
-    }
-}
-
-impl Accepted {
-    pub fn warn(&self) {
-        for name in &self.0 {
-            tracing::warn!("--{name} has no effect here");
-        }
-    }
-}

@@ -1,24 +1,22 @@
 //! `skiff controller-manager`: the control loops alone, in the place of upstream's.
 mod accounts;
 mod flags;
-mod serving;
 
-use crate::alone;
+use crate::alone::{self, Accepted, Leading, Serving, duration, span};
 use ::apiserver::service_account::Keys;
 use anyhow::{Context as _, ensure};
 use client::https::Https;
-use client::leader::Election;
 use client::{Context, Registry, Source};
 use controllers::csr::Authority;
 use controllers::{Settings, Sources, autoscaler, node_lifecycle, tokens};
-use flags::{Accepted, Workers, duration, span};
+use flags::{Flags, Workers};
 use jiff::SignedDuration;
-use serving::Serving;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 const NAME: &str = "kube-controller-manager";
+pub const PORT: u16 = 10257;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -78,7 +76,7 @@ pub struct Options {
     #[command(flatten)]
     serving: Serving,
     #[command(flatten)]
-    accepted: Accepted,
+    accepted: Accepted<Flags>,
 }
 
 #[derive(clap::Args)]
@@ -143,40 +141,6 @@ impl Nodes {
     }
 }
 
-#[derive(clap::Args)]
-struct Leading {
-    /// Whether several of us agree on one that acts.
-    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
-        default_value_t = true, action = clap::ArgAction::Set)]
-    leader_elect: bool,
-    /// After how long without a word another may lead.
-    #[arg(long, value_parser = duration, default_value = "15s")]
-    leader_elect_lease_duration: Duration,
-    /// How long a leader tries to say that it still leads.
-    #[arg(long, value_parser = duration, default_value = "10s")]
-    leader_elect_renew_deadline: Duration,
-    /// How often everybody tries.
-    #[arg(long, value_parser = duration, default_value = "2s")]
-    leader_elect_retry_period: Duration,
-    #[arg(long, default_value = NAME)]
-    leader_elect_resource_name: String,
-    #[arg(long, default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
-}
-
-impl Leading {
-    fn election(&self, context: &Context) -> Election {
-        let (namespace, name) =
-            (&self.leader_elect_resource_namespace, &self.leader_elect_resource_name);
-        Election {
-            lease_duration: self.leader_elect_lease_duration,
-            renew_deadline: self.leader_elect_renew_deadline,
-            retry_period: self.leader_elect_retry_period,
-            ..Election::new(context, namespace, name, &alone::hostname())
-        }
-    }
-}
-
 pub async fn run(options: Options) -> anyhow::Result<()> {
     options.accepted.warn();
     let config = alone::config(options.kubeconfig.as_deref())?.for_component(NAME);
@@ -187,7 +151,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // Misspelt names are told before anybody waits to lead.
     let names = options.controllers.clone();
     controllers::select(&names)?;
-    options.serving.start(&context, &source, registry).await?;
+    options.serving.start(&context, &source, registry, PORT).await?;
     let sources = match options.use_service_account_credentials {
         true => accounts::each_its_own(&context, &config, source.clone()),
         false => Sources::one(source.clone()),
@@ -201,17 +165,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             }
         }
     };
-    let election = options.election.election(&context);
-    alone::until_stopped(&context, async {
-        match options.election.leader_elect {
-            true => alone::lead_as(&context, source, NAME, election, work).await,
-            false => {
-                work(context.clone()).await;
-                Ok(())
-            }
-        }
-    })
-    .await
+    alone::until_stopped(&context, options.election.work(&context, source, NAME, work)).await
 }
 
 impl Options {

@@ -1,11 +1,12 @@
 //! The components of a cluster beside its API server: one row each.
 use super::{Machine, addons, metrics_server};
+use crate::alone::Serving;
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
 use ::apiserver::pki::Pki;
 use ::apiserver::tls::Pair;
-use client::{Client, Context, Source};
+use client::{Client, Context, Registry, Source};
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
@@ -78,6 +79,18 @@ impl Cluster {
         (self.sources)(component, user)
     }
 
+    /// What a component counts is its own, on its own port, as if it were alone. One that cannot have
+    /// its port works all the same.
+    async fn with_pages(&self, source: &Arc<dyn Source>, port: u16) -> Context {
+        let registry = Arc::new(Registry::default());
+        let context = self.context.clone().with_metrics(registry.clone());
+        let serving = Serving::at(self.node_ip);
+        if let Err(error) = serving.start(&context, source, registry, port).await {
+            tracing::warn!("no health and metrics on port {port}: {error:#}");
+        }
+        context
+    }
+
     pub fn runs(&self, component: &str) -> bool {
         self.runs.iter().any(|name| name == component)
     }
@@ -142,9 +155,9 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
         },
         ..Settings::default()
     };
-    let context = cluster.context.clone();
     let name = "kube-controller-manager";
     let shared = cluster.source(name, &user("system:kube-controller-manager", &[]))?;
+    let context = cluster.with_pages(&shared, crate::controller_manager::PORT).await;
     let fallback = shared.clone();
     let own = move |name: &str| {
         // It fails only for addresses that are none, and there is none.
@@ -161,7 +174,8 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
 async fn scheduler(cluster: Cluster) -> anyhow::Result<()> {
     let source = cluster.source("kube-scheduler", &user("system:kube-scheduler", &[]))?;
     let config = ::scheduler::Config::new(&cluster.node_name);
-    ::scheduler::run(&cluster.context, source, config).await;
+    let context = cluster.with_pages(&source, crate::scheduler::PORT).await;
+    ::scheduler::run(&context, source, config).await;
     Ok(())
 }
 
@@ -236,8 +250,7 @@ async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
 const PROXY_HEALTH: u16 = 10256;
 
 /// Ports of a node that are Kubernetes' own, beside the API server's.
-const OWN_PORTS: [u16; 7] =
-    [metrics_server::PORT, 10248, 10249, 10250, PROXY_HEALTH, 10257, 10259];
+const OWN_PORTS: [u16; 7] = [metrics_server::PORT, 10248, 10249, 10250, PROXY_HEALTH, 10257, 10259];
 
 async fn service_lb(cluster: Cluster) -> anyhow::Result<()> {
     let reserved = OWN_PORTS.into_iter().chain([cluster.api_port]).collect();

@@ -30,7 +30,8 @@ fn pod(cluster: &Cluster, name: &str, cpu: &str, more: &str) {
 
 fn start(cluster: &Cluster) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
-    command.args(["scheduler", "--kubeconfig"]).arg(cluster.kubeconfig());
+    // Two of them share a machine here, and tests run beside each other.
+    command.args(["scheduler", "--secure-port=0", "--kubeconfig"]).arg(cluster.kubeconfig());
     Running(command.spawn().expect("it starts"))
 }
 

@@ -1,6 +1,7 @@
 //! What people run: jobs, daemons, pods that fail, configuration that changes.
 use crate::cluster::Cluster;
 use std::time::{Duration, Instant};
+use testkit::network::within;
 
 const OBJECTS: &str = r#"
 apiVersion: batch/v1
@@ -66,6 +67,35 @@ fn until_has(cluster: &Cluster, arguments: &str, expected: &[&str]) {
     }
 }
 
+/// A component's own page, which only those see whom the API server lets.
+fn assert_counts(cluster: &Cluster, port: u16, family: &str) {
+    let address = cluster.kubectl("get node node -o jsonpath={.status.addresses[0].address}");
+    let url = format!("https://{address}:{port}");
+    let token = cluster.kubectl("create token default");
+    let fetch = |path: &str, token: &str| {
+        let curl = testkit::tools::program("curl", "curl");
+        let mut curl = within(cluster.network.as_ref(), &curl);
+        curl.args(["-sk", "-w", " %{http_code}", "-H", &format!("Authorization: Bearer {token}")]);
+        let output = curl.arg(format!("{url}{path}")).output().expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(fetch("/healthz", ""), "ok 200");
+    assert!(fetch("/metrics", "nonsense").ends_with(" 401"));
+    assert!(fetch("/metrics", &token).ends_with(" 403"));
+    cluster.kubectl("create serviceaccount reader");
+    let role = "--clusterrole=system:monitoring --serviceaccount=default:reader";
+    cluster.kubectl(&format!("create clusterrolebinding reads-metrics {role}"));
+    let token = cluster.kubectl("create token reader");
+    let begun = Instant::now();
+    loop {
+        let page = fetch("/metrics", &token);
+        if page.ends_with(" 200") && page.contains(family) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{page}");
+    }
+}
+
 #[test]
 fn workloads_run_and_what_is_wrong_is_said() {
     let cluster = Cluster::whole();
@@ -95,6 +125,12 @@ fn workloads_run_and_what_is_wrong_is_said() {
     // What they use is told, and autoscalers and people can ask.
     until_has(&cluster, "top nodes --no-headers", &["node "]);
     until_has(&cluster, "top pods --no-headers", &["db-0 ", "agent-", "Mi"]);
+    // Each component counts for itself, for those who may read it.
+    for (port, family) in
+        [(10257, "workqueue_adds_total"), (10259, "scheduler_schedule_attempts_total")]
+    {
+        assert_counts(&cluster, port, family);
+    }
     until_has(&cluster, "get apiservices v1.metrics.k8s.io --no-headers", &["True"]);
 }
 

@@ -15,35 +15,51 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
+/// Paths that everybody may read.
+const OPEN: &str = "/healthz,/readyz,/livez";
+
 #[derive(clap::Args)]
 pub struct Serving {
     /// The address of health and metrics.
     #[arg(long, default_value_t = IpAddr::V6(Ipv6Addr::UNSPECIFIED))]
     bind_address: IpAddr,
-    /// Their port; 0 for none.
-    #[arg(long, default_value_t = 10257)]
-    secure_port: u16,
+    /// Their port, if not the component's usual one; 0 for none.
+    #[arg(long)]
+    secure_port: Option<u16>,
     /// The certificate; without one a new one is signed at every start.
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
     /// Paths that everybody may read.
-    #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    #[arg(long, value_delimiter = ',', default_value = OPEN)]
     authorization_always_allow_paths: Vec<String>,
 }
 
 impl Serving {
+    /// At an address of a machine that runs other components too, with all else as usual.
+    pub fn at(bind_address: IpAddr) -> Serving {
+        Serving {
+            bind_address,
+            secure_port: None,
+            tls_cert_file: None,
+            tls_private_key_file: None,
+            authorization_always_allow_paths: OPEN.split(',').map(str::to_owned).collect(),
+        }
+    }
+
     pub async fn start(
         &self,
         context: &Context,
         source: &Arc<dyn Source>,
         registry: Arc<Registry>,
+        usual_port: u16,
     ) -> anyhow::Result<()> {
-        if self.secure_port == 0 {
+        let port = self.secure_port.unwrap_or(usual_port);
+        if port == 0 {
             return Ok(());
         }
-        let address = SocketAddr::from((self.bind_address, self.secure_port));
+        let address = SocketAddr::from((self.bind_address, port));
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("failed to listen on {address}"))?;

@@ -1,0 +1,63 @@
+//! One of several acts: upstream's flags for the election.
+use super::duration;
+use anyhow::anyhow;
+use client::leader::{Election, Elector, End};
+use client::{Client, Context, Source};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Leading {
+    /// Whether several of us agree on one that acts.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        default_value_t = true, action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// After how long without a word another may lead.
+    #[arg(long, value_parser = duration, default_value = "15s")]
+    leader_elect_lease_duration: Duration,
+    /// How long a leader tries to say that it still leads.
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    leader_elect_renew_deadline: Duration,
+    /// How often everybody tries.
+    #[arg(long, value_parser = duration, default_value = "2s")]
+    leader_elect_retry_period: Duration,
+    /// The lease, if not the component's usual one.
+    #[arg(long)]
+    leader_elect_resource_name: Option<String>,
+    #[arg(long, default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+}
+
+impl Leading {
+    /// Works for as long as it may: while it leads, or from now on if nobody has to.
+    pub async fn work<F>(
+        &self,
+        context: &Context,
+        source: Arc<dyn Source>,
+        component: &str,
+        work: impl FnOnce(Context) -> F,
+    ) -> anyhow::Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if !self.leader_elect {
+            work(context.clone()).await;
+            return Ok(());
+        }
+        let name = self.leader_elect_resource_name.as_deref().unwrap_or(component);
+        let namespace = &self.leader_elect_resource_namespace;
+        let election = Election {
+            lease_duration: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
+            ..Election::new(context, namespace, name, &super::hostname())
+        };
+        let client = Client::new(source).managed_by(component);
+        let elector = Elector::new(context, client, election).map_err(|error| anyhow!(error))?;
+        match elector.run(work).await {
+            End::Stopped => Ok(()),
+            // Whoever restarts us starts with nothing half known.
+            End::Lost => Err(anyhow!("leaderelection lost")),
+        }
+    }
+}

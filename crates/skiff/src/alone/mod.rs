@@ -1,0 +1,57 @@
+//! What components have in common that run alone: where the API is, who leads, where health and metrics
+//! are, when it ends.
+mod accepted;
+mod leading;
+mod serving;
+
+pub use accepted::{Accepted, Upstreams};
+pub use leading::Leading;
+pub use serving::Serving;
+
+use client::Context;
+use client::https::Config;
+use jiff::SignedDuration;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the API server is and who we are to it: what a kubeconfig says, or in a pod its service
+/// account.
+pub fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
+    Ok(match kubeconfig {
+        Some(file) => Config::from_kubeconfig(file, None)?,
+        None => Config::in_cluster()?,
+    })
+}
+
+/// Works until it is done, or until somebody asks the process to stop: then it comes to its end.
+pub async fn until_stopped<E>(
+    context: &Context,
+    work: impl Future<Output = Result<(), E>>,
+) -> anyhow::Result<()>
+where
+    anyhow::Error: From<E>,
+{
+    let stop = crate::stop_signal()?;
+    tokio::pin!(work);
+    tokio::select! {
+        () = stop => context.stop(),
+        ended = &mut work => return Ok(ended?),
+    }
+    Ok(work.await?)
+}
+
+/// The machine's own name.
+pub fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// As Go writes it: `1m30s`.
+pub fn span(text: &str) -> Result<SignedDuration, String> {
+    let parsed = api::duration::Duration::parse(text).map_err(|error| error.to_string())?;
+    Ok(SignedDuration::from_nanos(parsed.nanos))
+}
+
+pub fn duration(text: &str) -> Result<Duration, String> {
+    Duration::try_from(span(text)?).map_err(|_| format!("{text} is before now"))
+}
