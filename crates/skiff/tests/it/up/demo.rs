@@ -1,5 +1,7 @@
 //! The README's demo, word by word: what its commands say is what they do.
 use crate::cluster::Cluster;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::network::{ADDRESS, within};
@@ -77,6 +79,62 @@ fn nobody_notices_a_rollout() {
     });
     assert!(asked > 5, "{asked}");
     assert_eq!(failures, Vec::<String>::new(), "of {asked}");
+}
+
+/// A connection through a service, held open.
+struct Held(BufReader<TcpStream>);
+
+impl Held {
+    fn open(cluster: &Cluster, ip: &str) -> std::io::Result<Held> {
+        let network = cluster.network.as_ref().expect("a network of its own");
+        let connect = || TcpStream::connect((ip, 80));
+        let stream = netlink::namespace::within(&network.path, connect).expect("entered")?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(Held(BufReader::new(stream)))
+    }
+
+    /// Which pod answers.
+    fn ask(&mut self) -> std::io::Result<String> {
+        self.0.get_mut().write_all(b"GET /hostname HTTP/1.1\r\nHost: web\r\n\r\n")?;
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line)?;
+            let line = line.trim().to_ascii_lowercase();
+            match line.strip_prefix("content-length:") {
+                Some(text) => length = text.trim().parse().unwrap_or(0),
+                None if line.is_empty() => break,
+                None => {}
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body)?;
+        Ok(String::from_utf8_lossy(&body).trim().to_owned())
+    }
+}
+
+#[test]
+fn connections_through_a_service_outlive_skiff() {
+    let mut cluster = Cluster::whole();
+    cluster.kubectl_with("apply -f -", ROLLED);
+    cluster.until("get deployment web -o jsonpath={.status.availableReplicas}", "2");
+    let ip = cluster.kubectl("get service web -o jsonpath={.spec.clusterIP}");
+    let begun = Instant::now();
+    let mut held = loop {
+        match Held::open(&cluster, &ip) {
+            Ok(held) => break held,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+    };
+    let pod = held.ask().expect("an answer");
+    assert!(pod.starts_with("web-"), "{pod}");
+    cluster.stop();
+    assert_eq!(held.ask().expect("it lives on"), pod);
+    // New ones are made, too: the rules are the kernel's.
+    let mut new = Held::open(&cluster, &ip).expect("a connection");
+    assert!(new.ask().expect("an answer").starts_with("web-"));
+    cluster.start_again();
+    assert_eq!(held.ask().expect("it is left alone"), pod);
 }
 
 /// A pod serves on for a moment after it was told to end, as every good server does.
