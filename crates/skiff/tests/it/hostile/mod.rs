@@ -7,6 +7,7 @@ mod clients;
 mod depth;
 mod fuzz;
 mod identity;
+mod node;
 mod proxies;
 
 use crate::access::wait_until;
