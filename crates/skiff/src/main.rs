@@ -15,6 +15,7 @@ mod scheduler;
 mod status;
 mod token;
 mod up;
+mod why;
 
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,6 +47,8 @@ enum Command {
     Token(token::Options),
     /// Say how the cluster on this machine is.
     Status(status::Options),
+    /// Say why something is as it is, and what to type next.
+    Why(why::Options),
     /// Write the cluster of this machine to a file, while it runs or not.
     Backup(backup::Backup),
     /// Make a cluster of such a file.
@@ -95,6 +98,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Token(options) => tasks.block_on(token::run(options)),
         Command::Status(options) => tasks.block_on(status::run(options)),
+        Command::Why(options) => tasks.block_on(why::run(options)),
         Command::Backup(options) => tasks.block_on(backup::run(options)),
         Command::Restore(options) => backup::restore(&options),
         Command::Reset(options) => reset::run(&options),

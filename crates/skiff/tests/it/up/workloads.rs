@@ -122,6 +122,16 @@ fn workloads_run_and_what_is_wrong_is_said() {
     until_has(&cluster, &events("huge"), &["FailedScheduling", unschedulable]);
     until_has(&cluster, &events("nowhere"), &["ErrImageNeverPull"]);
     until_has(&cluster, "get pod nowhere", &["ErrImageNeverPull"]);
+    // One plain answer, without reading events.
+    let why = |object: &str| {
+        let mut skiff = within(cluster.network.as_ref(), env!("CARGO_BIN_EXE_skiff").as_ref());
+        skiff.args(["why", object, "--kubeconfig"]).arg(cluster.kubeconfig());
+        let output = skiff.output().expect("skiff runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(why("pod/huge").contains("fits nowhere: 0/1 nodes are available: 1 Insufficient cpu"));
+    assert!(why("pod/crashing").contains("container a ends again and again"));
+    assert!(why("sts/db").starts_with("Nothing is known to be wrong with statefulset default/db"));
     // What they use is told, and autoscalers and people can ask.
     until_has(&cluster, "top nodes --no-headers", &["node "]);
     until_has(&cluster, "top pods --no-headers", &["db-0 ", "agent-", "Mi"]);

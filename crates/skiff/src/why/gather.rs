@@ -1,0 +1,118 @@
+//! What an answer is made of, from the API.
+use anyhow::{anyhow, bail};
+use api::kinds::{Resource, find_kind};
+use api::selector::{field, label};
+use client::source::{Ask, Call, Collection, Page};
+use client::{ApiResource, Source};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Everything that is looked at, as the API has it.
+#[derive(Debug, Default)]
+pub struct Facts {
+    pub object: Value,
+    /// What happened to it that is no good news, the last one last.
+    pub warnings: Vec<Value>,
+    /// Those that a selector of it selects.
+    pub pods: Vec<Value>,
+    /// Where a service leads.
+    pub slices: Vec<Value>,
+    /// The node that it is on.
+    pub node: Option<Value>,
+}
+
+pub async fn gather(
+    source: &dyn Source,
+    row: &'static Resource,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Facts> {
+    let namespace = if row.is_namespaced() { namespace } else { "" };
+    let Some(object) = get(source, row, namespace, name).await? else {
+        let place = if namespace.is_empty() { "" } else { " -A" };
+        bail!("there is no such {}: `kubectl get {}{place}` lists them", row.kind, row.plural);
+    };
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let of_object = field::Selector::equals("involvedObject.uid", uid);
+    let mut warnings = list(source, "Event", "", None, Some(of_object)).await?;
+    warnings.retain(|event| event["type"] == "Warning");
+    warnings.sort_by_key(|event| last_seen(event).to_owned());
+    let selector = selector(row.kind, &object);
+    let pods = match &selector {
+        Some(selector) => list(source, "Pod", namespace, Some(selector.clone()), None).await?,
+        None => Vec::new(),
+    };
+    let slices = match row.kind {
+        "Service" => {
+            let of_service = [("kubernetes.io/service-name".to_owned(), name.to_owned())].into();
+            let of_service = label::Selector::from_set(&of_service);
+            list(source, "EndpointSlice", namespace, Some(of_service), None).await?
+        }
+        _ => Vec::new(),
+    };
+    let node = match object["spec"]["nodeName"]
+        .as_str()
+        .and_then(|name| Some((find_kind("v1", "Node")?, name)))
+    {
+        Some((row, name)) => get(source, row, "", name).await?,
+        None => None,
+    };
+    Ok(Facts { object, warnings, pods, slices, node })
+}
+
+/// What an object selects pods by.
+fn selector(kind: &str, object: &Value) -> Option<label::Selector> {
+    let selector = &object["spec"]["selector"];
+    match kind {
+        "Service" | "ReplicationController" => {
+            let labels: BTreeMap<String, String> = serde_json::from_value(selector.clone()).ok()?;
+            (!labels.is_empty()).then(|| label::Selector::from_set(&labels))
+        }
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" => {
+            let selector = serde_json::from_value(selector.clone()).ok()?;
+            label::Selector::from_label_selector(Some(&selector)).ok()
+        }
+        _ => None,
+    }
+}
+
+fn last_seen(event: &Value) -> &str {
+    let times = ["lastTimestamp", "eventTime", "firstTimestamp"];
+    times.iter().find_map(|time| event[time].as_str()).unwrap_or_default()
+}
+
+async fn get(
+    source: &dyn Source,
+    row: &'static Resource,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Option<Value>> {
+    let call = Call {
+        resource: ApiResource::from(row),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subresource: "".into(),
+        ask: Ask::Get,
+    };
+    match source.call(call).await {
+        Ok(found) => Ok(Some(found.object().map_err(|status| anyhow!(status.message))?.tree()?)),
+        Err(status) if status.code == 404 => Ok(None),
+        Err(status) => Err(anyhow!(status.message)),
+    }
+}
+
+async fn list(
+    source: &dyn Source,
+    kind: &str,
+    namespace: &str,
+    labels: Option<label::Selector>,
+    fields: Option<field::Selector>,
+) -> anyhow::Result<Vec<Value>> {
+    let version = if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" };
+    let Some(row) = find_kind(version, kind) else { return Ok(Vec::new()) };
+    let mut of = Collection::all(ApiResource::from(row)).in_namespace(namespace);
+    of.labels = labels.unwrap_or(of.labels);
+    of.fields = fields.unwrap_or(of.fields);
+    let found = source.list(of, Page::default()).await.map_err(|status| anyhow!(status.message))?;
+    Ok(found.items.iter().map(|object| object.tree()).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,89 @@
+//! `skiff why`: one plain answer to why something is as it is, and what to type next.
+//!
+//! ```text
+//!  gather   the object, and what it depends on, from the API
+//!  answer   that, as one sentence and one command            (pure: a row per kind)
+//! ```
+//! It knows no more than the API says: statuses, conditions, events, finalizers, selectors.
+mod answer;
+mod gather;
+
+use anyhow::{Context as _, bail};
+use api::kinds::{RESOURCES, Resource};
+use client::Context;
+use client::https::{Config, Https};
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// What is asked about: `pod/web`, or `pod web`.
+    #[arg(required = true, num_args = 1..=2)]
+    object: Vec<String>,
+    /// Where it is.
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Where the cluster's state is kept.
+    #[arg(long, default_value = "/var/lib/skiff")]
+    data_dir: PathBuf,
+    /// Ask with another kubeconfig than the administrator's.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let (kind, name) = wanted(&options.object)?;
+    let file = options.kubeconfig.unwrap_or_else(|| options.data_dir.join("kubeconfig"));
+    let config = Config::from_kubeconfig(&file, None)
+        .context("is there a cluster here? `skiff up` makes one")?;
+    let source = Https::new(&Context::new(), config.for_component("skiff-why"))?;
+    let facts = gather::gather(&source, kind, &options.namespace, &name).await?;
+    let answer = answer::answer(&facts);
+    println!("{}", answer.says);
+    if !answer.next.is_empty() {
+        println!("next: {}", answer.next);
+    }
+    Ok(())
+}
+
+/// The kind and the name that words mean.
+fn wanted(words: &[String]) -> anyhow::Result<(&'static Resource, String)> {
+    let (kind, name) = match words {
+        [one] => one.split_once('/').map(|(kind, name)| (kind.to_owned(), name.to_owned())),
+        [kind, name] => Some((kind.clone(), name.clone())),
+        _ => None,
+    }
+    .context("say what is asked about, as kubectl has it: pod/web")?;
+    let kind = kind.to_lowercase();
+    let named = |row: &&Resource| {
+        row.plural == kind || row.kind.to_lowercase() == kind || row.short_names.contains(&&*kind)
+    };
+    match RESOURCES.iter().find(named) {
+        Some(row) => Ok((row, name)),
+        None => bail!("no kind is called {kind:?}: `kubectl api-resources` lists them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_called_as_kubectl_calls_them() {
+        let check = |words: &[&str], expected: Result<(&str, &str), &str>| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            match (wanted(&words), expected) {
+                (Ok((row, name)), Ok(expected)) => assert_eq!((row.kind, &*name), expected),
+                (Err(error), Err(expected)) => {
+                    assert!(error.to_string().starts_with(expected), "{error}");
+                }
+                (found, expected) => panic!("{:?} {expected:?}", found.map(|found| found.1)),
+            }
+        };
+        check(&["pod/web"], Ok(("Pod", "web")));
+        check(&["po", "web"], Ok(("Pod", "web")));
+        check(&["Deployment/web"], Ok(("Deployment", "web")));
+        check(&["ns/x"], Ok(("Namespace", "x")));
+        check(&["web"], Err("say what is asked about"));
+        check(&["nonsense/x"], Err("no kind is called \"nonsense\""));
+    }
+}
