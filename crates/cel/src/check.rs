@@ -8,17 +8,33 @@ mod validate;
 
 use crate::environment::{CompileError, Environment};
 use crate::issue::{Issue, Issues};
+use crate::library::Overload;
 use crate::node::{Access, FoldNode, Node};
 use crate::syntax::{Entry, Expr, Fold, Id, Initializer, Item, Kind, Literal, Parsed};
 use crate::types::{Mapping, Type, most_general};
 use crate::value::{Entries, Value};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+/// An expression that was found sound.
+pub struct Sound {
+    pub root: Node,
+    pub output: Type,
+    /// The environment's variables that it names.
+    pub variables: BTreeSet<Arc<str>>,
+    /// Of each part, by its id.
+    pub types: HashMap<Id, Type>,
+    /// Which overloads each call may mean.
+    pub overloads: HashMap<Id, Vec<&'static Overload>>,
+}
+
+/// `records`: the types and overloads are wanted.
 pub fn check(
     environment: &Environment,
     text: &str,
     parsed: &Parsed,
-) -> Result<(Node, Type), CompileError> {
+    records: bool,
+) -> Result<Sound, CompileError> {
     let mut checker = Checker {
         environment,
         positions: &parsed.positions,
@@ -29,6 +45,10 @@ pub fn check(
         later: Vec::new(),
         in_format: 0,
         last_list: Vec::new(),
+        variables: BTreeSet::new(),
+        records,
+        types: HashMap::new(),
+        overloads: HashMap::new(),
     };
     let (node, ty) = checker.expr(&parsed.root);
     if checker.issues.is_empty() {
@@ -40,8 +60,11 @@ pub fn check(
     if let Some(fault) = checker.constant_fault {
         return Err(CompileError::Constant(fault));
     }
-    let ty = checker.mapping.substitute(&ty, true);
-    Ok((node, ty))
+    let output = checker.mapping.substitute(&ty, true);
+    let mapping = &checker.mapping;
+    let settled = checker.types.iter().map(|(id, ty)| (*id, mapping.substitute(ty, true)));
+    let (types, overloads) = (settled.collect(), checker.overloads);
+    Ok(Sound { root: node, output, variables: checker.variables, types, overloads })
 }
 
 struct Checker<'e> {
@@ -58,6 +81,10 @@ struct Checker<'e> {
     in_format: u32,
     /// The types in the list that was checked last.
     last_list: Vec<(Id, Type)>,
+    variables: BTreeSet<Arc<str>>,
+    records: bool,
+    types: HashMap<Id, Type>,
+    overloads: HashMap<Id, Vec<&'static Overload>>,
 }
 
 /// Types that can be named.
@@ -110,6 +137,14 @@ impl Checker<'_> {
     }
 
     fn expr(&mut self, expr: &Expr) -> Checked {
+        let checked = self.part(expr);
+        if self.records {
+            self.types.insert(expr.id, checked.1.clone());
+        }
+        checked
+    }
+
+    fn part(&mut self, expr: &Expr) -> Checked {
         match &expr.kind {
             Kind::Literal(literal) => literal_node(literal),
             Kind::Ident(name) => self.ident(expr.id, name),
@@ -142,6 +177,7 @@ impl Checker<'_> {
 
     fn global(&mut self, name: &str) -> Option<Checked> {
         if let Some((name, ty)) = self.environment.find(name) {
+            self.variables.insert(name.clone());
             return Some((Node::Variable(name), ty));
         }
         let value = |name: &str| Node::Constant(Value::Type(name.into()));

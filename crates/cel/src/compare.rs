@@ -1,7 +1,11 @@
 //! When two values are the same, and which is less.
-use crate::value::{Map, Value};
+use crate::provider::escape;
+use crate::shape::{Identity, Shape};
+use crate::value::{List, Map, Value, View};
 use crate::work::Work;
+use serde_json::Value as Json;
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 /// CEL's equality: numbers by value whatever their types, lists and maps by their parts, values of
 /// different types never. Without steps left nothing is equal; who evaluates asks for that.
@@ -23,9 +27,7 @@ pub fn equal(work: &mut Work, a: &Value<'_>, b: &Value<'_>) -> bool {
         (Duration(a), Duration(b)) => a == b,
         (Timestamp(a), Timestamp(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
-        (Value::List(a), Value::List(b)) => {
-            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| equal(work, &a, &b))
-        }
+        (Value::List(a), Value::List(b)) => a.len() == b.len() && equal_lists(work, a, b),
         (Value::Map(a), Value::Map(b)) => equal_maps(work, a, b),
         (Value::Optional(Some(a)), Value::Optional(Some(b))) => equal(work, a, b),
         (Value::Optional(None), Value::Optional(None)) => true,
@@ -40,7 +42,84 @@ pub fn equal(work: &mut Work, a: &Value<'_>, b: &Value<'_>) -> bool {
     }
 }
 
+/// The first of them says whether the order counts.
+fn equal_lists(work: &mut Work, a: &List<'_>, b: &List<'_>) -> bool {
+    if matches!(a.identity(), Identity::Place) {
+        return a.iter().zip(b.iter()).all(|(a, b)| equal(work, &a, &b));
+    }
+    let keys = a.identity();
+    let mut found: HashMap<String, Value<'_>> = HashMap::with_capacity(a.len());
+    for item in a.iter() {
+        work.take(1);
+        found.insert(key_of(&item, keys), item);
+    }
+    let all = found.len();
+    let mut seen = HashSet::with_capacity(all);
+    let same = b.iter().all(|item| {
+        let key = key_of(&item, keys);
+        let same = found.get(&key).is_some_and(|other| equal(work, other, &item));
+        seen.insert(key);
+        same
+    });
+    same && seen.len() == all
+}
+
+/// What an element of a set or of a list with keys is found by.
+pub fn key_of(item: &Value<'_>, identity: Identity<'_>) -> String {
+    let text = |value: &Value<'_>| value.to_json().unwrap_or_default().to_string();
+    match (identity, item) {
+        (Identity::Keys(keys), Value::Map(map)) => {
+            let names = keys.iter().filter_map(Json::as_str);
+            let parts = names.map(|name| {
+                let value = map.field(&escape(name).unwrap_or_else(|| name.to_owned()));
+                value.as_ref().map(text).unwrap_or_default()
+            });
+            parts.collect::<Vec<_>>().join("\0")
+        }
+        (_, item) => text(item),
+    }
+}
+
+/// Two objects of one schema. What the schema does not name is compared as it is.
+fn equal_shaped(work: &mut Work, shape: Shape<'_>, a: &Object, b: &Object) -> bool {
+    let present = |value: Option<&Json>| value.is_some_and(|value| !value.is_null());
+    a.iter().all(|(name, value)| match shape.property(name) {
+        None => b.get(name).is_none_or(|other| same(work, value, other)),
+        Some(inner) => match (present(Some(value)), present(b.get(name)), b.get(name)) {
+            (true, true, Some(other)) => {
+                let view = View::Shaped(inner);
+                equal(work, &Value::viewed(value, view), &Value::viewed(other, view))
+            }
+            (here, there, _) => here == there,
+        },
+    })
+}
+
+/// As JSON, a step for each part.
+fn same(work: &mut Work, a: &Json, b: &Json) -> bool {
+    if !work.take(1) {
+        return false;
+    }
+    match (a, b) {
+        (Json::Array(a), Json::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(work, a, b))
+        }
+        (Json::Object(a), Json::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(work, a, b)))
+        }
+        (a, b) => a == b,
+    }
+}
+
+type Object = serde_json::Map<String, Json>;
+
 fn equal_maps(work: &mut Work, a: &Map<'_>, b: &Map<'_>) -> bool {
+    if let (Map::Json(a, View::Shaped(shape)), Map::Json(b, View::Shaped(_))) = (a, b)
+        && shape.has_properties()
+    {
+        return a.len() == b.len() && equal_shaped(work, *shape, a, b);
+    }
     let names = |map: &Map<'_>| match map {
         Map::Object(object) => Some(object.name.clone()),
         _ => None,

@@ -1,5 +1,6 @@
 //! What an expression may name.
 use crate::check::check;
+use crate::estimate::{Sizes, estimate};
 use crate::evaluate::Program;
 use crate::issue::Issues;
 use crate::provider::Types;
@@ -75,25 +76,51 @@ impl Environment {
     /// Compiles an expression that must be of one of the wanted types, whatever it is if none is
     /// wanted.
     pub fn compile(&self, text: &str, wanted: &[Type]) -> Result<Program, CompileError> {
+        self.compile_within(text, wanted, None).map(|(program, _)| program)
+    }
+
+    /// The same, with what evaluating it can cost at worst.
+    pub fn compile_estimated(
+        &self,
+        text: &str,
+        wanted: &[Type],
+        sizes: &(dyn Sizes + Sync),
+    ) -> Result<(Program, u64), CompileError> {
+        self.compile_within(text, wanted, Some(sizes))
+    }
+
+    fn compile_within(
+        &self,
+        text: &str,
+        wanted: &[Type],
+        sizes: Option<&(dyn Sizes + Sync)>,
+    ) -> Result<(Program, u64), CompileError> {
         if !is_deep(text) {
-            return self.compiled(text, wanted);
+            return self.compiled(text, wanted, sizes);
         }
         // Compiling goes as deep as the expression: one that is deep gets a stack of its own.
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("cel".to_owned()).stack_size(DEEP_STACK);
-            let run = thread.spawn_scoped(scope, || self.compiled(text, wanted));
+            let run = thread.spawn_scoped(scope, || self.compiled(text, wanted, sizes));
             let refused = || CompileError::Constant("the expression is too deep".to_owned());
             run.map_err(|_| refused())?.join().unwrap_or_else(|_| Err(refused()))
         })
     }
 
-    fn compiled(&self, text: &str, wanted: &[Type]) -> Result<Program, CompileError> {
+    fn compiled(
+        &self,
+        text: &str,
+        wanted: &[Type],
+        sizes: Option<&(dyn Sizes + Sync)>,
+    ) -> Result<(Program, u64), CompileError> {
         let parsed = parse(text).map_err(CompileError::Issues)?;
-        let (root, output) = check(self, text, &parsed)?;
+        let sound = check(self, text, &parsed, sizes.is_some())?;
+        let cost = sizes.map_or(0, |sizes| estimate(&parsed.root, &sound, sizes));
+        let output = sound.output;
         if !wanted.is_empty() && !wanted.contains(&output) {
             return Err(CompileError::Output { wanted: wanted.to_vec(), found: output });
         }
-        Ok(Program::new(root, output))
+        Ok((Program::new(sound.root, output, sound.variables), cost))
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<(Arc<str>, Type)> {

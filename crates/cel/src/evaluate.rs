@@ -8,6 +8,7 @@ use crate::node::{Access, FoldNode, Node};
 use crate::types::Type;
 use crate::value::{Entries, List, Map, Object, Value};
 use crate::work::{Error, Work};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The values of an environment's variables.
@@ -20,6 +21,7 @@ pub trait Activation<'a> {
 pub struct Program {
     root: Node,
     output: Type,
+    variables: BTreeSet<Arc<str>>,
 }
 
 /// What an evaluation came to.
@@ -29,8 +31,13 @@ pub struct Evaluated<'a> {
 }
 
 impl Program {
-    pub(crate) fn new(root: Node, output: Type) -> Self {
-        Program { root, output }
+    pub(crate) fn new(root: Node, output: Type, variables: BTreeSet<Arc<str>>) -> Self {
+        Program { root, output, variables }
+    }
+
+    /// Whether the expression names a variable, evaluated or not.
+    pub fn names(&self, variable: &str) -> bool {
+        self.variables.contains(variable)
     }
 
     pub fn output(&self) -> &Type {

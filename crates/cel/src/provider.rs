@@ -1,6 +1,7 @@
 //! Who knows the fields of objects.
 use crate::types::Type;
 use api::schema::{Scalar, Schema, Type as SchemaType, TypeId, TypeRef};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Knows object types by name.
@@ -93,42 +94,91 @@ impl Types for SchemaTypes {
     }
 }
 
-/// A field's name out of the form in which an expression can write it
-/// (`apiserver/pkg/cel/escaping.go`).
-pub fn unescape(field: &str) -> String {
-    const WORDS: &[&str] = &[
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
+/// Words that are no names in expressions.
+const WORDS: &[&str] = &[
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// What stands for what in a field's name (`apiserver/pkg/cel/escaping.go`).
+const ESCAPES: &[(&str, &str)] =
+    &[("__", "underscores"), (".", "dot"), ("-", "dash"), ("/", "slash")];
+
+/// A field's name in the form in which an expression can write it; none if there is no such form.
+pub fn escape(field: &str) -> Option<String> {
+    let first = field.chars().next()?;
+    let known = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
+    if first.is_ascii_digit() || !field.chars().all(known) {
+        return None;
+    }
+    if WORDS.contains(&field) {
+        return Some(format!("__{field}__"));
+    }
+    let (mut escaped, mut rest) = (String::with_capacity(field.len()), field);
+    while let Some(first) = rest.chars().next() {
+        let found = ESCAPES.iter().find(|(plain, _)| rest.starts_with(plain));
+        let length = match found {
+            Some((plain, name)) => {
+                escaped.extend(["__", name, "__"]);
+                plain.len()
+            }
+            None => {
+                escaped.push(first);
+                first.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    Some(escaped)
+}
+
+/// A field's name out of that form; none if it is not in it.
+pub fn unescape_field(field: &str) -> Option<Cow<'_, str>> {
     if !field.contains("__") {
-        return field.to_owned();
+        return Some(Cow::Borrowed(field));
     }
-    let inner = field.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
-    if let Some(word) = inner.filter(|word| WORDS.contains(word)) {
-        return word.to_owned();
+    let (mut plain, mut rest) = (String::with_capacity(field.len()), field);
+    while let Some(first) = rest.chars().next() {
+        let inner = rest.strip_prefix("__").and_then(|inner| {
+            let end = inner.find('_')?;
+            (end > 0 && inner[end..].starts_with("__")).then(|| &inner[..end])
+        });
+        let Some(name) = inner else {
+            plain.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        let whole = name.len() + 4;
+        match ESCAPES.iter().find(|(_, known)| *known == name) {
+            Some((meant, _)) => plain.push_str(meant),
+            None if WORDS.contains(&name) && whole == field.len() => plain.push_str(name),
+            None => return None,
+        }
+        rest = &rest[whole..];
     }
-    field
-        .replace("__dot__", ".")
-        .replace("__dash__", "-")
-        .replace("__slash__", "/")
-        .replace("__underscores__", "__")
+    Some(Cow::Owned(plain))
+}
+
+/// A field's name out of the form in which an expression can write it; as it is if it is not in it.
+pub fn unescape(field: &str) -> String {
+    unescape_field(field).map_or_else(|| field.to_owned(), Cow::into_owned)
 }

@@ -7,6 +7,8 @@ use crate::library::format::Format;
 use crate::library::net::Cidr;
 use crate::library::semver::Semver;
 use crate::library::urls::Url;
+use crate::provider::{escape, unescape_field};
+use crate::shape::{Identity, Shape};
 use api::quantity::Quantity;
 use api::regexp::Regexp;
 use api::schema::{Scalar, Type as SchemaType, TypeRef};
@@ -161,6 +163,8 @@ pub enum View<'a> {
     #[default]
     Dyn,
     Typed(TypeRef<'a>),
+    /// By the schema of a definition.
+    Shaped(Shape<'a>),
 }
 
 impl<'a> View<'a> {
@@ -169,6 +173,7 @@ impl<'a> View<'a> {
             View::Typed(ty) => {
                 ty.as_list().map_or(View::Dyn, |list| View::Typed(ty.at(list.element)))
             }
+            View::Shaped(shape) => shape.items().map_or(View::Dyn, View::Shaped),
             View::Dyn => View::Dyn,
         }
     }
@@ -176,6 +181,7 @@ impl<'a> View<'a> {
     fn child(self, name: &str) -> View<'a> {
         match self {
             View::Typed(ty) => ty.child(name).map_or(View::Dyn, View::Typed),
+            View::Shaped(shape) => shape.values().map_or(View::Dyn, View::Shaped),
             View::Dyn => View::Dyn,
         }
     }
@@ -186,7 +192,7 @@ impl<'a> View<'a> {
                 SchemaType::Scalar(named) => Some(named.scalar),
                 _ => None,
             },
-            View::Dyn => None,
+            View::Shaped(_) | View::Dyn => None,
         }
     }
 }
@@ -229,6 +235,11 @@ impl<'a> Value<'a> {
     }
 
     pub fn viewed(json: &'a Json, view: View<'a>) -> Value<'a> {
+        if let View::Shaped(shape) = view
+            && let Some(value) = shaped(json, shape)
+        {
+            return value;
+        }
         match json {
             Json::Null => Value::Null,
             Json::Bool(value) => Value::Bool(*value),
@@ -354,6 +365,30 @@ impl<'a> Value<'a> {
     }
 }
 
+/// What a schema makes of a number or a text; none if it is what it looks like.
+fn shaped<'a>(json: &'a Json, shape: Shape<'a>) -> Option<Value<'a>> {
+    if shape.is_int_or_string() {
+        return None;
+    }
+    match (shape.kind(), json) {
+        ("number", Json::Number(number)) => Some(Value::Double(number.as_f64()?)),
+        ("string", Json::String(text)) => {
+            let moment = |text: &str| {
+                let (secs, nanos) = api::time::parse(text).ok()?;
+                Some(Value::Timestamp(Moment { secs, nanos }))
+            };
+            match shape.format() {
+                "byte" => Some(typed_text(text, Some(Scalar::Bytes))),
+                "duration" => api::conform::duration(text).map(Value::Duration),
+                "date" => moment(&format!("{text}T00:00:00Z")),
+                "date-time" => moment(text),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 /// A text in an object whose type says that it stands for something else.
 fn typed_text<'a>(text: &'a str, scalar: Option<Scalar>) -> Value<'a> {
     match scalar {
@@ -393,6 +428,14 @@ impl<'a> List<'a> {
         }
     }
 
+    /// What makes its elements the same as those of another list.
+    pub fn identity(&self) -> Identity<'a> {
+        match self {
+            List::Json(_, View::Shaped(shape)) => shape.identity(),
+            _ => Identity::Place,
+        }
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Value<'a>> + '_ {
         (0..self.len()).filter_map(|at| self.get(at))
     }
@@ -413,6 +456,15 @@ impl<'a> Map<'a> {
 
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         match self {
+            Map::Json(map, View::Shaped(shape)) if shape.has_properties() => {
+                let name = unescape_field(name)?;
+                // A field that is null is not there.
+                let json = map.get(&*name).filter(|json| !json.is_null())?;
+                Some(Value::viewed(json, View::Shaped(shape.property(&name)?)))
+            }
+            Map::Json(map, View::Shaped(shape)) => {
+                Some(Value::viewed(map.get(name)?, View::Shaped(shape.values()?)))
+            }
             Map::Json(map, view) => map.get(name).map(|json| Value::viewed(json, view.child(name))),
             Map::Owned(entries) => entries.get(&Value::borrowed(name)),
             Map::Object(object) => {
@@ -432,6 +484,14 @@ impl<'a> Map<'a> {
 
     pub fn iter(&self) -> Box<dyn Iterator<Item = (Value<'a>, Value<'a>)> + '_> {
         match self {
+            Map::Json(map, View::Shaped(shape)) if shape.has_properties() => {
+                // What the schema does not name cannot be seen.
+                Box::new(map.keys().filter_map(|name| {
+                    let name = escape(name)?;
+                    let value = self.field(&name)?;
+                    Some((Value::text(name), value))
+                }))
+            }
             Map::Json(map, view) => Box::new(map.iter().map(|(name, json)| {
                 (Value::borrowed(name), Value::viewed(json, view.child(name)))
             })),

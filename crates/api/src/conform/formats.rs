@@ -31,7 +31,7 @@ const FORMATS: &[(&str, Check)] = &[
     ("byte", is_base64),
     ("password", |_| true),
     ("date", is_date),
-    ("duration", is_duration),
+    ("duration", |text| duration(text).is_some()),
     ("datetime", is_date_time),
     ("k8sshortname", |text| names::dns1123_label(text).is_empty()),
     ("k8slongname", |text| names::dns1123_subdomain(text).is_empty()),
@@ -193,14 +193,24 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && time.is_some_and(|time| matches(&TIME, time))
 }
 
-/// As Go writes them, or numbers with units in words.
-fn is_duration(text: &str) -> bool {
-    const UNITS: &[&str] = &["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
-    const WORDS: &[&str] = &["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
-    if Duration::parse(text).is_ok() {
-        return true;
+/// Units in words, each with what all longer words for it begin with, in nanoseconds.
+const UNITS: &[(&[&str], &str, i64)] = &[
+    (&["ns"], "nano", 1),
+    (&["us", "µs"], "micro", 1_000),
+    (&["ms"], "milli", 1_000_000),
+    (&["s"], "sec", 1_000_000_000),
+    (&["m"], "min", 60_000_000_000),
+    (&["h", "hr"], "hour", 3_600_000_000_000),
+    (&["d"], "day", 86_400_000_000_000),
+    (&["w", "wk"], "week", 604_800_000_000_000),
+];
+
+/// A span in nanoseconds, as Go writes them, or in numbers with units in words.
+pub fn duration(text: &str) -> Option<i64> {
+    if let Ok(duration) = Duration::parse(text) {
+        return Some(duration.nanos);
     }
-    let (mut rest, mut any) = (text, false);
+    let (mut rest, mut total) = (text, None::<i64>);
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
         let after = rest[start..].trim_start_matches(|c: char| c.is_ascii_digit());
         let number = &rest[start..rest.len() - after.len()];
@@ -208,16 +218,18 @@ fn is_duration(text: &str) -> bool {
         let unit = after.trim_start_matches(blank);
         let end = unit.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(unit.len());
         if end > 0 {
-            if number.parse::<i64>().is_err() {
-                return false;
-            }
+            let number: i64 = number.parse().ok()?;
             let word = unit[..end].to_lowercase();
-            any |=
-                UNITS.contains(&word.as_str()) || WORDS.iter().any(|known| word.starts_with(known));
+            let known = UNITS
+                .iter()
+                .find(|(short, long, _)| short.contains(&word.as_str()) || word.starts_with(long));
+            if let Some((_, _, nanos)) = known {
+                total = Some(total.unwrap_or(0).wrapping_add(number.wrapping_mul(*nanos)));
+            }
         }
         rest = if end > 0 { &unit[end..] } else { after };
     }
-    any
+    total
 }
 
 /// `name@domain`, or that in angle brackets after a name. Comments, groups and quoted names, which the

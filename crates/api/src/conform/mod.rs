@@ -11,7 +11,7 @@
 mod formats;
 mod numbers;
 
-pub use formats::{conforms, is_known};
+pub use formats::{conforms, duration, is_known};
 
 use crate::field::{BadValue, Error, ErrorList, Path};
 use crate::quote::{Quoted, go_json};

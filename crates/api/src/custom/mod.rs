@@ -33,7 +33,8 @@ pub use versions::compare;
 
 use crate::schema::CustomSchema;
 use serde_json::Value;
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 /// What a row has from the definition it comes from: one version, and all it belongs to.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ pub struct Version {
     pub api_version: String,
     pub schema: CustomSchema,
     /// `openAPIV3Schema`, as it was given: what values are held against.
-    pub openapi: Value,
+    pub openapi: Arc<Value>,
     pub columns: Vec<Column>,
     /// What field selectors may name, beside name and namespace.
     pub selectable: Vec<Selectable>,
@@ -75,8 +76,20 @@ pub struct Version {
     pub warning: Option<String>,
     /// Whether anything in it has a default.
     pub has_defaults: bool,
-    /// Whether anything in it has rules of its own (`x-kubernetes-validations`).
-    pub has_rules: bool,
+    /// What whoever holds objects against the schema's own rules (`x-kubernetes-validations`) keeps
+    /// of them; none if it has none.
+    pub rules: Option<Kept>,
+}
+
+/// A place for what others compile from a version, once, and what goes when the version goes.
+#[derive(Debug, Default)]
+pub struct Kept(OnceLock<Box<dyn Any + Send + Sync>>);
+
+impl Kept {
+    /// What is kept, made when it is first asked for. It is of one type ever.
+    pub fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.0.get_or_init(|| Box::new(make())).downcast_ref()
+    }
 }
 
 /// A field that objects can be selected by.

@@ -1,5 +1,7 @@
 //! The rows of the registry that a definition makes: one for each version that is served.
-use super::{Column, Definition, Family, JsonPath, Scale, Selectable, Version, compare, rules};
+use super::{
+    Column, Definition, Family, JsonPath, Kept, Scale, Selectable, Version, compare, rules,
+};
 use crate::kinds::{Foreign, Resource, Scope, Subresource, Typed, Verb, Verbs, intern, intern_all};
 use crate::schema::{CrdError, CustomSchema};
 use serde_json::Value;
@@ -140,9 +142,9 @@ fn compile(
         name,
         api_version: format!("{group}/{name}"),
         has_defaults: mentions(&openapi, "default"),
-        has_rules: mentions(&openapi, "x-kubernetes-validations"),
+        rules: mentions(&openapi, "x-kubernetes-validations").then(Kept::default),
         schema,
-        openapi,
+        openapi: Arc::new(openapi),
         columns,
         selectable,
         has_status: version["subresources"]["status"].is_object(),

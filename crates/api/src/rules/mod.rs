@@ -30,7 +30,7 @@ mod claim;
 mod component;
 mod config;
 pub mod defaults;
-mod definition;
+pub mod definition;
 mod device;
 mod endpoints;
 mod event;

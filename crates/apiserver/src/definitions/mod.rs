@@ -13,7 +13,7 @@ mod rules;
 
 pub use convert::{convert, converted, converted_item, for_storage, in_version, read, to_store};
 pub use follow::start;
-pub use rules::faults;
+pub use rules::{faults, said};
 
 use api::custom::accept::{CLEANUP, Condition};
 use api::kinds::{Resource, find_kind};

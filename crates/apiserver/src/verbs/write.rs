@@ -325,11 +325,14 @@ fn judged(
     object: &Value,
     old: Option<&Value>,
 ) -> Result<Vec<String>, Status> {
-    let verdict = verdict.map_err(|error| {
+    let mut verdict = verdict.map_err(|error| {
         let kind = resource.kind;
         Status::bad_request(format!("{kind} cannot be handled as a {kind}: {error}"))
     })?;
     errors.extend(verdict.errors);
+    let said = definitions::said(resource, &errors, object, old);
+    errors.extend(said.errors);
+    verdict.warnings.extend(said.warnings);
     errors.extend(definitions::faults(resource, &errors, object, old));
     errors.extend(admission::policy::faults(resource, object));
     if errors.is_empty() {

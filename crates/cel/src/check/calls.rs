@@ -126,6 +126,9 @@ impl Checker<'_> {
                 continue;
             }
             matching += 1;
+            if self.records {
+                self.overloads.entry(id).or_default().push(overload);
+            }
             let returned = self.mapping.substitute(&returned, false);
             result = Some(match result {
                 None => returned,

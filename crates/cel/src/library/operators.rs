@@ -1,11 +1,13 @@
 //! What operators do.
 use super::{Outcome, Row, row};
-use crate::compare::{Unordered, equal, order};
+use crate::compare::{Unordered, equal, key_of, order};
 use crate::cost;
 use crate::library::time;
+use crate::shape::Identity;
 use crate::value::{List, Moment, Value};
 use crate::work::{Error, MOST_TEXT, Work};
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub static ROWS: &[Row] = &[
@@ -203,7 +205,33 @@ fn joined<'a>(work: &mut Work, a: &List<'a>, b: &List<'a>) -> Outcome<'a> {
     if !work.take((a.len() + b.len()) as u64) {
         return Err(Error::Cost);
     }
+    if !matches!(a.identity(), Identity::Place) {
+        return Ok(Value::list(merged(a, b)));
+    }
     Ok(Value::List(List::Owned(Arc::new(a.iter().chain(b.iter()).collect()))))
+}
+
+/// A set or a list with keys, with what another has: what is the same takes its place.
+fn merged<'a>(a: &List<'a>, b: &List<'a>) -> Vec<Value<'a>> {
+    let identity = a.identity();
+    let mut values: Vec<Value<'a>> = a.iter().collect();
+    let mut places: HashMap<String, usize> =
+        values.iter().enumerate().map(|(at, value)| (key_of(value, identity), at)).collect();
+    for value in b.iter() {
+        let key = key_of(&value, identity);
+        match (places.get(&key), identity) {
+            (Some(at), Identity::Keys(_)) => values[*at] = value,
+            (Some(_), _) => {}
+            (None, _) => {
+                // What one list has twice it keeps twice.
+                if matches!(identity, Identity::Value) {
+                    places.insert(key, values.len());
+                }
+                values.push(value);
+            }
+        }
+    }
+    values
 }
 
 fn subtract<'a>(_: &mut Work, args: &[Value<'a>]) -> Outcome<'a> {

@@ -2,10 +2,7 @@
 use crate::conform;
 use serde_json::Value;
 
-/// Whoever relies on rules must not think that they hold.
-const UNCHECKED: &str = "x-kubernetes-validations are not evaluated by this server yet";
-
-/// A word about each format of a definition's schemas that is not known, and about rules, once.
+/// A word about each format of a definition's schemas that is not known, once.
 pub fn warnings(definition: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
@@ -16,11 +13,6 @@ pub fn warnings(definition: &Value) -> Vec<String> {
 }
 
 fn collect(schema: &Value, warnings: &mut Vec<String>) {
-    let has_rules =
-        schema["x-kubernetes-validations"].as_array().is_some_and(|rules| !rules.is_empty());
-    if has_rules && !warnings.iter().any(|warning| warning == UNCHECKED) {
-        warnings.push(UNCHECKED.to_owned());
-    }
     let format = schema["format"].as_str().unwrap_or_default();
     if !format.is_empty() && !is_known(format, schema["type"].as_str().unwrap_or_default()) {
         let warning = format!("unrecognized format {}", crate::quote::Quoted(format));

@@ -11,6 +11,10 @@ mod shown;
 mod structural;
 mod version;
 
+pub use path::field_path;
+pub use shown::rule_shown;
+pub use version::{Placed, schemas};
+
 use super::admission::{client_config_service, client_config_url};
 use super::table::{Column, NAME, text, with};
 use super::{Field, Kind, Metadata, Part, Strategy, prepare};
@@ -248,7 +252,7 @@ fn whole(spec: &Field<'_, '_>, checks_bundle: bool) {
     }
     spec.at("scope").require_one_of(&["Cluster", "Namespaced"]);
     let (versions, keeps) = (spec.at("versions"), spec.at("preserveUnknownFields").flag());
-    let shared = Shared::of(&versions);
+    let shared = Shared::of(versions.list());
     for version in versions.items() {
         let schema = version.at("schema");
         if !schema.at("openAPIV3Schema").exists() {

@@ -20,7 +20,7 @@ pub fn find<'s>(
                 let Some(inner) = inner else {
                     return Err(format!("expected single quoted string but got {token}"));
                 };
-                inner.replace("\\'", "'")
+                unescaped(inner).ok_or("invalid string literal")?
             }
             other => return Err(format!("expected [ or . but got: {other}")),
         };
@@ -34,6 +34,44 @@ pub fn find<'s>(
         }
     }
     Ok((steps, schema))
+}
+
+/// A path as errors spell it, seen from what it begins at; none if it leads nowhere.
+pub fn field_path(path: &str, schema: &Value) -> Option<String> {
+    let (steps, _) = find(path, schema, true).ok()?;
+    let (mut text, mut schema) = (String::new(), schema);
+    for step in &steps {
+        let is_field = schema["properties"].as_object().is_some_and(|map| !map.is_empty());
+        match (is_field, text.is_empty()) {
+            (true, true) => text += step,
+            (true, false) => text.extend([".", step]),
+            (false, _) => text.extend(["[", step, "]"]),
+        }
+        schema = child(schema, step)?;
+    }
+    Some(text)
+}
+
+/// A quoted name without its backslashes; none if one hides what it cannot.
+fn unescaped(text: &str) -> Option<String> {
+    let (mut plain, mut chars) = (String::with_capacity(text.len()), text.chars());
+    while let Some(c) = chars.next() {
+        plain.push(match c {
+            '\\' => match chars.next()? {
+                'a' => '\x07',
+                'b' => '\x08',
+                'f' => '\x0c',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'v' => '\x0b',
+                hidden @ ('\'' | '\\') => hidden,
+                _ => return None,
+            },
+            c => c,
+        });
+    }
+    Some(plain)
 }
 
 fn child<'s>(schema: &'s Value, step: &str) -> Option<&'s Value> {
@@ -84,5 +122,8 @@ mod tests {
         assert_eq!(said(".status", true), "does not refer to a valid field");
         assert_eq!(said("spec", true), "expected [ or . but got: spec");
         assert_eq!(said(".spec.", true), "unexpected end of JSON path");
+        assert_eq!(field_path(".spec['a.b']", &schema).as_deref(), Some("spec[a.b]"));
+        assert_eq!(field_path(".spec['a\\'b']", &schema).as_deref(), Some("spec[a'b]"));
+        assert_eq!(field_path(".spec['a\\xb']", &schema), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The schema of one version: OpenAPI v3 with Kubernetes' extensions.
 //!
-//! Not here: compiling the rules in CEL.
+//! Not here: compiling the rules in CEL, which crate `cel` does.
 use super::super::Field;
 use super::{default, shown, structural};
 use crate::field::Error;

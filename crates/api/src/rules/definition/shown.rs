@@ -111,6 +111,11 @@ pub fn schema(schema: &Value) -> BadValue {
     BadValue::verbatim(row(schema, SCHEMA))
 }
 
+/// A rule in CEL.
+pub fn rule_shown(rule: &Value) -> BadValue {
+    BadValue::verbatim(row(rule, RULE))
+}
+
 /// The schema of a list's items, or several.
 pub fn items(items: &Value) -> BadValue {
     BadValue::verbatim(shown(items, Form::SchemaOrList))

@@ -21,10 +21,33 @@ pub struct Shared {
     selectable: bool,
 }
 
+/// A schema of a definition, and where its faults are told.
+pub struct Placed<'v> {
+    pub path: String,
+    /// The first one that it is the schema of.
+    pub version: &'v str,
+    pub schema: &'v Value,
+}
+
+/// Every schema of a definition, once.
+pub fn schemas(definition: &Value) -> Vec<Placed<'_>> {
+    let versions = definition["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
+    let shared = Shared::of(versions).schema;
+    let placed = versions.iter().enumerate().filter_map(|(index, version)| {
+        let path = match shared {
+            true => "spec.validation.openAPIV3Schema".to_owned(),
+            false => format!("spec.versions[{index}].schema.openAPIV3Schema"),
+        };
+        let schema = version.pointer("/schema/openAPIV3Schema")?;
+        Some(Placed { path, version: version["name"].as_str().unwrap_or_default(), schema })
+    });
+    placed.take(if shared { 1 } else { versions.len() }).collect()
+}
+
 impl Shared {
-    pub fn of(versions: &Field<'_, '_>) -> Shared {
+    pub fn of(versions: &[Value]) -> Shared {
         let same = |field: &str| {
-            let mut all = versions.list().iter();
+            let mut all = versions.iter();
             all.next().is_some_and(|first| {
                 all.all(|version| {
                     let (one, other) = (version.get(field), first.get(field));

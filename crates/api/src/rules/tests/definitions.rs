@@ -112,7 +112,6 @@ fn schemas() {
                 spec.validation.openAPIV3Schema.x-kubernetes-validations[1].message: Invalid value: " ": must be non-empty if specified
                 spec.validation.openAPIV3Schema.x-kubernetes-validations[1].reason: Unsupported value: "Nope": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
                 spec.validation.openAPIV3Schema.x-kubernetes-validations[1].fieldPath: Invalid value: ".x": must be a valid path
-                warning: x-kubernetes-validations are not evaluated by this server yet
         "#]],
     );
 }
