@@ -5,13 +5,13 @@ use client::https::{Config, Https};
 use std::sync::Arc;
 
 /// A server and all controllers; they stop with it.
-struct Controlled {
-    cluster: Cluster,
+pub struct Controlled {
+    pub cluster: Cluster,
     context: Context,
 }
 
 impl Controlled {
-    fn start() -> Controlled {
+    pub fn start() -> Controlled {
         let cluster = Cluster::start();
         let file = cluster.folder.path().join("kubeconfig");
         let config = Config::from_kubeconfig(&file, None).expect("a kubeconfig");
@@ -34,16 +34,18 @@ impl Controlled {
     }
 
     /// kubectl is waited for on a thread of its own: the controllers go on meanwhile.
-    fn until(&self, arguments: &str, expected: &str) {
+    pub fn until(&self, arguments: &str, expected: &str) {
         tokio::task::block_in_place(|| self.cluster.until(arguments, expected));
     }
 
-    fn kubectl(&self, arguments: &str) -> String {
+    pub fn kubectl(&self, arguments: &str) -> String {
         tokio::task::block_in_place(|| self.cluster.kubectl(arguments))
     }
 
-    fn create(&self, manifest: &str) {
-        tokio::task::block_in_place(|| self.cluster.kubectl_with("create -f -", manifest));
+    pub fn create(&self, manifest: &str) {
+        let create = || self.cluster.kubectl_with("create -f -", manifest);
+        let said = tokio::task::block_in_place(create);
+        assert!(said.ends_with(" created"), "{said}");
     }
 }
 
@@ -218,7 +220,7 @@ async fn a_schedule_makes_jobs_and_a_budget_counts_pods() {
     controlled.until("get pdb web -o jsonpath={.status.conditions[*].reason}", "SufficientPods");
 }
 
-fn autoscaler(name: &str, target: &str) -> String {
+pub fn autoscaler(name: &str, target: &str) -> String {
     format!(
         "apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

@@ -1,6 +1,7 @@
 //! Custom resources, driven by the real kubectl: what upstream's own tests of them expect
 //! (`test/e2e/apimachinery/{custom_resource_definition,crd_*,field_validation}.go`).
 use crate::cluster::Cluster;
+use crate::controllers::{Controlled, autoscaler};
 use serde_json::{Value, json};
 use std::io::BufRead;
 
@@ -330,4 +331,81 @@ fn definitions_outlive_a_restart() {
     cluster.kubectl_with("create -f -", &widget("a", json!({ "color": "red" })));
     cluster.crash_and_restart();
     assert_eq!(cluster.kubectl("get wd -n default -o name"), "widget.example.com/a");
+}
+
+const FLEETS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: fleets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: fleets, singular: fleet, kind: Fleet}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: {replicas: {type: integer}}
+            x-kubernetes-validations:
+            - {rule: self.replicas <= 5, message: too many ships, fieldPath: .replicas}
+            - {rule: self.replicas >= oldSelf.replicas - 2, messageExpression: \"oldSelf.replicas > 4 ? 'not from so many' : 'not so few'\"}
+          status: {type: object, properties: {replicas: {type: integer}, selector: {type: string}}}
+";
+
+fn fleet(replicas: i64) -> String {
+    json!({ "apiVersion": "example.com/v1", "kind": "Fleet",
+        "metadata": { "name": "f", "namespace": "default" }, "spec": { "replicas": replicas } })
+    .to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn autoscalers_scale_custom_objects() {
+    let it = Controlled::start();
+    tokio::task::block_in_place(|| define(&it.cluster, FLEETS));
+    it.create(&fleet(3));
+    assert_eq!(it.kubectl("scale fleet f --replicas=4"), "fleet.example.com/f scaled");
+    it.create(&autoscaler("f", "{ apiVersion: example.com/v1, kind: Fleet, name: f }"));
+    it.until("get fleet f -o jsonpath={.spec.replicas}", "2");
+    let able = "get hpa f -o jsonpath={.status.conditions[?(@.type=='AbleToScale')].status}";
+    it.until(able, "True");
+}
+
+#[test]
+fn a_definitions_own_rules_hold() {
+    let cluster = Cluster::start();
+    let wrong = FLEETS.replace("self.replicas <= 5", "self.ships <= 5");
+    let said = cluster.kubectl_with("create -f -", &wrong);
+    assert!(said.contains("spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value"), "{said}");
+    assert!(said.contains("undefined field 'ships'"), "{said}");
+    define(&cluster, FLEETS);
+    let said = cluster.kubectl_with("create -f -", &fleet(6));
+    let prefix = "error: The Fleet \"f\" is invalid: ";
+    assert_eq!(said, format!("{prefix}spec.replicas: Invalid value: too many ships"));
+    assert_eq!(cluster.kubectl_with("create -f -", &fleet(5)), "fleet.example.com/f created");
+    let patch = |replicas: i64| {
+        let patch = json!({ "spec": { "replicas": replicas } }).to_string();
+        cluster.kubectl_args(&[
+            "patch",
+            "fleet",
+            "f",
+            "-n",
+            "default",
+            "--type=merge",
+            "-p",
+            &patch,
+        ])
+    };
+    assert_eq!(patch(1), format!("{prefix}spec: Invalid value: not from so many"));
+    assert_eq!(patch(4), "fleet.example.com/f patched");
+    let said = cluster.kubectl_with("apply --server-side --force-conflicts -f -", &fleet(7));
+    assert!(said.contains("spec.replicas: Invalid value: too many ships"), "{said}");
 }
