@@ -13,9 +13,12 @@ fn answer_of(says: impl Into<String>, next: impl Into<String>) -> Answer {
     Answer { says: says.into(), next: next.into() }
 }
 
+/// What is known of one kind; nothing, if nothing is wrong with it.
+type Row = fn(&Facts) -> Option<Answer>;
+
 /// Kinds, and who knows them. What none of them explains is told by its events and conditions.
 #[rustfmt::skip]
-const KINDS: &[(&str, fn(&Facts) -> Option<Answer>)] = &[
+const KINDS: &[(&str, Row)] = &[
     ("Pod", |facts| pod(&facts.object, &facts.warnings)),
     ("Service", service),
     ("Deployment", workload),
