@@ -36,10 +36,11 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
     let token = Arc::new(Mutex::new(token(&admin).await.map_err(|status| {
         anyhow::anyhow!("failed to make a token of {NAME}: {}", status.message)
     })?));
-    tokio::spawn(renew(cluster.clone(), admin, token.clone()));
     let tls = tls::server_for(&pki.pair(NAME), &pki.front_proxy_ca())?;
     let kubelets = Kubelets { authority: pki.ca(), token };
     let source = cluster.source(NAME, &account(NAME))?;
+    // Last: one that is started again must not leave another behind each time.
+    tokio::spawn(renew(cluster.clone(), admin, kubelets.token.clone()));
     metrics::run(cluster.context.clone(), source, kubelets, Serving { listener, tls }).await;
     Ok(())
 }
