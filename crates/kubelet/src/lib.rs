@@ -39,6 +39,7 @@ mod devices;
 pub mod eviction;
 #[cfg(test)]
 mod fake;
+pub mod folder;
 mod found;
 mod garbage;
 mod handler;

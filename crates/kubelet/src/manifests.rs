@@ -1,4 +1,5 @@
 //! Static pods: manifests in a folder or behind a URL, which run whether or not there is an API server.
+use crate::folder::Watched;
 use crate::found::POD_UID;
 use crate::handler;
 use crate::pod;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the folder is read: upstream's `fileCheckFrequency`.
+/// How often the folder is read although nothing was heard of it: upstream's `fileCheckFrequency`.
 const PERIOD: Duration = Duration::from_secs(20);
 
 /// How long a server of manifests may take.
@@ -70,7 +71,17 @@ fn replace(kubelet: &Kubelet, source: &str, pods: BTreeMap<String, Arc<Pod>>) {
 pub async fn keep(kubelet: &Arc<Kubelet>) {
     tokio::join!(
         async {
-            while kubelet.context.sleep(PERIOD).await {
+            let folder = kubelet.config.manifests.as_deref();
+            let watched = folder.and_then(|folder| Watched::new(folder).ok());
+            let heard = async || match &watched {
+                Some(watched) if watched.changed().await.is_ok() => {}
+                _ => std::future::pending().await,
+            };
+            loop {
+                tokio::select! {
+                    goes_on = kubelet.context.sleep(PERIOD) => if !goes_on { return },
+                    () = heard() => {}
+                }
                 load(kubelet);
             }
         },

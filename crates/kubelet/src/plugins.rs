@@ -1,19 +1,16 @@
 //! Plugins that come by themselves: a socket appears in `plugins_registry`, says who serves it, and
 //! is told whether it is welcome (`pkg/kubelet/pluginmanager`).
+use crate::folder::Watched;
 use crate::worker::Kubelet;
 use proto::registration_client::RegistrationClient;
 use proto::{InfoRequest, PluginInfo, RegistrationStatus};
-use rustix::fs::inotify;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
@@ -97,7 +94,7 @@ pub async fn watch(kubelet: &Arc<Kubelet>) {
         let due = known.values().filter(|one| one.plugin.is_none()).map(|one| one.due).min();
         tokio::select! {
             () = kubelet.context.stopped() => return,
-            changed = changed(&changes) => if changed.is_err() { return },
+            changed = changes.changed() => if changed.is_err() { return },
             () = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(due).await,
@@ -161,31 +158,9 @@ async fn deregister(kubelet: &Arc<Kubelet>, plugin: &PluginInfo) {
     }
 }
 
-fn prepare(folder: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    use inotify::{CreateFlags, WatchFlags};
+fn prepare(folder: &Path) -> io::Result<Watched> {
     fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-    let wanted =
-        WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
-    inotify::add_watch(&fd, folder, wanted)?;
-    #[expect(deprecated, reason = "an `OwnedFd` always has the same descriptor and keeps it open")]
-    AsyncFd::new(fd)
-}
-
-async fn changed(changes: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    let mut ready = changes.readable().await?;
-    let mut buffer = [MaybeUninit::uninit(); 4096];
-    let mut reader = inotify::Reader::new(changes.get_ref(), &mut buffer);
-    loop {
-        match reader.next() {
-            Ok(_) => {}
-            Err(rustix::io::Errno::AGAIN) => {
-                ready.clear_ready();
-                return Ok(());
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    Watched::new(folder)
 }
 
 fn sockets(folder: &Path) -> BTreeMap<PathBuf, Identity> {
