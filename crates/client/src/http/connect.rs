@@ -7,11 +7,13 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// What a server may send ahead on one stream, and on all: client-go's figures.
@@ -40,14 +42,10 @@ pub(super) async fn open(
         return speak(dial(), http2, host).await;
     }
     let failed = |source| Error::Connect { address: address(), source };
-    let stream = match settings.address {
-        Some(real) => TcpStream::connect(real).await,
-        None => TcpStream::connect((host, port)).await,
-    };
-    let stream = stream.map_err(failed)?;
+    let (stream, other_name) = reach(host, port, settings).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let Some(tls) = tls else { return speak(stream, false, &address()).await };
-    let name = settings.server_name.as_deref().unwrap_or(host);
+    let name = other_name.or(settings.server_name.as_deref()).unwrap_or(host);
     let name = ServerName::try_from(name.to_owned()).map_err(|e| Error::Tls(e.to_string()))?;
     let mut tls = (*tls).clone();
     tls.alpn_protocols = match http2 {
@@ -58,6 +56,38 @@ pub(super) async fn open(
     let stream = connector.connect(name, stream).await.map_err(failed)?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     speak(stream, is_http2, &address()).await
+}
+
+/// How long one of several servers may take to be reached before the next is tried.
+const ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
+
+/// The server, or the first of the others that can be reached, and whom the certificate of that one is to
+/// name.
+async fn reach<'a>(
+    host: &str,
+    port: u16,
+    settings: &'a Settings,
+) -> io::Result<(TcpStream, Option<&'a str>)> {
+    let first = async {
+        match settings.address {
+            Some(real) => TcpStream::connect(real).await,
+            None => TcpStream::connect((host, port)).await,
+        }
+    };
+    let Some(others) = &settings.others else { return Ok((first.await?, None)) };
+    let too_late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let mut outcome = timeout(ONE_OF_SEVERAL, first).await.map_err(too_late).flatten();
+    if let Ok(stream) = outcome {
+        return Ok((stream, None));
+    }
+    for address in (others.addresses)() {
+        outcome =
+            timeout(ONE_OF_SEVERAL, TcpStream::connect(address)).await.map_err(too_late).flatten();
+        if let Ok(stream) = outcome {
+            return Ok((stream, Some(&others.server_name)));
+        }
+    }
+    outcome.map(|stream| (stream, None))
 }
 
 async fn speak<S>(stream: S, is_http2: bool, address: &str) -> Result<Sender, Error>

@@ -69,6 +69,15 @@ pub struct Settings {
     pub http2: bool,
     /// The server is in this process: connections are made by it.
     pub dial: Option<Dial>,
+    /// Servers that do as well where this one cannot be reached.
+    pub others: Option<Others>,
+}
+
+/// Servers of the same cluster: where they are now, and the name that all their certificates have.
+#[derive(Clone)]
+pub struct Others {
+    pub addresses: Arc<dyn Fn() -> Vec<SocketAddr> + Send + Sync>,
+    pub server_name: String,
 }
 
 /// Makes a connection that is no socket.
@@ -77,7 +86,15 @@ pub type Dial = Arc<dyn Fn() -> tokio::io::DuplexStream + Send + Sync>;
 impl Settings {
     pub fn new(tls: Arc<dyn Tls>) -> Settings {
         let connect_timeout = Duration::from_secs(30);
-        Settings { tls, address: None, server_name: None, connect_timeout, http2: true, dial: None }
+        Settings {
+            tls,
+            address: None,
+            server_name: None,
+            connect_timeout,
+            http2: true,
+            dial: None,
+            others: None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where an API server is and who we are to it: from a kubeconfig, or from inside a pod.
-use crate::http::Dial;
 use crate::http::tls::{Believed, Pem};
+use crate::http::{Dial, Others};
 use ::http::{HeaderName, HeaderValue};
 use api::kubeconfig::{self, Cluster, Exec, Kubeconfig, User};
 use base64::Engine as _;
@@ -45,6 +45,8 @@ pub struct Config {
     pub compress: bool,
     /// How connections are made to a server in this process.
     pub dial: Option<Dial>,
+    /// Other servers of the same cluster.
+    pub others: Option<Others>,
 }
 
 /// How we prove who we are; a certificate and a token may come together.
@@ -81,6 +83,7 @@ impl Config {
             http2: true,
             compress: true,
             dial: None,
+            others: None,
         }
     }
 

@@ -81,6 +81,7 @@ impl Https {
         settings.address = config.address;
         settings.http2 = config.http2;
         settings.dial = config.dial.clone();
+        settings.others = config.others.clone();
         let pool =
             Pool::new(&config.server, settings).map_err(|e| Error::Invalid(e.to_string()))?;
         let context = context.clone();

@@ -231,3 +231,22 @@ async fn items_of_a_list_get_the_kind_that_the_list_has() {
     let meta = list.items[0].type_meta().unwrap();
     assert_eq!((&*meta.kind, &*meta.api_version), ("ConfigMap", "v1"));
 }
+
+#[tokio::test]
+async fn where_one_server_is_gone_another_is_asked() {
+    let mut server = serve(vec![answer("200 OK", "", FOUND)]).await;
+    let address = server.config.server.trim_start_matches("http://").trim_end_matches("/base");
+    let (gone, there) = ("127.0.0.1:1".parse().unwrap(), address.parse().unwrap());
+    server.config.server = "http://127.0.0.1:1/base".to_owned();
+    let addresses = Arc::new(move || vec![gone, there]);
+    server.config.others =
+        Some(crate::http::Others { addresses, server_name: "kubernetes".to_owned() });
+    server
+        .check(
+            1,
+            expect![[r#"
+                revision 7
+                1: GET /base/api/v1/namespaces/n/configmaps/c"#]],
+        )
+        .await;
+}
