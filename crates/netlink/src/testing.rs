@@ -1,5 +1,5 @@
 //! Network namespaces for tests.
-use rustix::thread::UnshareFlags;
+use crate::namespace::unshare;
 use std::path::PathBuf;
 
 /// Runs a test on a thread with a network namespace of its own. `None`, said on the standard
@@ -56,11 +56,4 @@ impl Drop for Held {
         self.release.take();
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
-}
-
-#[allow(unsafe_code)]
-fn unshare() -> rustix::io::Result<()> {
-    // SAFETY: only the network namespace of this one thread changes. File descriptors, memory and
-    // signals, which other threads rely on sharing, stay shared.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
 }

@@ -42,6 +42,7 @@ mod rules;
 mod sysctl;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 pub use attach::PodNetwork;
 pub use cidr::{Cidr, CidrError};
@@ -51,6 +52,7 @@ pub use live::run;
 #[cfg(feature = "live")]
 pub use node::{NodeNetwork, Settings};
 pub use peers::Peer;
+pub use trial::{Trial, trial};
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
