@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tokio::net::{TcpListener, UnixListener};
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
@@ -121,21 +122,21 @@ impl Face {
         engine: Embedded,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), FaceError> {
-        let mut server = Server::builder();
+        // Whoever waits for etcd to be ready asks for a page by HTTP/1.1.
+        let mut server = Server::builder().accept_http1(true);
         if let Some(tls) = self.tls {
             server = server.tls_config(tls)?;
         }
         let member = Member { engine, url: self.url.into() };
-        let router = server
-            .add_service(
-                proto::kv_server::KvServer::new(member.clone())
-                    // A little above the limit, so that the answer is etcd's and not the frame's.
-                    .max_decoding_message_size(2 * crate::model::MAX_REQUEST_BYTES),
-            )
+        let kv = proto::kv_server::KvServer::new(member.clone())
+            // A little above the limit, so that the answer is etcd's and not the frame's.
+            .max_decoding_message_size(2 * crate::model::MAX_REQUEST_BYTES);
+        let services = Routes::new(kv)
             .add_service(proto::watch_server::WatchServer::new(member.clone()))
             .add_service(proto::lease_server::LeaseServer::new(member.clone()))
             .add_service(proto::cluster_server::ClusterServer::new(member.clone()))
             .add_service(proto::maintenance_server::MaintenanceServer::new(member));
+        let router = server.add_routes(pages(services.into_axum_router()).into());
         match self.listener {
             Listener::Tcp(listener) => {
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -148,6 +149,16 @@ impl Face {
         }
         Ok(())
     }
+}
+
+/// What etcd says of itself beside its API.
+fn pages(router: axum::Router) -> axum::Router {
+    let page = |text: String| {
+        axum::routing::get(move || async move { ([("content-type", "application/json")], text) })
+    };
+    let version = format!(r#"{{"etcdserver":"{VERSION}","etcdcluster":"{VERSION}"}}"#);
+    let health = r#"{"health":"true","reason":""}"#.to_owned();
+    router.route("/health", page(health)).route("/version", page(version))
 }
 
 /// The one member there is: every service is implemented on it.
