@@ -103,6 +103,42 @@ impl Pki {
         Ok(pki)
     }
 
+    /// The PKI that is in a folder, as the certificates in it say: for whom, and found where.
+    pub fn existing(folder: &Path) -> Result<Pki, Error> {
+        let mut pki = Pki { folder: folder.to_owned(), addresses: Vec::new(), node: None };
+        pki.read("ca.key")?;
+        let of = |file: &str| shown(&folder.join(format!("{file}.crt")));
+        pki.addresses = of("apiserver").map(|shown| shown.addresses).unwrap_or_default();
+        let node = of("kubelet")
+            .and_then(|shown| Some(shown.name.strip_prefix("system:node:")?.to_owned()));
+        pki.node = node;
+        Ok(pki)
+    }
+
+    /// What the certificates of this PKI say, the authorities' first.
+    pub fn certificates(&self) -> Vec<Shown> {
+        let files = AUTHORITIES.iter().map(|(file, _)| *file);
+        let rows = self.rows();
+        let files = files.chain(rows.iter().map(|row| row.file));
+        files.filter_map(|file| shown(&self.folder.join(format!("{file}.crt")))).collect()
+    }
+
+    /// Makes certificates again although they are good: those that are named, or all. The authorities
+    /// stay as they are, and with them everything that others have signed by them.
+    pub fn reissue(&self, files: &[String], now: Timestamp) -> Result<Vec<&'static str>, Error> {
+        let mut made = Vec::new();
+        for (file, name) in AUTHORITIES {
+            let issuer = Issuer::new(authority(name, now)?, self.key(file)?.0);
+            for row in self.rows().iter().filter(|row| row.authority == *file) {
+                if files.is_empty() || files.iter().any(|name| name == row.file) {
+                    self.issue(row, &self.addresses_of(row), &issuer, now)?;
+                    made.push(row.file);
+                }
+            }
+        }
+        Ok(made)
+    }
+
     fn rows(&self) -> Vec<Row> {
         let of_node = self.node.iter().flat_map(|node| {
             let usages = [
@@ -334,6 +370,46 @@ impl Pki {
         });
         write_private(path, &api::codec::yaml::encode(&config)).map_err(failed)
     }
+}
+
+/// What a certificate says.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The file's name without its ending.
+    pub file: String,
+    /// The common name of whom it is for, and of who signed it.
+    pub name: String,
+    pub issuer: String,
+    pub ends: Timestamp,
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Reads the first certificate of a file.
+pub fn shown(path: &Path) -> Option<Shown> {
+    let pem = std::fs::read(path).ok()?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let (_, parsed) = X509Certificate::from_der(&block.contents).ok()?;
+    let common = |name: &x509_parser::x509::X509Name<'_>| {
+        let first = name.iter_common_name().next()?;
+        Some(first.as_str().ok()?.to_owned())
+    };
+    let names = parsed.subject_alternative_name().ok().flatten();
+    let names = names.map_or(&[][..], |extension| &extension.value.general_names);
+    let address = |name: &GeneralName<'_>| match name {
+        GeneralName::IPAddress(octets) => match octets.len() {
+            4 => <[u8; 4]>::try_from(*octets).ok().map(IpAddr::from),
+            16 => <[u8; 16]>::try_from(*octets).ok().map(IpAddr::from),
+            _ => None,
+        },
+        _ => None,
+    };
+    Some(Shown {
+        file: path.file_stem()?.to_string_lossy().into_owned(),
+        name: common(parsed.subject()).unwrap_or_default(),
+        issuer: common(parsed.issuer()).unwrap_or_default(),
+        ends: Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()?,
+        addresses: names.iter().filter_map(address).collect(),
+    })
 }
 
 impl Row {

@@ -53,7 +53,7 @@ pub async fn publish(
                 },
             },
             "addressType": family,
-            "endpoints": [{ "addresses": [at.ip()], "conditions": { "ready": true } }],
+            "endpoints": [{ "addresses": [at.ip()], "nodeName": server, "conditions": { "ready": true } }],
             "ports": [port("dns", "UDP", at.port()), port("dns-tcp", "TCP", at.port())],
         });
         apply::<EndpointSlice>(client, &name, slice).await?;

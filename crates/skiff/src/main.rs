@@ -5,8 +5,14 @@
 mod alone;
 mod apiserver;
 mod backup;
+mod certs;
+mod check;
+mod configuration;
 mod controller_manager;
 mod dns;
+mod etcd;
+mod face;
+mod install;
 mod logging;
 mod node;
 mod proxy;
@@ -17,8 +23,10 @@ mod token;
 mod up;
 mod why;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The system's allocator keeps what a burst of lists took for ever, and costs a tenth of a request;
@@ -40,8 +48,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a cluster on this machine.
+    #[command(alias = "server", args_override_self = true)]
     Up(up::Options),
     /// Make this machine a node of a cluster that runs elsewhere.
+    #[command(args_override_self = true)]
     Agent(up::agent::Options),
     /// Say who may join the cluster of this machine.
     Token(token::Options),
@@ -49,6 +59,14 @@ enum Command {
     Status(status::Options),
     /// Say why something is as it is, and what to type next.
     Why(why::Options),
+    /// Say whether this machine is fit to be a node, and what to do if it is not.
+    Check(check::Options),
+    /// List certificates and when they end, or make them again.
+    Certs(certs::Options),
+    /// Make this machine run skiff after every start, by systemd or OpenRC.
+    Install(install::Install),
+    /// Take that back.
+    Uninstall(install::Uninstall),
     /// Write the cluster of this machine to a file, while it runs or not.
     Backup(backup::Backup),
     /// Make a cluster of such a file.
@@ -58,6 +76,8 @@ enum Command {
     /// Run the API server alone, with upstream's flags.
     #[command(name = "apiserver", alias = "kube-apiserver")]
     ApiServer(Box<apiserver::Options>),
+    /// Run the embedded store alone, in the place of an etcd of one member.
+    Etcd(Box<face::Options>),
     /// Run the control loops alone, with upstream's flags.
     #[command(name = "controller-manager", alias = "kube-controller-manager")]
     ControllerManager(Box<controller_manager::Options>),
@@ -81,7 +101,8 @@ fn main() -> anyhow::Result<()> {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         runtime::builtin::pause();
     }
-    let cli = Cli::parse();
+    let typed = called_as(&Cli::command(), std::env::args_os().collect());
+    let cli = Cli::parse_from(configuration::with_file(&Cli::command(), typed)?);
     let verbosity = logging::start(cli.verbosity);
     // One provider for everything that speaks TLS: a second one would be a panic at run time. It
     // is an error only if one is installed already.
@@ -99,6 +120,10 @@ fn main() -> anyhow::Result<()> {
         Command::Token(options) => tasks.block_on(token::run(options)),
         Command::Status(options) => tasks.block_on(status::run(options)),
         Command::Why(options) => tasks.block_on(why::run(options)),
+        Command::Check(options) => check::run(&options),
+        Command::Certs(options) => certs::run(&options),
+        Command::Install(options) => install::install(&options),
+        Command::Uninstall(options) => install::uninstall(&options),
         Command::Backup(options) => tasks.block_on(backup::run(options)),
         Command::Restore(options) => backup::restore(&options),
         Command::Reset(options) => reset::run(&options),
@@ -106,12 +131,23 @@ fn main() -> anyhow::Result<()> {
             raise_open_files();
             tasks.block_on(apiserver::run(*options, verbosity))
         }
+        Command::Etcd(options) => tasks.block_on(face::run(*options)),
         Command::ControllerManager(options) => tasks.block_on(controller_manager::run(*options)),
         Command::Scheduler(options) => tasks.block_on(scheduler::run(options)),
         Command::Proxy(options) => tasks.block_on(proxy::run(options)),
         Command::Dns(options) => tasks.block_on(dns::run(options)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     }
+}
+
+/// A link to this binary with a component's name is that component: what upstream has as many programs
+/// is one here.
+fn called_as(cli: &clap::Command, mut typed: Vec<OsString>) -> Vec<OsString> {
+    let name = typed.first().and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str);
+    if let Some(command) = name.and_then(|name| cli.find_subcommand(name)) {
+        typed.insert(1, command.get_name().into());
+    }
+    typed
 }
 
 /// A server has a file for each connection: as many as the machine lets it have, not the few that
@@ -139,9 +175,18 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
-    use std::path::Path;
+
+    #[test]
+    fn a_link_with_a_component_s_name_is_that_component() {
+        let called = |words: &[&str]| {
+            let words = words.iter().map(OsString::from).collect();
+            called_as(&Cli::command(), words).join(OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(called(&["/usr/bin/skiff", "up"]), "/usr/bin/skiff up");
+        assert_eq!(called(&["kube-proxy", "--v=2"]), "kube-proxy proxy --v=2");
+        assert_eq!(called(&["/opt/kube-apiserver"]), "/opt/kube-apiserver apiserver");
+    }
 
     /// Every `skiff …` that a text of this repository's programs tells people to type.
     fn told(folder: &Path, found: &mut Vec<String>) {

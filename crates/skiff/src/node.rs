@@ -56,7 +56,7 @@ const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
 pub struct Places {
     /// Where images and containers are kept.
     #[arg(long, default_value = "/var/lib/skiff/runtime")]
-    root: PathBuf,
+    pub root: PathBuf,
     /// Where sockets and mounts are; a short path.
     #[arg(long, default_value = "/run/skiff")]
     state: PathBuf,
@@ -65,7 +65,7 @@ pub struct Places {
     cgroup_root: String,
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
-    registries: PathBuf,
+    pub registries: PathBuf,
     /// Networks of sandboxes; without one of these files the kubelet's have the pod network.
     #[arg(long, default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,

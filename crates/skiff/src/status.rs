@@ -1,11 +1,14 @@
 //! `skiff status`: how the cluster on this machine is, in a few lines.
+use crate::up::manifests;
 use anyhow::Context as _;
+use api::selector::label;
 use client::https::{Config, Https};
 use client::source::{Collection, Page, Raw};
 use client::{ApiResource, Context, Source};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Pods that are named when something is wrong with them.
 const NAMED: usize = 10;
@@ -21,7 +24,7 @@ pub struct Options {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let file = options.kubeconfig.unwrap_or_else(|| options.data_dir.join("kubeconfig"));
+    let file = options.kubeconfig.clone().unwrap_or_else(|| options.data_dir.join("kubeconfig"));
     let config = Config::from_kubeconfig(&file, None)
         .context("is there a cluster here? `skiff up` makes one")?;
     let address = config.server.clone();
@@ -32,9 +35,64 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     })?;
     let nodes = all::<Node>(&source).await?;
     let pods = all::<Pod>(&source).await?;
-    println!("API server  ready at {address}");
+    let version =
+        source.raw(Raw::get("/version")).await.map_err(told)?.bytes().await.map_err(told)?;
+    let version: serde_json::Value = serde_json::from_slice(&version)?;
+    let version = version["gitVersion"].as_str().unwrap_or("?");
+    println!("API server  {version}, ready at {address}");
     nodes_and_pods(&nodes, &pods).iter().for_each(|line| println!("{line}"));
+    let labelled = label::Selector::parse(manifests::LABEL)?;
+    let of = Collection::all(ApiResource::of::<ConfigMap>()).in_namespace("kube-system");
+    let kept = source.list(of.with_labels(labelled), Page::default()).await.map_err(told)?;
+    for object in kept.items {
+        refused(&object.decode::<ConfigMap>()?).iter().for_each(|line| println!("{line}"));
+    }
+    of_this_machine(&options.data_dir, Timestamp::now()).iter().for_each(|line| println!("{line}"));
     Ok(())
+}
+
+fn told(status: api::status::Status) -> anyhow::Error {
+    anyhow::anyhow!(status.message)
+}
+
+/// Manifests that the API server did not take.
+fn refused(kept: &ConfigMap) -> Vec<String> {
+    let records = manifests::records(kept);
+    let failed = records.iter().filter(|(_, record)| !record.error.is_empty());
+    failed.map(|(file, record)| format!("Manifest    {file}: {}", record.error)).collect()
+}
+
+/// What only the machine itself knows: how large the store is, and which certificate ends first.
+fn of_this_machine(data: &Path, now: Timestamp) -> Vec<String> {
+    let mut lines = Vec::new();
+    let store = data.join("store");
+    if store.exists() {
+        let size = size(&store) as f64 / f64::from(1 << 20);
+        lines.push(format!("Store       {size:.1} MiB in {}", store.display()));
+    }
+    let mut certificates = crate::certs::found(data);
+    certificates.sort_by_key(|one| one.ends);
+    if let Some(first) = certificates.first() {
+        let days = (first.ends.as_second() - now.as_second()).div_euclid(24 * 60 * 60);
+        lines.push(match days {
+            ..30 => format!(
+                "Certificate {} ends in {days} days: `skiff certs renew` makes it again",
+                first.file
+            ),
+            _ => format!("Certificate {} ends first, in {days} days", first.file),
+        });
+    }
+    lines
+}
+
+fn size(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let one = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    };
+    entries.map(one).sum()
 }
 
 async fn all<T: api::rules::Form>(source: &dyn Source) -> anyhow::Result<Vec<T>> {
@@ -107,6 +165,28 @@ fn trouble(pod: &Pod) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_certificate_that_ends_soon_and_a_refused_manifest_are_named() {
+        let data = tempfile::tempdir().unwrap();
+        ::apiserver::pki::Pki::open(&data.path().join("pki")).unwrap();
+        std::fs::create_dir(data.path().join("store")).unwrap();
+        std::fs::write(data.path().join("store/log"), vec![0; 3 << 19]).unwrap();
+        let after = |days: i64| Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
+        let said = of_this_machine(data.path(), after(0));
+        assert!(said[0].starts_with("Store       1.5 MiB in /"), "{said:?}");
+        assert!(said[1].contains("ends first, in 36"), "{said:?}");
+        let said = of_this_machine(data.path(), after(350));
+        assert!(
+            said[1].contains(" ends in 1")
+                && said[1].ends_with("days: `skiff certs renew` makes it again"),
+            "{said:?}"
+        );
+        let kept: ConfigMap = serde_json::from_value(json!({ "data": {
+            "good.yaml": "{}", "bad.yaml": "{\"error\": \"Pod x: no\"}" } }))
+        .unwrap();
+        assert_eq!(refused(&kept), ["Manifest    bad.yaml: Pod x: no"]);
+    }
 
     #[test]
     fn what_is_wrong_is_named() {

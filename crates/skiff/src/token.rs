@@ -89,21 +89,26 @@ fn told(status: api::status::Status) -> anyhow::Error {
 }
 
 fn random() -> Token {
-    let letters = |count: usize| -> String {
-        const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-        // Bytes that would make some letters likelier than others are thrown away.
-        let mut letters = String::new();
-        while letters.len() < count {
-            let mut byte = [0];
-            let drawn =
-                rustix::rand::getrandom(&mut byte[..], rustix::rand::GetRandomFlags::empty());
-            if drawn == Ok(1) && byte[0] < 252 {
-                letters.push(char::from(LETTERS[usize::from(byte[0]) % LETTERS.len()]));
-            }
-        }
-        letters
-    };
     Token { authority: String::new(), id: letters(6), secret: letters(16) }
+}
+
+/// What nobody guesses.
+pub fn secret_word() -> String {
+    letters(48)
+}
+
+fn letters(count: usize) -> String {
+    const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    // Bytes that would make some letters likelier than others are thrown away.
+    let mut letters = String::new();
+    while letters.len() < count {
+        let mut byte = [0];
+        let drawn = rustix::rand::getrandom(&mut byte[..], rustix::rand::GetRandomFlags::empty());
+        if drawn == Ok(1) && byte[0] < 252 {
+            letters.push(char::from(LETTERS[usize::from(byte[0]) % LETTERS.len()]));
+        }
+    }
+    letters
 }
 
 fn secret(token: &Token, hours: u32, description: &str, now: Timestamp) -> Secret {

@@ -3,6 +3,7 @@ mod audit;
 mod authentication;
 mod authorization;
 
+use crate::alone::{Accepted, Upstreams};
 use crate::logging::Verbosity;
 use ::apiserver::admission::{Chain, TolerationSeconds};
 use ::apiserver::encryption::Encryption;
@@ -18,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use store::embedded::Embedded;
-use store::etcd::{Etcd, EtcdOptions, EtcdTls};
 use tokio::net::TcpListener;
 
 #[derive(clap::Args)]
@@ -37,22 +37,8 @@ pub struct Options {
     #[arg(long, default_value_t = 6443)]
     secure_port: u16,
 
-    /// The etcd cluster that holds the state (scheme://ip:port, comma separated). Without it the
-    /// state is kept in --data-dir.
-    #[arg(long, value_delimiter = ',')]
-    etcd_servers: Vec<String>,
-    /// The CA that signed etcd's certificates.
-    #[arg(long)]
-    etcd_cafile: Option<PathBuf>,
-    /// The client certificate for etcd.
-    #[arg(long, requires = "etcd_keyfile")]
-    etcd_certfile: Option<PathBuf>,
-    /// The key of the client certificate for etcd.
-    #[arg(long, requires = "etcd_certfile")]
-    etcd_keyfile: Option<PathBuf>,
-    /// What every key in etcd begins with.
-    #[arg(long, default_value = "/registry")]
-    etcd_prefix: String,
+    #[command(flatten)]
+    etcd: crate::etcd::Flags,
     /// The file that says which resources are encrypted at rest, and with which keys.
     #[arg(long)]
     encryption_provider_config: Option<PathBuf>,
@@ -153,6 +139,28 @@ pub struct Options {
     authentication: authentication::Flags,
     #[command(flatten)]
     authorization: authorization::Flags,
+    #[command(flatten)]
+    accepted: Accepted<OfApiServer>,
+}
+
+/// What people give upstream's that has no effect here, so that its manifests work as they are.
+pub struct OfApiServer;
+
+impl Upstreams for OfApiServer {
+    #[rustfmt::skip]
+    const FLAGS: &[&str] = &[
+        "allow-privileged", "apiserver-count", "contention-profiling", "default-watch-cache-size",
+        "delete-collection-workers", "emulated-version", "enable-aggregator-routing",
+        "enable-garbage-collector", "endpoint-reconciler-type", "etcd-compaction-interval",
+        "etcd-count-metric-poll-period", "etcd-db-metric-poll-interval", "etcd-healthcheck-timeout",
+        "etcd-readycheck-timeout", "external-hostname", "feature-gates", "goaway-chance",
+        "http2-max-streams-per-connection", "kubelet-timeout", "lease-reuse-duration-seconds",
+        "livez-grace-period", "logging-format", "min-request-timeout", "permit-address-sharing",
+        "permit-port-sharing", "runtime-config", "service-account-extend-token-expiration",
+        "service-account-lookup", "shutdown-delay-duration", "shutdown-send-retry-after",
+        "storage-backend", "storage-media-type", "tls-cipher-suites", "tls-min-version",
+        "watch-cache", "watch-cache-sizes",
+    ];
 }
 
 /// A duration as Go writes it: `1h0m0s`.
@@ -162,6 +170,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
+    options.accepted.warn();
     let (reads, writes) = (options.max_requests_inflight, options.max_mutating_requests_inflight);
     if options.enable_priority_and_fairness && reads + writes == 0 {
         bail!(
@@ -288,34 +297,11 @@ impl Options {
 
     /// The store, and the embedded engine if it is that, which wants to be closed.
     async fn store(&self) -> anyhow::Result<(Store, Option<Embedded>)> {
-        if self.etcd_servers.is_empty() {
-            let engine = Embedded::open(&self.data_dir.join("store"), Default::default())
-                .with_context(|| {
-                    format!("failed to open the store in {}", self.data_dir.display())
-                })?;
-            return Ok((Store::from(engine.clone()), Some(engine)));
+        if let Some(store) = self.etcd.store().await? {
+            return Ok((store, None));
         }
-        let read = |path: &Path| {
-            std::fs::read_to_string(path)
-                .with_context(|| format!("failed to read {}", path.display()))
-        };
-        let mut etcd = EtcdOptions::new(self.etcd_servers.iter().cloned());
-        // Our keys begin with upstream's default; what a cluster has in its place goes before.
-        etcd.prefix = match self.etcd_prefix.trim_end_matches('/') {
-            "/registry" | "registry" => String::new(),
-            other => format!("/{}", other.trim_start_matches('/')),
-        };
-        if let Some(ca) = &self.etcd_cafile {
-            etcd.tls = Some(EtcdTls {
-                ca: read(ca)?,
-                certificate: self.etcd_certfile.as_deref().map(read).transpose()?,
-                key: self.etcd_keyfile.as_deref().map(read).transpose()?,
-            });
-        }
-        let servers = self.etcd_servers.join(",");
-        let engine = Etcd::connect(etcd)
-            .await
-            .with_context(|| format!("failed to reach etcd at {servers}"))?;
-        Ok((Store::from(engine), None))
+        let engine = Embedded::open(&self.data_dir.join("store"), Default::default())
+            .with_context(|| format!("failed to open the store in {}", self.data_dir.display()))?;
+        Ok((Store::from(engine.clone()), Some(engine)))
     }
 }

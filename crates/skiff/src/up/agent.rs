@@ -4,10 +4,12 @@
 //! shown to nobody else. With it the node asks for a certificate of its own, which it renews itself;
 //! afterwards the token is not needed any more.
 use super::components::{self, COMPONENTS, Cluster};
+use super::servers::Servers;
 use super::{Machine, join, preflight};
+use crate::alone::Leading;
 use ::apiserver::pki;
 use anyhow::Context as _;
-use client::https::Https;
+use client::https::{Config, Https};
 use client::{ApiResource, Client, Context, Informer, Source};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::identity::{self, Files, Purpose};
@@ -31,7 +33,7 @@ pub struct Options {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
-    preflight::check(true)?;
+    preflight::check(true, &options.machine.data_dir)?;
     let (machine, context) = (Arc::new(options.machine), Context::new());
     let (node_name, node_ip) = (machine.node_name()?, machine.node_ip());
     let folder = machine.data_dir.join("agent");
@@ -44,7 +46,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let token: join::Token = token.parse()?;
         join::introduce(&context, &options.server, &token, &node_name, &ca, &files).await?;
     }
-    let config = join::config(&options.server, &ca, &files);
+    let servers = Servers::open(&folder.join("servers"));
+    let config =
+        Config { others: Some(servers.others()), ..join::config(&options.server, &ca, &files) };
     let source: Arc<dyn Source> =
         Arc::new(Https::new(&context, config.clone().for_component("kubelet"))?);
     // Services and other nodes are read as kube-proxy, as which a node may have a certificate too.
@@ -53,7 +57,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     identity::introduce(&context, &client, &node_name, &Purpose::Proxy, &proxy_files)
         .await
         .context("the server gave this node's kube-proxy no certificate")?;
-    let proxy = join::config(&options.server, &ca, &proxy_files);
+    let proxy = Config {
+        others: Some(servers.others()),
+        ..join::config(&options.server, &ca, &proxy_files)
+    };
+    servers.follow(
+        &context,
+        Arc::new(Https::new(&context, proxy.clone().for_component("skiff-servers"))?),
+    );
     let names = [node_name.clone(), node_ip.to_string(), "127.0.0.1".to_owned()];
     let serving = pki::self_signed(&folder, "kubelet", &names)?;
     let renewing = [(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
@@ -74,6 +85,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         node_name,
         node_ip,
         api_port: 0,
+        leading: Leading::usual(false),
         network,
         runs: OF_NODE.map(str::to_owned).to_vec(),
     };

@@ -1,6 +1,6 @@
 //! The components of a cluster beside its API server: one row each.
-use super::{Machine, addons, metrics_server};
-use crate::alone::Serving;
+use super::{Machine, addons, images, manifests, metrics_server, stand_ins};
+use crate::alone::{Leading, Serving};
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
@@ -41,6 +41,8 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
     Component { name: metrics_server::NAME, client: None, waits_for: "the metrics API", run: |cluster| metrics_server::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "servicelb", client: None, waits_for: "the load balancer", run: |cluster| service_lb(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
+    Component { name: stand_ins::NAME, client: None, waits_for: "other servers", run: |cluster| stand_ins::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
+    Component { name: manifests::NAME, client: None, waits_for: "manifests", run: |cluster| manifests::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "dns", client: None, waits_for: "DNS to answer", run: |cluster| dns(cluster).boxed(), ready: |cluster| dns_ready(cluster).boxed() },
 ];
 
@@ -66,6 +68,8 @@ pub struct Cluster {
     pub node_ip: IpAddr,
     /// Where the API server listens; 0 where that is not this machine's.
     pub api_port: u16,
+    /// How one of several servers comes to act, where only one may.
+    pub leading: Leading,
     /// Unless plugins or nobody makes one.
     pub network: Option<NodeNetwork>,
     /// The components that run here.
@@ -158,6 +162,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     let name = "kube-controller-manager";
     let shared = cluster.source(name, &user("system:kube-controller-manager", &[]))?;
     let context = cluster.with_pages(&shared, crate::controller_manager::PORT).await;
+    let (leading, asking) = (cluster.leading.clone(), shared.clone());
     let fallback = shared.clone();
     let own = move |name: &str| {
         // It fails only for addresses that are none, and there is none.
@@ -167,16 +172,24 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     // Machines join by tokens here, so those who mind them run too.
     let names = [&["*"], controllers::ON_DEMAND].concat();
     let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
-    controllers::start(&context, &sources, &names, settings)?.await;
-    Ok(())
+    let work = move |context: Context| async move {
+        match controllers::start(&context, &sources, &names, settings) {
+            Ok(running) => running.await,
+            Err(error) => tracing::error!("the control loops do not start: {error}"),
+        }
+    };
+    leading.work(&context, asking, name, work).await
 }
 
 async fn scheduler(cluster: Cluster) -> anyhow::Result<()> {
     let source = cluster.source("kube-scheduler", &user("system:kube-scheduler", &[]))?;
     let config = ::scheduler::Config::new(&cluster.node_name);
     let context = cluster.with_pages(&source, crate::scheduler::PORT).await;
-    ::scheduler::run(&context, source, config).await;
-    Ok(())
+    let asking = source.clone();
+    let work = move |context: Context| async move {
+        ::scheduler::run(&context, source, config).await;
+    };
+    cluster.leading.work(&context, asking, "kube-scheduler", work).await
 }
 
 async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
@@ -209,6 +222,7 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
         }
         (None, None) => Arc::new(Loopback),
     };
+    images::import(&cluster.machine.data_dir.join("images"), &embedded).await;
     let runtime = crate::node::open(&embedded, network).await?;
     runtime.serve_streams().await?;
     let running = kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime));
@@ -256,8 +270,9 @@ async fn service_lb(cluster: Cluster) -> anyhow::Result<()> {
     let reserved = OWN_PORTS.into_iter().chain([cluster.api_port]).collect();
     let settings = ::proxy::balancer::Settings { reserved, ..Default::default() };
     let source = cluster.source("servicelb", &account("servicelb"))?;
-    ::proxy::balancer::run(cluster.context.clone(), source, settings).await;
-    Ok(())
+    let asking = source.clone();
+    let work = move |context: Context| ::proxy::balancer::run(context, source, settings);
+    cluster.leading.work(&cluster.context, asking, "servicelb", work).await
 }
 
 async fn rules_ready(cluster: Cluster) {

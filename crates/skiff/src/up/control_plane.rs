@@ -23,18 +23,30 @@ use tokio::task::JoinHandle;
 pub struct ControlPlane {
     api: ApiServer,
     connections: Connections,
-    engine: Embedded,
+    /// Unless the store is etcd's.
+    engine: Option<Embedded>,
     server: JoinHandle<()>,
-    face: JoinHandle<()>,
+    face: Option<JoinHandle<()>>,
     /// Where it is found on this machine.
     pub address: SocketAddr,
 }
 
 impl ControlPlane {
-    pub async fn start(options: &Options, pki: &Pki) -> anyhow::Result<ControlPlane> {
+    /// On an etcd cluster's store, if there is one, else on its own.
+    pub async fn start(
+        options: &Options,
+        pki: &Pki,
+        shared: Option<Store>,
+    ) -> anyhow::Result<ControlPlane> {
         let folder = &options.machine.data_dir;
-        let engine = Embedded::open(&folder.join("store"), Default::default())
-            .with_context(|| format!("failed to open the store in {}", folder.display()))?;
+        let (store, engine) = match shared {
+            Some(store) => (store, None),
+            None => {
+                let engine = Embedded::open(&folder.join("store"), Default::default())
+                    .with_context(|| format!("failed to open the store in {}", folder.display()))?;
+                (Store::from(engine.clone()), Some(engine))
+            }
+        };
         let keys = Keys::read(&pki.service_account_key(), &[])?;
         let name = "https://kubernetes.default.svc".to_owned();
         let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
@@ -66,7 +78,7 @@ impl ControlPlane {
             },
             client_ca: std::fs::read_to_string(pki.ca())?,
             service_cidrs: options.machine.service_cidr.split(',').map(str::to_owned).collect(),
-            ..::apiserver::Options::new(Store::from(engine.clone()), issuer)?
+            ..::apiserver::Options::new(store, issuer)?
         });
         ::apiserver::bootstrap(&api).await?;
         let listener =
@@ -92,7 +104,9 @@ impl ControlPlane {
             let connections = connections.clone();
             tokio::spawn(async move { connections.listen(listener, serving).await })
         };
-        let face = tokio::spawn(face(crate::backup::socket(folder), engine.clone(), api.clone()));
+        let face = engine
+            .clone()
+            .map(|engine| tokio::spawn(face(crate::backup::socket(folder), engine, api.clone())));
         Ok(ControlPlane { api, connections, engine, server, face, address })
     }
 
@@ -109,8 +123,12 @@ impl ControlPlane {
     pub async fn stop(self) -> anyhow::Result<()> {
         self.api.stop();
         self.server.await?;
-        self.face.await?;
-        self.engine.close().await;
+        if let Some(face) = self.face {
+            face.await?;
+        }
+        if let Some(engine) = self.engine {
+            engine.close().await;
+        }
         Ok(())
     }
 }

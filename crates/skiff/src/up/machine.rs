@@ -8,6 +8,10 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Machine {
+    /// A file of settings that are named as these flags are; a flag counts for more.
+    // It is read before flags are (`configuration`).
+    #[arg(long, default_value = crate::configuration::DEFAULT)]
+    config: PathBuf,
     /// Where state and keys are kept.
     #[arg(long, default_value = "/var/lib/skiff")]
     pub data_dir: PathBuf,

@@ -93,7 +93,7 @@ fn objects(at: SocketAddr, node: &str, authority: &str) -> Vec<Value> {
                     "endpointslice.kubernetes.io/managed-by": "skiff-metrics" },
             },
             "addressType": family,
-            "endpoints": [{ "addresses": [at.ip()], "conditions": { "ready": true } }],
+            "endpoints": [{ "addresses": [at.ip()], "nodeName": node, "conditions": { "ready": true } }],
             "ports": [{ "name": "https", "port": at.port(), "protocol": "TCP" }],
         }),
     ];

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  preflight      what the machine lacks, said before anything is touched
+//!  keys           what several servers of one cluster have in common
 //!  control_plane  the store and the API server
 //!  components     everything else, one row each: started in order, left out with `--disable`
 //!  machine        this machine as a node
@@ -15,11 +16,17 @@ pub mod agent;
 mod checklist;
 mod components;
 mod control_plane;
+mod images;
 pub mod join;
+mod keys;
 mod machine;
+pub mod manifests;
 mod metrics_server;
 mod preflight;
+mod servers;
+mod stand_ins;
 
+use crate::alone::Leading;
 use ::apiserver::pki::Pki;
 use checklist::Checklist;
 use client::Context;
@@ -34,7 +41,7 @@ use std::sync::Arc;
 pub struct Options {
     /// The API server's port; 0 takes a free one.
     #[arg(long, default_value_t = 6443)]
-    port: u16,
+    pub port: u16,
     /// The address the API server listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind_address: IpAddr,
@@ -44,7 +51,13 @@ pub struct Options {
     /// Components to leave out, for others to take their place; their kubeconfigs are written into
     /// the data directory. `*` is all of them.
     #[arg(long, value_delimiter = ',', value_parser = components::names())]
-    disable: Vec<String>,
+    pub disable: Vec<String>,
+    /// What the servers of one cluster know, with --etcd-servers; the first one makes it, and keeps it in
+    /// `server-token` in its data directory.
+    #[arg(long)]
+    token: Option<String>,
+    #[command(flatten)]
+    etcd: crate::etcd::Flags,
     #[command(flatten)]
     machine: Machine,
 }
@@ -61,14 +74,20 @@ const OF_NODE: &[&str] = &["kubelet", "proxy"];
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     let mut checklist = Checklist::start();
-    preflight::check(OF_NODE.iter().any(|name| options.runs(name)))?;
+    let is_node = OF_NODE.iter().any(|name| options.runs(name));
+    preflight::check(is_node, &options.machine.data_dir)?;
     let (node_name, node_ip) = (options.machine.node_name()?, options.machine.node_ip());
     let mut addresses = vec![options.bind_address, node_ip];
     addresses.extend(options.machine.api_ips());
+    let store = options.etcd.store().await?;
+    let is_one_of_several = store.is_some();
+    if let Some(store) = &store {
+        keys::share(store, &options.machine.data_dir, options.token.as_deref()).await?;
+    }
     let pki =
         Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?.with_node(&node_name)?;
     let pki = Arc::new(pki);
-    let control_plane = ControlPlane::start(&options, &pki).await?;
+    let control_plane = ControlPlane::start(&options, &pki, store).await?;
     let server = format!("https://{}", control_plane.address);
     let folder = options.machine.data_dir.clone();
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
@@ -108,6 +127,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         node_name,
         node_ip,
         api_port: control_plane.address.port(),
+        leading: Leading::usual(is_one_of_several),
         network,
     };
     give_rights(&cluster).await?;

@@ -19,6 +19,7 @@ mod kubelet;
 mod policies;
 mod python;
 mod scheduler;
+mod servers;
 mod streams;
 mod subresources;
 mod up;

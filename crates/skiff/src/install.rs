@@ -1,0 +1,274 @@
+//! `skiff install`: this machine runs skiff from now on, after every start; `skiff uninstall` takes that
+//! back.
+//!
+//! What is to be done is a list of steps, made of what the machine has; then they are done. Settings go
+//! into the configuration file, not into the service, so that an upgrade is a new binary and a restart.
+mod service;
+mod steps;
+
+use anyhow::Context as _;
+use service::Manager;
+use std::path::{Path, PathBuf};
+use steps::Step;
+pub use steps::write;
+
+/// Where the binary goes, and links to it.
+const BINARY: &str = "/usr/local/bin/skiff";
+
+/// Programs of others that this binary is too, by their names, where nobody has them.
+const LINKS: [&str; 5] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
+
+#[derive(clap::Args)]
+pub struct Install {
+    #[command(flatten)]
+    place: Place,
+    /// Join this API server as a node, in place of a cluster of one's own: `https://HOST:6443`.
+    #[arg(long, requires = "token")]
+    server: Option<String>,
+    /// What `skiff token create` printed there.
+    #[arg(long, requires = "server")]
+    token: Option<String>,
+    /// Links to the binary with the names of upstream's components.
+    #[arg(long)]
+    links: bool,
+    /// Whose ~/.kube/config gets the administrator's kubeconfig, if it has none; by default who called
+    /// sudo.
+    #[arg(long)]
+    user: Option<String>,
+    /// A setting for the configuration file, as `NAME=VALUE`; may be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Do not start it now.
+    #[arg(long)]
+    no_start: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Uninstall {
+    #[command(flatten)]
+    place: Place,
+    /// Do it; without this flag it is only listed.
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// The file system that is worked on; an image that is being made, for example.
+    #[arg(long, default_value = "/")]
+    root: PathBuf,
+}
+
+pub fn install(options: &Install) -> anyhow::Result<()> {
+    let root = &options.place.root;
+    let manager = Manager::of(root).context(
+        "neither systemd nor OpenRC is on this machine: start `skiff up` by whatever starts services here",
+    )?;
+    let role = if options.server.is_some() { "agent" } else { "up" };
+    let settings = settings(options)?;
+    let steps = plan(manager, role, &settings, options, root)?;
+    for step in &steps {
+        println!("{step}");
+        step.run(root).with_context(|| format!("failed: {step}"))?;
+    }
+    if options.server.is_none() && !options.no_start && root == Path::new("/") {
+        give_kubeconfig(
+            options.user.clone().or_else(|| std::env::var("SUDO_USER").ok()).as_deref(),
+        )?;
+    }
+    println!("\nskiff runs after every start of this machine: `skiff status` says how it is");
+    Ok(())
+}
+
+pub fn uninstall(options: &Uninstall) -> anyhow::Result<()> {
+    let root = &options.place.root;
+    let mut steps = Vec::new();
+    if let Some(manager) = Manager::of(root) {
+        steps.extend(manager.removal(root));
+    }
+    let own = |path: &Path| {
+        // Links of others with these names stay.
+        std::fs::read_link(steps::below(root, path)).is_ok_and(|target| target == Path::new(BINARY))
+    };
+    let links =
+        LINKS.iter().map(|name| Path::new(BINARY).with_file_name(name)).filter(|path| own(path));
+    steps.extend(links.map(Step::Remove));
+    steps.push(Step::Remove(crate::configuration::DEFAULT.into()));
+    steps.push(Step::Remove(BINARY.into()));
+    for step in &steps {
+        println!("{step}");
+        if options.yes {
+            step.run(root).with_context(|| format!("failed: {step}"))?;
+        }
+    }
+    match options.yes {
+        true => println!(
+            "\nThe cluster's state is still there: `skiff reset --yes` would have removed it, before this."
+        ),
+        false => println!(
+            "\nNothing was removed yet: add --yes. `skiff reset` lists the cluster's own state."
+        ),
+    }
+    Ok(())
+}
+
+/// The configuration file's text: what was asked for, in place of what it said before.
+fn settings(options: &Install) -> anyhow::Result<String> {
+    let mut lines = Vec::new();
+    for (name, value) in [("server", &options.server), ("token", &options.token)] {
+        lines.extend(value.as_ref().map(|value| format!("{name}: {}\n", serde_json::json!(value))));
+    }
+    for setting in &options.settings {
+        let (name, value) = setting
+            .split_once('=')
+            .with_context(|| format!("--set {setting:?} is not NAME=VALUE"))?;
+        lines.push(format!("{name}: {value}\n"));
+    }
+    Ok(lines.concat())
+}
+
+fn plan(
+    manager: Manager,
+    role: &str,
+    settings: &str,
+    options: &Install,
+    root: &Path,
+) -> anyhow::Result<Vec<Step>> {
+    let binary = std::env::current_exe().context("failed to find this program")?;
+    let mut steps = vec![Step::Copy { from: binary, to: BINARY.into() }];
+    if options.links {
+        let free = |path: &PathBuf| !steps::below(root, path).exists();
+        let paths = LINKS.iter().map(|name| Path::new(BINARY).with_file_name(name));
+        steps.extend(paths.filter(free).map(|path| Step::Link { path, target: BINARY.into() }));
+    }
+    if !settings.is_empty() {
+        // A token is in it.
+        steps.push(Step::Write {
+            path: crate::configuration::DEFAULT.into(),
+            text: settings.to_owned(),
+            mode: 0o600,
+        });
+    }
+    steps.extend(manager.installation(BINARY, role, !options.no_start && root == Path::new("/")));
+    Ok(steps)
+}
+
+/// Waits for the cluster's kubeconfig, and gives it to a user who has none.
+fn give_kubeconfig(user: Option<&str>) -> anyhow::Result<()> {
+    let source = Path::new("/var/lib/skiff/kubeconfig");
+    let Some(user) = user.filter(|user| *user != "root") else {
+        println!("\n  export KUBECONFIG={}", source.display());
+        return Ok(());
+    };
+    let passwd = std::fs::read_to_string("/etc/passwd")?;
+    let Some((uid, gid, home)) = account(&passwd, user) else { return Ok(()) };
+    let target = home.join(".kube/config");
+    if target.exists() {
+        println!(
+            "\n{} is there already, and stays: export KUBECONFIG={}",
+            target.display(),
+            source.display()
+        );
+        return Ok(());
+    }
+    if !source.exists() {
+        println!(
+            "\nwhen it is ready: sudo install -D -o {user} -m 600 {} {}",
+            source.display(),
+            target.display()
+        );
+        return Ok(());
+    }
+    let folder = home.join(".kube");
+    std::fs::create_dir_all(&folder)?;
+    steps::write(&target, &std::fs::read(source)?, 0o600)?;
+    for path in [&folder, &target] {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid))?;
+    }
+    println!("\n{user} has the administrator's kubeconfig in {}", target.display());
+    Ok(())
+}
+
+/// A user's ids and home.
+fn account(passwd: &str, user: &str) -> Option<(u32, u32, PathBuf)> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(user))?;
+    let fields: Vec<&str> = line.split(':').collect();
+    Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?, fields.get(5)?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn parsed(arguments: &[&str]) -> crate::Command {
+        let words = ["skiff"].iter().chain(arguments);
+        crate::Cli::try_parse_from(words).unwrap().command
+    }
+
+    #[test]
+    fn a_machine_is_installed_and_as_it_was_afterwards() {
+        for (mark, unit) in [
+            ("run/systemd/system", "etc/systemd/system/skiff.service"),
+            ("etc/init.d", "etc/init.d/skiff"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(root.path().join(mark)).unwrap();
+            std::fs::create_dir_all(root.path().join("usr/local/bin")).unwrap();
+            // Somebody's own kubelet stays.
+            std::fs::write(root.path().join("usr/local/bin/kubelet"), "theirs").unwrap();
+            let at = root.path().to_str().unwrap();
+            let crate::Command::Install(options) = parsed(&[
+                "install",
+                "--root",
+                at,
+                "--links",
+                "--server",
+                "https://a:6443",
+                "--token",
+                "x.y",
+                "--set",
+                "node-name=b",
+            ]) else {
+                panic!()
+            };
+            install(&options).unwrap();
+            let text = std::fs::read_to_string(root.path().join(unit)).unwrap();
+            assert!(text.contains("/usr/local/bin/skiff") && text.contains("agent"), "{text}");
+            let config = root.path().join("etc/skiff/config.yaml");
+            assert_eq!(
+                std::fs::read_to_string(&config).unwrap(),
+                "server: \"https://a:6443\"\ntoken: \"x.y\"\nnode-name: b\n"
+            );
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(config.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            assert!(root.path().join("usr/local/bin/kube-proxy").is_symlink());
+            assert_eq!(
+                std::fs::read_to_string(root.path().join("usr/local/bin/kubelet")).unwrap(),
+                "theirs"
+            );
+
+            let crate::Command::Uninstall(options) = parsed(&["uninstall", "--root", at]) else {
+                panic!()
+            };
+            uninstall(&options).unwrap();
+            assert!(root.path().join(unit).exists());
+            uninstall(&Uninstall { yes: true, ..options }).unwrap();
+            let left: Vec<_> = std::fs::read_dir(root.path().join("usr/local/bin"))
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.file_name())
+                .collect();
+            assert_eq!(left, ["kubelet"]);
+            assert!(!root.path().join(unit).exists() && !config.exists());
+        }
+    }
+
+    #[test]
+    fn users_are_found_by_their_names() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n";
+        assert_eq!(account(passwd, "ann"), Some((1000, 1001, "/home/ann".into())));
+        assert_eq!(account(passwd, "an"), None);
+    }
+}

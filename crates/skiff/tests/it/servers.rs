@@ -1,0 +1,122 @@
+//! `skiff up` without a node: manifests in a folder, a configuration file, and several servers on one etcd.
+use crate::apiserver::{Running, etcd};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What a machine runs that is no node.
+const NO_NODE: &str = "kubelet,network-policy,proxy,metrics-server,servicelb,dns";
+
+/// A server with its data in a folder; it is ready.
+fn up(data: &Path, arguments: &[&str]) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
+    command.args(["up", "--bind-address=127.0.0.1", "--data-dir"]).arg(data).args(arguments);
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("skiff starts");
+    let mut line = String::new();
+    let output = process.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("skiff speaks");
+    assert!(line.starts_with("skiff is ready at https://127.0.0.1:"), "{line}");
+    Running(process)
+}
+
+fn kubectl(data: &Path, arguments: &str) -> String {
+    let mut command = Command::new(testkit::tools::program("kubectl", "kubernetes-client"));
+    command.args(arguments.split_whitespace()).env("HOME", data);
+    let output = command.env("KUBECONFIG", data.join("kubeconfig")).output().expect("kubectl runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => text(&output.stdout),
+        false => format!("error: {}", text(&output.stderr)),
+    }
+}
+
+fn until(data: &Path, arguments: &str, expected: &str) {
+    let begun = Instant::now();
+    loop {
+        let said = kubectl(data, arguments);
+        if said.contains(expected) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn manifests_in_a_folder_are_applied_and_pruned() {
+    let data = TempDir::new().expect("a folder");
+    let data = data.path();
+    let folder = data.join("manifests");
+    std::fs::create_dir(&folder).expect("a folder");
+    let configmap =
+        |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n---\n");
+    std::fs::write(folder.join("first.yaml"), configmap("a") + &configmap("b")).expect("a file");
+    // Settings come from a file as well as from flags.
+    std::fs::write(data.join("config.yaml"), format!("disable: [{NO_NODE}]\nport: 0\n"))
+        .expect("a file");
+    let config = format!("--config={}", data.join("config.yaml").display());
+    let _server = up(data, &[&config]);
+    until(data, "get configmaps -o name", "configmap/b");
+    // A changed file: what it has no longer goes.
+    std::fs::write(folder.join("first.yaml"), configmap("b") + &configmap("c")).expect("a file");
+    until(data, "get configmaps -o name", "configmap/c");
+    until(data, "get configmap a", "NotFound");
+    // A definition and an object of it, in one file: the second waits for the first.
+    let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+        metadata: {name: boats.example.com}\nspec:\n  group: example.com\n  scope: Namespaced\n  \
+        names: {plural: boats, kind: Boat}\n  versions:\n  - name: v1\n    served: true\n    \
+        storage: true\n    schema: {openAPIV3Schema: {type: object, \
+        x-kubernetes-preserve-unknown-fields: true}}\n---\n\
+        apiVersion: example.com/v1\nkind: Boat\nmetadata: {name: skiff, namespace: kube-system}\n";
+    std::fs::write(folder.join("second.yaml"), definition).expect("a file");
+    until(data, "get boats -n kube-system -o name", "boat.example.com/skiff");
+    // What is wrong is said.
+    std::fs::write(
+        folder.join("third.yaml"),
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: A_B}\n",
+    )
+    .expect("a file");
+    let status = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
+        let output = command.args(["status", "--data-dir"]).arg(data).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let begun = Instant::now();
+    while !status().contains("Manifest    third.yaml: Secret A_B:") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", status());
+    }
+    // A file that is gone takes everything along.
+    std::fs::remove_file(folder.join("second.yaml")).expect("it was there");
+    until(data, "get crd boats.example.com", "NotFound");
+    assert!(kubectl(data, "get configmaps -o name").contains("configmap/b"));
+}
+
+#[test]
+fn servers_on_one_etcd_stand_in_for_each_other() {
+    let folder = TempDir::new().expect("a folder");
+    let (_etcd, client) = etcd(folder.path());
+    let flag = format!("--etcd-servers={client}");
+    let [one, two, three] = ["one", "two", "three"].map(|name| folder.path().join(name));
+    let first = up(&one, &[&flag, "--disable", NO_NODE, "--port=0", "--node-name=one"]);
+    let token = std::fs::read_to_string(one.join("server-token")).expect("a token");
+    let token = format!("--token={}", token.trim());
+    let _second = up(&two, &[&flag, "--disable", NO_NODE, "--port=0", "--node-name=two", &token]);
+    // A stranger gets nothing.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
+    command.args(["up", "--disable", "*", "--port=0", &flag, "--token=0123456789abcdef"]);
+    let refused = command.arg("--data-dir").arg(&three).output().expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("the token is not that of"), "{said}");
+    // What one writes the other has, encrypted at rest or not; either one's administrator is both's.
+    assert!(kubectl(&one, "create secret generic s --from-literal=a=b").contains("created"));
+    assert_eq!(kubectl(&two, "get secret s -o jsonpath={.data.a}"), "Yg==");
+    let read = |data: &Path| std::fs::read(data.join("pki/ca.crt")).expect("a CA");
+    assert_eq!(read(&one), read(&two));
+    // One of them acts; when it is gone, the other does.
+    assert!(kubectl(&two, "create namespace before").contains("created"));
+    until(&two, "get serviceaccount default -n before -o name", "serviceaccount/default");
+    drop(first);
+    assert!(kubectl(&two, "create namespace after").contains("created"));
+    until(&two, "get serviceaccount default -n after -o name", "serviceaccount/default");
+}
