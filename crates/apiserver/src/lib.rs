@@ -59,6 +59,8 @@ pub mod service_account;
 mod spliced;
 mod stored;
 mod strangers;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 mod turns;
 mod unreadable;

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
@@ -122,17 +122,29 @@ impl Connections {
                 }
             };
             let _ = stream.set_nodelay(true);
-            let lane = Arc::new(Lane::default());
-            let (api, acceptor, here) = (self.api.clone(), acceptor.clone(), here.clone());
-            let in_lane = self.turns.in_lane(lane.clone());
-            self.turns.spawn(lane, async move {
-                Box::pin(connect(api, acceptor, stream, address, in_lane, stranger)).await;
-                drop(here);
-            });
+            self.take(&acceptor, stream, address, stranger, here.clone());
         }
         drop(here);
         let _ = tokio::time::timeout(DRAIN, all_gone.recv()).await;
         self.api.audit().flush().await;
+    }
+
+    /// Has a connection take its turns until it ends, and holds `here` until then.
+    fn take(
+        &self,
+        acceptor: &TlsAcceptor,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        address: SocketAddr,
+        stranger: Stranger,
+        here: impl Send + 'static,
+    ) {
+        let lane = Arc::new(Lane::default());
+        let (api, acceptor) = (self.api.clone(), acceptor.clone());
+        let in_lane = self.turns.in_lane(lane.clone());
+        self.turns.spawn(lane, async move {
+            Box::pin(connect(api, acceptor, stream, address, in_lane, stranger)).await;
+            drop(here);
+        });
     }
 
     /// A connection of somebody in this very process: who it is has been said, and nothing of it
@@ -158,7 +170,7 @@ impl Connections {
 async fn connect(
     api: ApiServer,
     acceptor: TlsAcceptor,
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     address: SocketAddr,
     lane: InLane,
     stranger: Stranger,
@@ -256,5 +268,110 @@ impl Activity {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.activity.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki;
+    use crate::proxy::Anyone;
+    use crate::testing::Server;
+    use crate::tls;
+    use hyper::client::conn::http2;
+    use rustls::ClientConfig;
+    use rustls::pki_types::ServerName;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+
+    /// What is looked at every [`IDLE`] is over after two of them, and what is left may be drained.
+    const OVER: Duration = Duration::from_secs(2 * 90 + 10);
+
+    struct Door {
+        connections: Connections,
+        acceptor: TlsAcceptor,
+    }
+
+    impl Door {
+        fn knock(&self, stranger: Stranger) -> DuplexStream {
+            let (theirs, ours) = tokio::io::duplex(64 << 10);
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+            self.connections.take(&self.acceptor, ours, address, stranger, ());
+            theirs
+        }
+
+        /// A client that has agreed on this protocol, and has said nothing in it yet.
+        async fn agreed(&self, stranger: Stranger, protocol: &str) -> TlsStream<DuplexStream> {
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let mut config = ClientConfig::builder_with_provider(provider.clone())
+                .with_safe_default_protocol_versions()
+                .expect("versions")
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+                .with_no_client_auth();
+            config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+            let name = ServerName::try_from("localhost").expect("a name");
+            let connector = TlsConnector::from(Arc::new(config));
+            connector.connect(name, self.knock(stranger)).await.expect("a handshake")
+        }
+    }
+
+    /// Reads until the other end hangs up, which must be soon enough.
+    async fn ends(what: &str, mut stream: impl AsyncRead + Unpin) {
+        let begun = Instant::now();
+        let mut heard = Vec::new();
+        // Whether it says farewell or just goes does not matter.
+        let ended = tokio::time::timeout(2 * OVER, stream.read_to_end(&mut heard)).await;
+        assert!(ended.is_ok() && begun.elapsed() <= OVER, "{what}: {:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn no_connection_is_held_for_nothing() {
+        let server = Server::start().await;
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let pair = pki::self_signed(folder.path(), "tls", &["localhost".into()]).expect("a pair");
+        let config = tls::server(&pair, &[]).expect("a configuration");
+        let connections = Connections::new(server.api.clone());
+        let door = Door { connections: connections.clone(), acceptor: TlsAcceptor::from(config) };
+        let stranger = || connections.strangers.admit();
+        // Only from here on: a cluster that begins waits for its disk, not for the clock.
+        tokio::time::pause();
+
+        ends("no handshake", door.knock(stranger().await)).await;
+        let mut half = door.knock(stranger().await);
+        half.write_all(&[22, 3, 1, 2, 0, 1]).await.expect("it is heard");
+        ends("half a handshake", half).await;
+        for (protocol, said) in [
+            ("http/1.1", ""),
+            ("http/1.1", "GET /version HTTP/1.1\r\nHo"),
+            ("http/1.1", "GET /version HTTP/1.1\r\nHost: x\r\n\r\n"),
+            ("h2", ""),
+            ("h2", "PRI * HTTP"),
+            ("h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+            ("h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"),
+        ] {
+            let mut stream = door.agreed(stranger().await, protocol).await;
+            stream.write_all(said.as_bytes()).await.expect("it is heard");
+            stream.flush().await.expect("it is sent");
+            ends(&format!("{protocol}: {said:?}"), stream).await;
+        }
+        // One that keeps the protocol, answers every ping and asks nothing.
+        let stream = TokioIo::new(door.agreed(stranger().await, "h2").await);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (_sender, connection) =
+            http2::handshake::<_, _, http_body_util::Empty<bytes::Bytes>>(executor, stream)
+                .await
+                .expect("a connection");
+        let begun = Instant::now();
+        let ended = tokio::time::timeout(2 * OVER, connection).await;
+        assert!(ended.is_ok() && begun.elapsed() <= OVER, "{:?}", begun.elapsed());
+        // Nor within the process, where both protocols may come.
+        for said in ["", "PRI * HTTP", "GET /version HTTP/1.1\r\nHo"] {
+            let mut stream = connections.within(User::default());
+            stream.write_all(said.as_bytes()).await.expect("it is heard");
+            ends(&format!("within: {said:?}"), stream).await;
+        }
     }
 }

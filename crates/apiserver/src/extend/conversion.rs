@@ -391,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_webhook_gets_what_is_in_another_version_and_nothing_else() {
-        use crate::extend::testing::{Beside, Server, reply};
+        use crate::testing::{Beside, Server, reply};
         let server = Server::start().await;
         let beside = Beside::start(&[], |asked| {
             let request = &asked.body["request"];

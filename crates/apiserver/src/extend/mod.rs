@@ -12,8 +12,6 @@
 pub mod aggregation;
 pub mod backend;
 pub mod conversion;
-#[cfg(test)]
-mod testing;
 pub mod webhook;
 
 use aggregation::Aggregation;

@@ -1,5 +1,5 @@
 //! A server beside this one that answers for a group of its own.
-use crate::extend::testing::{Asked, Beside, Reply, Server, failure, reply, until};
+use crate::testing::{Asked, Beside, Reply, Server, failure, reply, until};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;

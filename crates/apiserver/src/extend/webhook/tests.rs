@@ -1,5 +1,5 @@
 //! Hooks as they are: HTTPS servers on this machine, asked by a whole API server.
-use crate::extend::testing::{Asked, Beside, Reply, Server, failure, reply, until};
+use crate::testing::{Asked, Beside, Reply, Server, failure, reply, until};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

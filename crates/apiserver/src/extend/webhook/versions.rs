@@ -109,7 +109,7 @@ pub async fn put_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extend::testing::Server;
+    use crate::testing::Server;
     use crate::extend::webhook::matter::Kind;
     use api::kinds::find_kind;
     use serde_json::json;
