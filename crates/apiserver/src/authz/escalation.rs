@@ -85,7 +85,7 @@ pub async fn check_binding(
         return Ok(());
     }
     let within = Some(namespace).filter(|namespace| !namespace.is_empty());
-    let Some(rules) = api.rbac().current().rules_of(&role, within) else {
+    let Some(rules) = api.rbac().read().rules_of(&role, within) else {
         let missing = Status::not_found(GroupResource::new(GROUP, roles), &role.name);
         return Err(missing);
     };
@@ -108,7 +108,7 @@ fn check(
     if is_superuser(user) {
         return Ok(());
     }
-    let held = api.rbac().current().rules_for(user, namespace);
+    let held = api.rbac().read().rules_for(user, namespace);
     let missing: Vec<String> = wanted
         .iter()
         .flat_map(simple)

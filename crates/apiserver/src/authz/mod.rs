@@ -82,7 +82,7 @@ impl Authorizer {
             Authorizer::AlwaysAllow => Opinion::Allow(String::new()),
             Authorizer::AlwaysDeny => Opinion::none("Everything is forbidden."),
             Authorizer::Node => node::decide(&api.node_graph().read(), user, attributes),
-            Authorizer::Rbac => match api.rbac().current().find(user, attributes) {
+            Authorizer::Rbac => match api.rbac().read().find(user, attributes) {
                 Some(reason) => Opinion::Allow(reason),
                 None => Opinion::none(""),
             },

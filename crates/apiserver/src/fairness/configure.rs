@@ -18,10 +18,10 @@ pub const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 
 impl Fairness {
     /// Puts objects in force; says of each schema which level it names and whether that is missing.
-    pub(super) fn configure(
+    pub(super) fn configure<'a>(
         &self,
-        schemas: &[FlowSchema],
-        levels: &[PriorityLevelConfiguration],
+        schemas: impl IntoIterator<Item = &'a FlowSchema>,
+        levels: impl IntoIterator<Item = &'a PriorityLevelConfiguration>,
     ) -> Vec<(String, String, bool)> {
         let (schemas, levels) = (with_mandatory(schemas), with_mandatory(levels));
         let before = self.current();
@@ -145,9 +145,9 @@ impl Object for PriorityLevelConfiguration {
 }
 
 /// The objects, and whatever is in force whether or not it is among them.
-fn with_mandatory<T: Object>(objects: &[T]) -> Vec<T> {
+fn with_mandatory<'a, T: Object + 'a>(objects: impl IntoIterator<Item = &'a T>) -> Vec<T> {
     let mut all: BTreeMap<String, T> = objects
-        .iter()
+        .into_iter()
         .filter_map(|object| Some((object.name()?.to_owned(), object.clone())))
         .collect();
     for object in flow::objects() {

@@ -2,7 +2,7 @@
 use super::Fairness;
 use super::configure::MANDATORY;
 use crate::bootstrap::flow;
-use crate::following::follow;
+use crate::following::{self, Kept};
 use crate::objects;
 use crate::resources::ApiServer;
 use crate::verbs;
@@ -10,19 +10,19 @@ use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use jiff::Timestamp;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use store::Key;
 
-const KINDS: [&str; 2] = ["FlowSchema", "PriorityLevelConfiguration"];
+const VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
 fn resource(kind: &str) -> &'static Resource {
-    find_kind("flowcontrol.apiserver.k8s.io/v1", kind).expect("the kinds are in the registry")
+    find_kind(VERSION, kind).expect("the kinds are in the registry")
 }
 
 /// Reads the objects, and follows them from then on.
 pub async fn start(api: &ApiServer, fairness: &Arc<Fairness>) -> Result<(), Status> {
-    refresh(api, fairness).await?;
+    following::keep::<Configured>(api).await?;
     let lending = (api.clone(), fairness.clone());
     tokio::spawn(async move {
         let (api, fairness) = lending;
@@ -31,46 +31,62 @@ pub async fn start(api: &ApiServer, fairness: &Arc<Fairness>) -> Result<(), Stat
             () = fairness.lend_while_pressed() => {}
         }
     });
-    let server = (api.clone(), fairness.clone());
-    follow(api, &KINDS.map(resource), move |_| {
-        let (api, fairness) = server.clone();
-        async move {
-            if let Err(error) = refresh(&api, &fairness).await {
-                tracing::warn!(%error, "failed to read flow schemas and priority levels");
+    Ok(())
+}
+
+/// The objects as they are now.
+#[derive(Default)]
+struct Configured {
+    schemas: Kept<FlowSchema>,
+    levels: Kept<PriorityLevelConfiguration>,
+}
+
+impl following::Index for Configured {
+    const KINDS: &'static [(&'static str, &'static str)] =
+        &[(VERSION, "FlowSchema"), (VERSION, "PriorityLevelConfiguration")];
+
+    fn take(&mut self, kind: &'static Resource, key: &Key, object: Option<Value>) {
+        match kind.plural {
+            "flowschemas" => self.schemas.take(key, object),
+            _ => self.levels.take(key, object),
+        }
+    }
+
+    async fn settle(&mut self, api: &ApiServer) {
+        let Some(fairness) = api.fairness() else { return };
+        let dangling = fairness.configure(self.schemas.iter(), self.levels.iter());
+        if let Err(error) = self.mend(api).await {
+            tracing::warn!(%error, "failed to write what flow control cannot be without");
+        }
+        for (schema, level, is_dangling) in dangling {
+            let found = self.schemas.iter().find(|s| s.metadata.name.as_deref() == Some(&schema));
+            if let Some(found) = found {
+                say_dangling(api, found, &schema, &level, is_dangling).await;
             }
         }
-    })
-    .await
+    }
 }
 
-async fn list<T: DeserializeOwned>(api: &ApiServer, kind: &str) -> Result<Vec<T>, Status> {
-    let all = objects::readable(api, resource(kind), "").await?;
-    // An object that cannot be read is not in force; the others are.
-    Ok(all.into_iter().filter_map(|object| serde_json::from_value(object).ok()).collect())
-}
-
-async fn refresh(api: &ApiServer, fairness: &Fairness) -> Result<(), Status> {
-    let schemas: Vec<FlowSchema> = list(api, KINDS[0]).await?;
-    let levels: Vec<PriorityLevelConfiguration> = list(api, KINDS[1]).await?;
-    let dangling = fairness.configure(&schemas, &levels);
-    for object in flow::objects() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (name, kind) = (text(&object["metadata"]["name"]), text(&object["kind"]));
-        let known = match kind.as_str() {
-            "FlowSchema" => schemas.iter().any(|s| s.metadata.name.as_deref() == Some(&name)),
-            _ => levels.iter().any(|level| level.metadata.name.as_deref() == Some(&name)),
-        };
-        if MANDATORY.contains(&name.as_str()) && !known {
-            verbs::first(api, resource(&kind), object).await?;
+impl Configured {
+    /// Writes what must be there and is not.
+    async fn mend(&self, api: &ApiServer) -> Result<(), Status> {
+        for object in flow::objects() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (name, kind) = (text(&object["metadata"]["name"]), text(&object["kind"]));
+            if !MANDATORY.contains(&name.as_str()) {
+                continue;
+            }
+            let name = Some(name.as_str());
+            let known = match kind.as_str() {
+                "FlowSchema" => self.schemas.iter().any(|s| s.metadata.name.as_deref() == name),
+                _ => self.levels.iter().any(|level| level.metadata.name.as_deref() == name),
+            };
+            if !known {
+                verbs::first(api, resource(&kind), object).await?;
+            }
         }
+        Ok(())
     }
-    for (schema, level, is_dangling) in dangling {
-        let found = schemas.iter().find(|s| s.metadata.name.as_deref() == Some(&schema));
-        if let Some(found) = found {
-            say_dangling(api, found, &schema, &level, is_dangling).await;
-        }
-    }
-    Ok(())
 }
 
 /// Keeps the condition `Dangling` of a schema: whether its level is missing.

@@ -1,8 +1,7 @@
 //! The policies of one moment, kept true by following the store.
 use super::compiled::{Mutating, Validating};
 use super::type_checking;
-use crate::following::follow;
-use crate::objects;
+use crate::following::{self, Kept};
 use crate::resources::ApiServer;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
@@ -10,8 +9,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding,
 };
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::sync::{Arc, RwLock};
+use store::Key;
 
 /// A policy, its compiled form, and its bindings, all by name.
 pub struct Bound<P, C, B> {
@@ -47,79 +47,118 @@ impl Policies {
     }
 }
 
-const KINDS: [&str; 4] = [
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionPolicyBinding",
-];
+const VERSION: &str = "admissionregistration.k8s.io/v1";
 
-fn resource(kind: &str) -> &'static Resource {
-    find_kind("admissionregistration.k8s.io/v1", kind).expect("policies are in the registry")
+fn policies() -> &'static Resource {
+    find_kind(VERSION, "ValidatingAdmissionPolicy").expect("policies are in the registry")
 }
 
 /// Builds the index, and keeps it true from then on.
 pub async fn start(api: &ApiServer) -> Result<(), Status> {
-    refresh(api).await?;
-    let server = api.clone();
-    follow(api, &KINDS.map(resource), move |_| {
-        let api = server.clone();
-        async move {
-            if let Err(error) = refresh(&api).await {
-                tracing::warn!(%error, "failed to read admission policies");
-            }
-        }
-    })
-    .await
+    following::keep::<Objects>(api).await
 }
 
-async fn refresh(api: &ApiServer) -> Result<(), Status> {
-    let before = api.policies().current();
-    let bindings: Vec<ValidatingAdmissionPolicyBinding> = list(api, KINDS[1]).await?;
-    let mut validating = Vec::new();
-    for policy in list::<ValidatingAdmissionPolicy>(api, KINDS[0]).await? {
-        type_checking::note(api, resource(KINDS[0]), &policy).await;
-        let name = policy.metadata.name.as_deref();
-        let bindings: Vec<_> = bindings
-            .iter()
-            .filter(|binding| Some(binding.spec.policy_name.as_str()) == name)
-            .cloned()
-            .collect();
+/// The objects as they are now.
+#[derive(Default)]
+struct Objects {
+    validating: Kept<ValidatingAdmissionPolicy>,
+    validating_bindings: Kept<ValidatingAdmissionPolicyBinding>,
+    mutating: Kept<MutatingAdmissionPolicy>,
+    mutating_bindings: Kept<MutatingAdmissionPolicyBinding>,
+}
+
+impl following::Index for Objects {
+    const KINDS: &'static [(&'static str, &'static str)] = &[
+        (VERSION, "ValidatingAdmissionPolicy"),
+        (VERSION, "ValidatingAdmissionPolicyBinding"),
+        (VERSION, "MutatingAdmissionPolicy"),
+        (VERSION, "MutatingAdmissionPolicyBinding"),
+    ];
+
+    fn take(&mut self, kind: &'static Resource, key: &Key, object: Option<Value>) {
+        match kind.plural {
+            "validatingadmissionpolicies" => self.validating.take(key, object),
+            "validatingadmissionpolicybindings" => self.validating_bindings.take(key, object),
+            "mutatingadmissionpolicies" => self.mutating.take(key, object),
+            _ => self.mutating_bindings.take(key, object),
+        }
+    }
+
+    async fn settle(&mut self, api: &ApiServer) {
+        for policy in self.validating.iter() {
+            type_checking::note(api, policies(), policy).await;
+        }
+        let before = api.policies().current();
+        api.policies().replace(Index {
+            validating: bound(&self.validating, &self.validating_bindings, &before.validating),
+            mutating: bound(&self.mutating, &self.mutating_bindings, &before.mutating),
+        });
+    }
+}
+
+/// Policies of either sort, as far as they are put together alike.
+trait Policy: Clone {
+    type Binding: Clone;
+    type Compiled;
+    fn name(&self) -> Option<&str>;
+    fn is_same_as(&self, other: &Self) -> bool;
+    fn is_bound_by(binding: &Self::Binding) -> Option<&str>;
+    fn compile(&self) -> Self::Compiled;
+}
+
+impl Policy for ValidatingAdmissionPolicy {
+    type Binding = ValidatingAdmissionPolicyBinding;
+    type Compiled = Validating;
+    fn name(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
+    }
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+    fn is_bound_by(binding: &Self::Binding) -> Option<&str> {
+        Some(binding.spec.policy_name.as_str())
+    }
+    fn compile(&self) -> Validating {
+        Validating::compile(self)
+    }
+}
+
+impl Policy for MutatingAdmissionPolicy {
+    type Binding = MutatingAdmissionPolicyBinding;
+    type Compiled = Mutating;
+    fn name(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
+    }
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+    fn is_bound_by(binding: &Self::Binding) -> Option<&str> {
+        binding.spec.as_ref()?.policy_name.as_deref()
+    }
+    fn compile(&self) -> Mutating {
+        Mutating::compile(self)
+    }
+}
+
+/// Each policy with its bindings; what was compiled before is not compiled again.
+fn bound<P: Policy>(
+    policies: &Kept<P>,
+    bindings: &Kept<P::Binding>,
+    before: &[Bound<P, P::Compiled, P::Binding>],
+) -> Vec<Bound<P, P::Compiled, P::Binding>> {
+    let mut all = Vec::new();
+    for policy in policies.iter() {
+        let its = bindings.iter().filter(|binding| P::is_bound_by(binding) == policy.name());
+        let bindings: Vec<P::Binding> = its.cloned().collect();
         if bindings.is_empty() {
             continue;
         }
-        let known = before.validating.iter().find(|bound| bound.policy.spec == policy.spec);
+        let known = before.iter().find(|bound| bound.policy.is_same_as(policy));
         let compiled = match known {
             Some(bound) => bound.compiled.clone(),
-            None => Arc::new(Validating::compile(&policy)),
+            None => Arc::new(policy.compile()),
         };
-        validating.push(Bound { policy, compiled, bindings });
+        all.push(Bound { policy: policy.clone(), compiled, bindings });
     }
-    let bindings: Vec<MutatingAdmissionPolicyBinding> = list(api, KINDS[3]).await?;
-    let mut mutating = Vec::new();
-    for policy in list::<MutatingAdmissionPolicy>(api, KINDS[2]).await? {
-        let name = policy.metadata.name.as_deref();
-        let bindings: Vec<_> = bindings
-            .iter()
-            .filter(|binding| binding.spec.as_ref().and_then(|s| s.policy_name.as_deref()) == name)
-            .cloned()
-            .collect();
-        if bindings.is_empty() {
-            continue;
-        }
-        let known = before.mutating.iter().find(|bound| bound.policy.spec == policy.spec);
-        let compiled = match known {
-            Some(bound) => bound.compiled.clone(),
-            None => Arc::new(Mutating::compile(&policy)),
-        };
-        mutating.push(Bound { policy, compiled, bindings });
-    }
-    api.policies().replace(Index { validating, mutating });
-    Ok(())
-}
-
-async fn list<T: DeserializeOwned>(api: &ApiServer, kind: &str) -> Result<Vec<T>, Status> {
-    let all = objects::readable(api, resource(kind), "").await?;
-    // One that cannot be read is told elsewhere.
-    Ok(all.into_iter().filter_map(|object| serde_json::from_value(object).ok()).collect())
+    all
 }

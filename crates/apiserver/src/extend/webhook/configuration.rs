@@ -2,10 +2,9 @@
 use super::rules::Rule;
 use crate::admission::policy::MatchConditions;
 use crate::extend::backend::{Backend, Backends, Place};
-use crate::following::follow;
-use crate::objects;
+use crate::following::{self, Kept};
 use crate::resources::ApiServer;
-use api::kinds::{Resource, find_kind};
+use api::kinds::Resource;
 use api::selector::label::Selector;
 use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
@@ -14,6 +13,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use store::Key;
 
 /// What a webhook's configuration says, read once.
 pub struct Hook {
@@ -69,50 +69,64 @@ impl Hooks {
     }
 }
 
-const MUTATING: &str = "MutatingWebhookConfiguration";
-const VALIDATING: &str = "ValidatingWebhookConfiguration";
-
-fn resource(kind: &str) -> &'static Resource {
-    find_kind("admissionregistration.k8s.io/v1", kind).expect("configurations are in the registry")
-}
+const VERSION: &str = "admissionregistration.k8s.io/v1";
 
 /// Reads the configurations, and follows them from then on.
 pub async fn start(api: &ApiServer) -> Result<(), Status> {
-    refresh(api).await?;
-    let server = api.clone();
-    follow(api, &[resource(MUTATING), resource(VALIDATING)], move |_| {
-        let api = server.clone();
-        async move {
-            if let Err(error) = refresh(&api).await {
-                tracing::warn!(%error, "failed to read webhook configurations");
-            }
-        }
-    })
-    .await
+    following::keep::<Configurations>(api).await
 }
 
-async fn refresh(api: &ApiServer) -> Result<(), Status> {
-    let backends = &api.extend().backends;
-    let mutating = hooks(objects::readable(api, resource(MUTATING), "").await?, backends);
-    let validating = hooks(objects::readable(api, resource(VALIDATING), "").await?, backends);
-    api.extend().hooks.replace(Snapshot { mutating, validating });
-    Ok(())
+/// What each configuration says: they are asked in the order of their names.
+#[derive(Default)]
+struct Configurations {
+    mutating: Kept<Configured>,
+    validating: Kept<Configured>,
 }
 
-/// The hooks of some configurations: these by name, their hooks as they are listed.
-fn hooks(mut configurations: Vec<Value>, backends: &Backends) -> Vec<Arc<Hook>> {
+/// A configuration whose hooks are read once, when somebody has them in force.
+struct Configured {
+    told: Value,
+    hooks: Option<Vec<Arc<Hook>>>,
+}
+
+impl following::Index for Configurations {
+    const KINDS: &'static [(&'static str, &'static str)] =
+        &[(VERSION, "MutatingWebhookConfiguration"), (VERSION, "ValidatingWebhookConfiguration")];
+
+    fn take(&mut self, kind: &'static Resource, key: &Key, object: Option<Value>) {
+        let all = match kind.plural {
+            "mutatingwebhookconfigurations" => &mut self.mutating,
+            _ => &mut self.validating,
+        };
+        all.put(key, object.map(|told| Configured { told, hooks: None }));
+    }
+
+    async fn settle(&mut self, api: &ApiServer) {
+        let backends = &api.extend().backends;
+        let mutating = in_force(&mut self.mutating, backends);
+        let validating = in_force(&mut self.validating, backends);
+        api.extend().hooks.replace(Snapshot { mutating, validating });
+    }
+}
+
+/// The hooks of all configurations: these by name, their hooks as they are listed.
+fn in_force(all: &mut Kept<Configured>, backends: &Backends) -> Vec<Arc<Hook>> {
+    let hooks =
+        |one: &mut Configured| one.hooks.get_or_insert_with(|| hooks(&one.told, backends)).clone();
+    all.iter_mut().flat_map(hooks).collect()
+}
+
+/// The hooks of a configuration, as they are listed.
+fn hooks(configuration: &Value, backends: &Backends) -> Vec<Arc<Hook>> {
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    configurations.sort_by_key(|configuration| name(&configuration["metadata"]["name"]));
+    let its_name = name(&configuration["metadata"]["name"]);
+    let mut seen: HashMap<String, usize> = HashMap::new();
     let mut all = Vec::new();
-    for configuration in &configurations {
-        let its_name = name(&configuration["metadata"]["name"]);
-        let mut seen: HashMap<String, usize> = HashMap::new();
-        for hook in configuration["webhooks"].as_array().into_iter().flatten() {
-            let count = seen.entry(name(&hook["name"])).or_default();
-            let id = format!("{its_name}/{}/{count}", name(&hook["name"]));
-            *count += 1;
-            all.push(Arc::new(Hook::read(&its_name, id, hook, backends)));
-        }
+    for hook in configuration["webhooks"].as_array().into_iter().flatten() {
+        let count = seen.entry(name(&hook["name"])).or_default();
+        let id = format!("{its_name}/{}/{count}", name(&hook["name"]));
+        *count += 1;
+        all.push(Arc::new(Hook::read(&its_name, id, hook, backends)));
     }
     all
 }
@@ -167,8 +181,12 @@ mod tests {
             let hooks: Vec<Value> = hooks.iter().map(|name| json!({ "name": name })).collect();
             json!({ "metadata": { "name": name }, "webhooks": hooks })
         };
-        let all = vec![configuration("b", &["z", "y", "z"]), configuration("a", &["x"])];
-        let hooks = hooks(all, &Backends::default());
+        let mut all = Kept::default();
+        for told in [configuration("b", &["z", "y", "z"]), configuration("a", &["x"])] {
+            let key = Key::from(told["metadata"]["name"].as_str().expect("a name"));
+            all.put(&key, Some(Configured { told, hooks: None }));
+        }
+        let hooks = in_force(&mut all, &Backends::default());
         let ids: Vec<&str> = hooks.iter().map(|hook| &*hook.id).collect();
         assert_eq!(ids, ["a/x/0", "b/z/0", "b/y/0", "b/z/1"]);
         let hook = &hooks[0];

@@ -156,7 +156,7 @@ fn rules_review(context: Context<'_>, review: &Value) -> Result<Value, Status> {
         return Err(Status::bad_request("no namespace on request"));
     }
     let user = &context.received.user;
-    let rules = context.api.rbac().current().rules_for(user, &namespace);
+    let rules = context.api.rbac().read().rules_for(user, &namespace);
     let (plain, resource): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule.non_resource_urls.is_some());
     let mut status =
