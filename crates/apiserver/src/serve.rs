@@ -178,7 +178,7 @@ impl Exchange {
         if let Some(class) = self.class {
             class.write_into(answer.headers_mut());
         }
-        if self.takes_gzip { gzip::compress(answer).await } else { answer }
+        if self.takes_gzip { gzip::compress(answer) } else { answer }
     }
 }
 
