@@ -54,18 +54,13 @@ impl View {
     }
 
     fn made(context: Context<'_>, accepted: Accepted) -> Result<View, Status> {
-        let query = &context.call.query;
+        let shown = &context.call.shown;
         let include = match accepted.target.map(|target| target.kind) {
-            Some("Table") => IncludeObject::parse(query.get("includeObject")).map_err(|error| {
-                let kind = api::group::GroupKind::new("meta.k8s.io", "TableOptions");
-                Status::invalid(kind, "", &[error])
-            })?,
+            Some("Table") => shown.include.clone()?,
             _ => IncludeObject::Metadata,
         };
-        let pretty = match query.get("pretty") {
-            "" => accepted.pretty || is_for_people(context.received.header(header::USER_AGENT)),
-            value => !matches!(value, "false" | "0"),
-        };
+        let for_people = || is_for_people(context.received.header(header::USER_AGENT));
+        let pretty = shown.pretty.unwrap_or_else(|| accepted.pretty || for_people());
         Ok(View { encoding: accepted.encoding, target: accepted.target, include, pretty })
     }
 

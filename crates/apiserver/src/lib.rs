@@ -28,6 +28,7 @@ pub mod authn;
 pub mod authz;
 mod bootstrap;
 mod budget;
+mod call;
 pub mod configuration;
 mod debug;
 mod definitions;

@@ -1,5 +1,5 @@
 //! What the server counts about itself, by upstream's names, in Prometheus' text format.
-use crate::request::Call;
+use crate::call::Call;
 use crate::resources::ApiServer;
 use api::kinds::Verb;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Metrics {
             resource: call.resource.plural,
             subresource: call.subresource.map_or("", |subresource| subresource.name),
             scope: scope(call),
-            dry_run: call.query.get("dryRun") == "All",
+            dry_run: call.is_dry_run(),
         };
         let mut requests = self.requests.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         change(requests.entry(kind).or_default());

@@ -1,104 +1,18 @@
 //! What a request is about: its path, verb and query, as upstream reads them
 //! (`apiserver/pkg/endpoints/request`).
-use api::codec::FieldValidation;
-use api::kinds::{Registry, ResourceRef, Subresource, Verb};
-use api::names;
-use api::selector::field;
-use api::status::{ServerResponse, Status};
+mod query;
+
+pub use query::Query;
+
+use crate::call::{Call, Options, Shown, Unserved};
+use api::kinds::{Registry, Verb};
 use http::Method;
 use percent_encoding::percent_decode_str;
-use std::collections::HashMap;
-
-/// A request on a resource.
-#[derive(Debug, Clone)]
-pub struct Call {
-    pub verb: Verb,
-    /// The verb as rights name it: empty for a method that has none (`OPTIONS`, which is passed on).
-    pub right: &'static str,
-    pub resource: ResourceRef,
-    pub subresource: Option<&'static Subresource>,
-    /// Empty for cluster-scoped resources, and for all namespaces at once.
-    pub namespace: String,
-    /// Empty for a collection.
-    pub name: String,
-    /// What follows the subresource: only what is proxied has a path there.
-    pub rest: String,
-    pub query: Query,
-}
-
-impl Call {
-    /// The one object that a field selector leaves, or nothing.
-    pub fn selected_name(&self) -> String {
-        field::Selector::parse(self.query.get("fieldSelector"))
-            .ok()
-            .and_then(|s| s.requires_exact_match("metadata.name").map(str::to_owned))
-            // What is no name names nothing that a right could be about.
-            .filter(|name| names::path_segment_name(name).is_empty())
-            .unwrap_or_default()
-    }
-}
-
-/// The parameters of the query, by name; the first of each counts.
-#[derive(Debug, Default, Clone)]
-pub struct Query(HashMap<String, String>);
-
-impl Query {
-    pub fn parse(query: &str) -> Query {
-        let mut all = HashMap::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            all.entry(name.into_owned()).or_insert_with(|| value.into_owned());
-        }
-        Query(all)
-    }
-
-    pub fn get(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
-    }
-
-    pub fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
-    /// Go's conversion of a query to a boolean: anything but these is true.
-    pub fn flag(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| !matches!(value.as_str(), "false" | "0" | ""))
-    }
-
-    pub fn number(&self, name: &str) -> Result<Option<i64>, Status> {
-        match self.get(name) {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-            }),
-        }
-    }
-
-    pub fn dry_run(&self) -> Result<bool, Status> {
-        match self.get("dryRun") {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => Err(Status::bad_request(format!(
-                "dryRun: Unsupported value: {other:?}: supported values: \"All\""
-            ))),
-        }
-    }
-
-    pub fn field_validation(&self) -> Result<FieldValidation, Status> {
-        match self.get("fieldValidation") {
-            "" => Ok(FieldValidation::Warn),
-            word => FieldValidation::parse(word).ok_or_else(|| {
-                Status::bad_request(format!(
-                    "fieldValidation: Unsupported value: {word:?}: supported values: \"Ignore\", \"Warn\", \"Strict\""
-                ))
-            }),
-        }
-    }
-}
 
 /// What a path leads to.
 #[derive(Debug)]
 pub enum Target {
-    Call(Call),
+    Call(Box<Call>),
     /// A request on a resource that is not served: there, by that method, or at all. Whoever may not
     /// ask for it is not told that.
     Unserved(Unserved),
@@ -106,32 +20,27 @@ pub enum Target {
     Document,
 }
 
-/// What a path names, as upstream's `RequestInfo` reads it, whether or not somebody serves it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unserved {
-    /// The verb as rights name it: empty for a method that has none.
-    pub right: &'static str,
-    pub group: String,
-    pub version: String,
-    pub resource: String,
-    pub subresource: String,
-    pub namespace: String,
-    pub name: String,
-    /// 404 or 405: what those are told who may ask.
-    pub code: i32,
-}
-
-impl Unserved {
-    pub fn status(&self) -> Status {
-        ServerResponse { code: self.code, ..ServerResponse::default() }.into()
-    }
-}
-
 /// The subresources of a namespace, which are not resources in it.
 const OF_NAMESPACES: &[&str] = &["status", "finalize"];
 
+/// Parts of objects that somebody else answers for.
+const PASSED_ON: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
+
 /// Parses a request on what there is in the registry.
 pub fn parse(registry: &Registry, method: &Method, path: &str, query: &str) -> Target {
+    let query = Query::parse(query);
+    let options = |verb: Verb| (query.options(verb), query.shown());
+    parse_with(registry, method, path, query.flag("watch"), options)
+}
+
+/// The same, of whoever has said in other words what he wants.
+pub fn parse_with(
+    registry: &Registry,
+    method: &Method,
+    path: &str,
+    is_watch: bool,
+    options: impl FnOnce(Verb) -> (Options, Shown),
+) -> Target {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     let parts = segments(&decoded);
     let (group, version, rest) = match parts[..] {
@@ -139,7 +48,6 @@ pub fn parse(registry: &Registry, method: &Method, path: &str, query: &str) -> T
         ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
         _ => return Target::Document,
     };
-    let query = Query::parse(query);
     let (watch_path, rest) = match rest {
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         rest => (false, rest),
@@ -157,7 +65,7 @@ pub fn parse(registry: &Registry, method: &Method, path: &str, query: &str) -> T
         [plural, name, part, rest @ ..] => (*plural, *name, *part, rest),
     };
     let resource = registry.find(group, version, plural);
-    let watch = watch_path || name.is_empty() && query.flag("watch");
+    let watch = watch_path || name.is_empty() && is_watch;
     let verb = verb(method, name.is_empty(), watch);
     // Below `watch/` that is the verb, whatever the method.
     let right = if watch_path { "watch" } else { verb.map_or("", |verb| verb.as_str()) };
@@ -213,7 +121,10 @@ pub fn parse(registry: &Registry, method: &Method, path: &str, query: &str) -> T
         Some(verb) if verbs.contains(verb) && !on_all_namespaces && !watch_path => verb,
         _ => return unserved(405),
     };
-    Target::Call(Call {
+    // What is proxied is said to whoever it is passed on to.
+    let is_own = subresource.is_none_or(|part| !PASSED_ON.contains(&part.name));
+    let (options, shown) = if is_own { options(verb) } else { (Options::None, Shown::default()) };
+    Target::Call(Box::new(Call {
         verb,
         right,
         resource: resource.clone(),
@@ -224,8 +135,9 @@ pub fn parse(registry: &Registry, method: &Method, path: &str, query: &str) -> T
             [] => String::new(),
             _ => passed_on(path, named).unwrap_or_else(|| rest.join("/")),
         },
-        query,
-    })
+        options,
+        shown,
+    }))
 }
 
 /// The parts of a path between its slashes, but for one at its end.

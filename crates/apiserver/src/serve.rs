@@ -7,10 +7,11 @@ use crate::audit::{Record, Trail};
 use crate::authn::{self, User};
 use crate::authz::{self, Attributes};
 use crate::budget::Held;
+use crate::call::Call;
 use crate::extend::aggregation;
 use crate::fairness::{self, Admitted, Class};
 use crate::listen::Connection;
-use crate::request::{self, Call, Target};
+use crate::request::{self, Target};
 use crate::resources::ApiServer;
 use crate::verbs::{self, Context, Outgoing};
 use crate::{documents, gzip, in_flight, metrics, proxy};
@@ -233,7 +234,7 @@ async fn begin(
             return Box::pin(documents::serve(api, &received)).await.map(Step::Answered);
         }
         Target::Unserved(unserved) => return Err(unserved.status()),
-        Target::Call(call) => call,
+        Target::Call(call) => *call,
     };
     proxy::check_stream(api, &user, &call).await?;
     if proxy::handles(&call) {
@@ -354,7 +355,7 @@ pub async fn within_limits(context: Context<'_>) -> Outgoing {
     tokio::time::timeout(api.request_timeout(), run).await.unwrap_or_else(|_| Err(too_late()))
 }
 
-fn too_late() -> Status {
+pub fn too_late() -> Status {
     Status::timeout("request did not complete within the allotted timeout", 0)
 }
 

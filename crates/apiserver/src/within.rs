@@ -9,8 +9,12 @@ use crate::answer::{Answer as Sent, Page as Listed};
 use crate::audit::Trail;
 use crate::authn::{Peer, User};
 use crate::authz::Attributes;
+use crate::call::{
+    Call, DeleteOptions, ListOptions, Options, Place, Selectors, Shown, Token, WatchOptions,
+    WriteOptions,
+};
 use crate::listen::Connections;
-use crate::request::{self, Call, Target};
+use crate::request::{self, Target};
 use crate::resources::ApiServer;
 use crate::serve::{self, Received};
 use crate::verbs::{self, Context as Verb, Following, Running, Told};
@@ -21,17 +25,19 @@ use api::object::Object;
 use api::status::{Outcome as Success, Status};
 use client::https::Https;
 use client::source::{
-    self, Answer, Collection, Event, List, Outcome, Page, Raw, RawAnswer, Said, Source, Watch,
+    self, Answer, Ask, Collection, Event, List, Outcome, Page, Raw, RawAnswer, Said, Source, Watch,
     WatchFrom,
 };
 use client::{Context, http::Dial};
 use futures_util::{FutureExt, StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::BodyExt;
+use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::KeyValue;
+use store::cache::At;
 
 /// How often a question is repeated that the server asked to repeat, as clients elsewhere do.
 const RETRIES: u32 = 10;
@@ -70,7 +76,7 @@ impl Within {
     }
 
     /// Asks until the server does not want to be asked again.
-    async fn ask(&self, wanted: &source::Request) -> Result<Asked, Status> {
+    async fn ask(&self, wanted: &Question) -> Result<Asked, Status> {
         for attempt in 0.. {
             let refused = match self.ask_once(wanted).await {
                 Err(status) => status,
@@ -84,16 +90,18 @@ impl Within {
         unreachable!("the loop ends with an answer")
     }
 
-    async fn ask_once(&self, wanted: &source::Request) -> Result<Asked, Status> {
-        let request = self.request(wanted)?;
-        let uri = request.uri();
-        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
-        let target = request::parse(&self.api.registry(), request.method(), path, query);
+    async fn ask_once(&self, wanted: &Question) -> Result<Asked, Status> {
+        let request = self.request(&wanted.request)?;
+        let path = request.uri().path();
+        let is_watch = matches!(wanted.options, Options::Watch(_));
+        let said = |_| (wanted.options.clone(), Shown::default());
+        let registry = self.api.registry();
+        let target = request::parse_with(&registry, request.method(), path, is_watch, said);
         let Target::Call(call) = target else { return Ok(Asked::Beyond) };
         if proxy::handles(&call) || self.api.extend().aggregation.find(path).is_some() {
             return Ok(Asked::Beyond);
         }
-        let passage = Passage::begin(&self.api, &self.user, call, &request).await?;
+        let passage = Passage::begin(&self.api, &self.user, *call, &request).await?;
         if in_flight::reads(passage.call.verb) {
             return passage.run(request).await;
         }
@@ -130,6 +138,77 @@ fn wait_of(status: &Status) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
+/// What is asked, as a request and in the words of this server.
+struct Question {
+    request: source::Request,
+    options: Options,
+}
+
+impl Question {
+    fn of_call(call: &source::Call) -> Question {
+        let mut request = source::Request::from(call);
+        let options = match &call.ask {
+            Ask::Get => Options::None,
+            Ask::Create(_, options) | Ask::Update(_, options) | Ask::Patch(_, options) => {
+                Options::Write(written(options))
+            }
+            Ask::Delete(options) => Options::Delete(DeleteOptions::read(&options.tree())),
+            Ask::DeleteCollection(options, selectors) => {
+                let (labels, fields) = selectors.as_ref().clone();
+                let list =
+                    ListOptions { selectors: Selectors { labels, fields }, ..Default::default() };
+                let delete = DeleteOptions::read(&options.tree());
+                Options::DeleteCollection(delete.map(|delete| (delete, list)))
+            }
+        };
+        if matches!(options, Options::Delete(_) | Options::DeleteCollection(_)) {
+            // It has been said.
+            request.body = bytes::Bytes::new();
+        }
+        Question { request, options }
+    }
+
+    fn of_list(of: &Collection, page: &Page) -> Question {
+        let place = match page.continue_token.as_str() {
+            "" => Ok(Place::Beginning(match page.at {
+                source::At::Latest => At::Latest,
+                source::At::Any => At::Any,
+                source::At::NotOlderThan(revision) => At::NotOlderThan(revision),
+                source::At::Exactly(revision) => At::Exactly(revision),
+            })),
+            token => Token::read(token).map(Place::After),
+        };
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let list = place.map(|place| ListOptions { selectors: selectors(of), limit, place });
+        Question { request: source::Request::list(of, page), options: Options::List(list) }
+    }
+
+    fn of_watch(of: &Collection, from: &WatchFrom) -> Question {
+        let watch = WatchOptions {
+            selectors: selectors(of),
+            version: Some(from.revision).filter(|revision| *revision > 0),
+            initial_events: from.initial_events,
+            bookmarks: true,
+            lifetime: from.timeout,
+        };
+        Question { request: source::Request::watch(of, from), options: Options::Watch(Ok(watch)) }
+    }
+}
+
+fn selectors(of: &Collection) -> Selectors {
+    Selectors { labels: of.labels.clone(), fields: of.fields.clone() }
+}
+
+fn written(options: &source::Write) -> WriteOptions {
+    WriteOptions {
+        dry_run: options.dry_run,
+        field_manager: options.field_manager.clone(),
+        field_validation: options.field_validation,
+        force: options.force.then_some(true),
+        faults: Vec::new(),
+    }
+}
+
 /// What a question came to.
 enum Asked {
     Object(Arc<Object>),
@@ -160,6 +239,12 @@ impl Passage {
         let wanted = Attributes::of_call(&call);
         let mut trail = Trail::new(api.audit().clone(), &HeaderMap::new());
         trail.begin(user, &wanted, request, crate::metrics::is_long(&call)).await?;
+        if let Some(record) = trail.record()
+            && let Options::Delete(Ok(said)) | Options::DeleteCollection(Ok((said, _))) =
+                &call.options
+        {
+            record.request_object(&DeleteOptions::recorded(said.tree()));
+        }
         Ok(Passage { api: api.clone(), user: user.clone(), call, trail, wanted })
     }
 
@@ -188,13 +273,23 @@ impl Passage {
         let _seat =
             serve::wait_for_seat(api, &self.user, &self.wanted, Some(call), &mut None).await?;
         if verbs::is_of_objects(call) {
+            let wants_answer =
+                || self.trail.record().filter(|record| record.wants_response_object());
             match call.verb {
                 kinds::Verb::Get => {
-                    let found =
-                        verbs::current(api, &call.resource, &call.namespace, &call.name).await?;
-                    return Ok((200, Asked::Object(object(&found, &call.resource)?)));
+                    let found = in_time(api, get(api, call)).await?;
+                    if let Some(record) = wants_answer() {
+                        record.response_object(found.tree().map_err(Status::internal_error)?);
+                    }
+                    return Ok((200, Asked::Object(found)));
                 }
-                kinds::Verb::List => return Ok((200, Asked::List(list(api, call).await?))),
+                kinds::Verb::List => {
+                    let found = in_time(api, list(api, call)).await?;
+                    if let Some(record) = wants_answer() {
+                        record.response_object(tree_of(&found, &call.resource));
+                    }
+                    return Ok((200, Asked::List(found)));
+                }
                 kinds::Verb::Watch => return Ok((200, Asked::Watch(watch(api, call).await?))),
                 _ => {}
             }
@@ -230,10 +325,37 @@ fn object(found: &Arc<KeyValue>, resource: &ResourceRef) -> Result<Arc<Object>, 
     Object::from_tree(&tree).map(Arc::new).map_err(Status::internal_error)
 }
 
+/// What only reads has as long as everybody's requests.
+async fn in_time<T>(
+    api: &ApiServer,
+    reading: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let outcome = tokio::time::timeout(api.request_timeout(), reading).await;
+    outcome.unwrap_or_else(|_| Err(serve::too_late()))
+}
+
+/// A list as it would have been sent.
+fn tree_of(list: &List, resource: &ResourceRef) -> Value {
+    let items: Vec<Value> = list.items.iter().filter_map(|item| item.tree().ok()).collect();
+    let mut metadata = json!({ "resourceVersion": list.revision.to_string() });
+    if !list.continue_token.is_empty() {
+        metadata["continue"] = list.continue_token.as_str().into();
+    }
+    if let Some(remaining) = list.remaining_item_count {
+        metadata["remainingItemCount"] = remaining.into();
+    }
+    json!({ "kind": resource.list_kind, "apiVersion": resource.api_version(),
+        "metadata": metadata, "items": items })
+}
+
+async fn get(api: &ApiServer, call: &Call) -> Result<Arc<Object>, Status> {
+    let found = verbs::current(api, &call.resource, &call.namespace, &call.name).await?;
+    object(&found, &call.resource)
+}
+
 async fn list(api: &ApiServer, call: &Call) -> Result<List, Status> {
-    let selection = crate::selection::Selection::parse(&call.query, &call.resource)?;
     let Listed { objects, revision, next, remaining } =
-        verbs::page(api, call, &selection.named(&call.name)).await?;
+        verbs::page(api, call, &call.list_options()?).await?;
     let readable = |found: &Arc<KeyValue>| {
         api.unreadable().skip(found, &call.resource, object(found, &call.resource))
     };
@@ -304,7 +426,7 @@ async fn said(sent: Sent, call: &Call, warnings: Vec<String>) -> Result<Outcome,
 impl Source for Within {
     fn call(&self, call: source::Call) -> Answer<'_, Outcome> {
         async move {
-            match self.ask(&(&call).into()).await? {
+            match self.ask(&Question::of_call(&call)).await? {
                 Asked::Object(object) => {
                     Ok(Outcome { object: Said::Object(object), warnings: Vec::new() })
                 }
@@ -318,7 +440,7 @@ impl Source for Within {
 
     fn list(&self, of: Collection, page: Page) -> Answer<'_, List> {
         async move {
-            match self.ask(&source::Request::list(&of, &page)).await? {
+            match self.ask(&Question::of_list(&of, &page)).await? {
                 Asked::List(list) => Ok(list),
                 _ => self.beyond.list(of, page).await,
             }
@@ -328,7 +450,7 @@ impl Source for Within {
 
     fn watch(&self, of: Collection, from: WatchFrom) -> Answer<'_, Watch> {
         async move {
-            match self.ask(&source::Request::watch(&of, &from)).await? {
+            match self.ask(&Question::of_watch(&of, &from)).await? {
                 Asked::Watch(watch) => Ok(watch),
                 _ => self.beyond.watch(of, from).await,
             }

@@ -55,7 +55,7 @@ pub use default_toleration_seconds::TolerationSeconds;
 pub use namespace::namespaces;
 
 use crate::authn::User;
-use crate::request::Call;
+use crate::call::Call;
 use crate::resources::ApiServer;
 use crate::verbs::Context;
 use api::quota::list as resource_list;

@@ -1,5 +1,5 @@
 //! What a stream's client asks for, as the object that admission is shown.
-use crate::request::Call;
+use crate::call::Call;
 use api::schema::builtin;
 use serde_json::{Value, json};
 

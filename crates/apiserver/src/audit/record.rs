@@ -112,6 +112,11 @@ impl Record {
         raw(&object)
     }
 
+    /// What is answered to somebody for whom nothing is sent.
+    pub fn response_object(&self, object: Value) {
+        self.lock().response_object = self.raw(object);
+    }
+
     /// Reads what is about to be sent.
     pub async fn with_response_object(&self, answer: Answer) -> Answer {
         let (head, body) = answer.into_parts();

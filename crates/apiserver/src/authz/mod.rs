@@ -14,7 +14,7 @@ pub mod rules;
 pub mod webhook;
 
 use crate::authn::User;
-use crate::request::{Call, Unserved};
+use crate::call::{Call, Unserved};
 use crate::resources::ApiServer;
 use api::group::GroupResource;
 use api::kinds::Verb;
@@ -237,13 +237,16 @@ fn selected_fields(call: &Call) -> Vec<(String, String)> {
     if !is_of_many || !call.name.is_empty() {
         return Vec::new();
     }
-    equal_fields(call.query.get("fieldSelector"))
+    call.selectors().map(|selectors| equal_terms(&selectors.fields)).unwrap_or_default()
 }
 
 /// The requirements of a selector that say a field has one value, as those read them who select by
 /// it. What is no selector requires nothing.
 pub fn equal_fields(selector: &str) -> Vec<(String, String)> {
-    let Ok(selector) = field::Selector::parse(selector) else { return Vec::new() };
+    field::Selector::parse(selector).map(|selector| equal_terms(&selector)).unwrap_or_default()
+}
+
+fn equal_terms(selector: &field::Selector) -> Vec<(String, String)> {
     let equal = selector.terms().iter().filter(|term| term.equal);
     equal.map(|term| (term.field.clone(), term.value.clone())).collect()
 }

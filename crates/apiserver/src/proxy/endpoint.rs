@@ -1,7 +1,7 @@
 //! What pods and services answer themselves.
 use super::{Location, Tls, address, split};
+use crate::call::Call;
 use crate::objects;
-use crate::request::Call;
 use crate::resources::ApiServer;
 use crate::stored;
 use api::kinds::find_kind;

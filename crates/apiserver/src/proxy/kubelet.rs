@@ -1,7 +1,8 @@
 //! What the kubelet of a node answers: logs, exec, attach, port-forward, and the node's own pages.
 use super::{Location, Tls, address, split};
+use crate::call::Call;
 use crate::objects;
-use crate::request::{Call, Query};
+use crate::request::Query;
 use crate::resources::ApiServer;
 use api::kinds::find_kind;
 use api::status::Status;
@@ -22,19 +23,18 @@ const LOG_PARAMETERS: &[&str] = &[
 ];
 
 /// Where a pod's log is; nowhere while it has no node.
-pub async fn logs(api: &ApiServer, call: &Call) -> Result<Option<Location>, Status> {
+pub async fn logs(api: &ApiServer, call: &Call, query: &Query) -> Result<Option<Location>, Status> {
     let pod = objects::get(api, &call.resource, &call.namespace, &call.name).await?;
-    let container = container(&pod, call.query.get("container"))?;
-    check_log_options(&call.query, &call.name)?;
+    let container = container(&pod, query.get("container"))?;
+    check_log_options(query, &call.name)?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
         return Ok(None);
     }
     let mut location = of_node(api, node).await?;
     let (namespace, pod) = (&call.namespace, &call.name);
-    location.path =
-        format!("/containerLogs/{namespace}/{pod}/{container}?{}", log_query(&call.query));
-    if call.query.flag("insecureSkipTLSVerifyBackend") {
+    location.path = format!("/containerLogs/{namespace}/{pod}/{container}?{}", log_query(query));
+    if query.flag("insecureSkipTLSVerifyBackend") {
         location.tls = Some(Tls::Unverified);
     }
     Ok(Some(location))
@@ -83,7 +83,7 @@ pub async fn stream(api: &ApiServer, call: &Call, query: &str) -> Result<Locatio
     let mut path = match kind {
         "portforward" => format!("/portForward/{}/{}", call.namespace, call.name),
         other => {
-            let container = container(&pod, call.query.get("container"))?;
+            let container = container(&pod, Query::parse(query).get("container"))?;
             format!("/{other}/{}/{}/{container}", call.namespace, call.name)
         }
     };

@@ -21,7 +21,8 @@ use crate::admission;
 use crate::answer::Answer;
 use crate::authn::User;
 use crate::authz::{self, Attributes};
-use crate::request::Call;
+use crate::call::Call;
+use crate::request::Query;
 use crate::resources::ApiServer;
 use crate::websocket;
 use api::kinds::Verb;
@@ -75,7 +76,7 @@ pub async fn run(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let subresource = call.subresource.map_or("", |subresource| subresource.name);
     let location = match (call.resource.kind, subresource) {
-        ("Pod", "log") => match kubelet::logs(api, call).await? {
+        ("Pod", "log") => match kubelet::logs(api, call, &Query::parse(&query)).await? {
             Some(location) => location,
             // A pod that is on no node has said nothing yet.
             None => return Ok(nothing()),

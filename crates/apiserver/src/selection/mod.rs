@@ -3,7 +3,7 @@ mod fields;
 
 pub use fields::indexer;
 
-use crate::request::Query;
+use crate::call::Selectors;
 use crate::resources::range;
 use crate::stored;
 use api::custom;
@@ -27,11 +27,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    pub fn parse(query: &Query, resource: &ResourceRef) -> Result<Selection, Status> {
-        let labels = label::Selector::parse(query.get("labelSelector"))
-            .map_err(|e| Status::bad_request(format!("unable to parse requirement: {e}")))?;
-        let fields = field::Selector::parse(query.get("fieldSelector"))
-            .map_err(|e| Status::bad_request(e.to_string()))?;
+    pub fn new(selectors: &Selectors, resource: &ResourceRef) -> Result<Selection, Status> {
+        let Selectors { labels, fields } = selectors.clone();
         let mut wanted = Vec::new();
         for term in fields.terms() {
             if !is_metadata(&term.field) {

@@ -1,7 +1,7 @@
 //! create.
 use super::object::{self, text};
 use super::write::{self, Owner};
-use super::{Context, Outgoing, managed};
+use super::{Context, Outgoing};
 use crate::allocation;
 use crate::answer::{self, View};
 use crate::resources::ApiServer;
@@ -22,9 +22,9 @@ pub async fn create(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = View::of(context)?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    managed::check_options(context, "CreateOptions", false)?;
+    let options = call.write_options().check("CreateOptions", false)?;
     let (mut object, mut warnings) =
-        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+        object::decode(&received.body, encoding, call, options.validation())?;
     context.audit(|record| record.request_object(&object));
     let base = text(&object, "generateName").to_owned();
     let made_up = text(&object, "name").is_empty() && !base.is_empty();

@@ -1,8 +1,7 @@
 //! What a watch tells, before anybody writes it down: the cache's events as a selector sees them, and
 //! bookmarks, until the server stops or the watch has fallen behind.
-use super::paging::{self, parse_version};
+use crate::call::Call;
 use crate::definitions;
-use crate::request::Call;
 use crate::resources::{ApiServer, status_of};
 use crate::selection::Selection;
 use api::kinds::ResourceRef;
@@ -51,12 +50,11 @@ pub struct Following {
 
 impl Following {
     pub async fn start(api: &ApiServer, call: &Call) -> Result<Following, Status> {
-        let selection = Selection::parse(&call.query, &call.resource)?.named(&call.name);
-        paging::validate(&call.query, true)?;
+        let options = call.watch_options()?;
+        let selection = Selection::new(&options.selectors, &call.resource)?.named(&call.name);
         let cache = api.cache(&call.resource).await?;
         let wanted = selection.in_cache(&call.resource, &call.namespace);
-        let version = parse_version(call.query.get("resourceVersion"))?;
-        let initial_end = call.query.flag("sendInitialEvents");
+        let (version, initial_end) = (options.version, options.initial_events);
         let failed = |error| status_of(error, &call.resource);
         let events = match version {
             Some(version) if version > 0 && !initial_end => {
@@ -71,17 +69,14 @@ impl Following {
                 cache.watch_list(wanted, at).await.map_err(failed)?
             }
         };
-        let lifetime = match call.query.number("timeoutSeconds")? {
-            Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
-            _ => LIFETIME,
-        };
+        let lifetime = options.lifetime.unwrap_or(LIFETIME);
         let first = Instant::now() + BOOKMARK_EVERY;
         Ok(Following {
             api: api.clone(),
             resource: call.resource.clone(),
             selection,
             events,
-            bookmarks: call.query.flag("allowWatchBookmarks"),
+            bookmarks: options.bookmarks,
             initial_end,
             bookmark: tokio::time::interval_at(first, BOOKMARK_EVERY),
             changes: api.registry_changes(),

@@ -33,7 +33,7 @@ pub use write::Written;
 
 use crate::answer::Answer;
 use crate::audit::Record;
-use crate::request::Call;
+use crate::call::Call;
 use crate::resources::ApiServer;
 use crate::serve::Received;
 use api::kinds::Verb;

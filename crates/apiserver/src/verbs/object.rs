@@ -1,6 +1,6 @@
 //! What the server itself writes into an object: identity, times, generation.
 use super::Context;
-use crate::request::Call;
+use crate::call::Call;
 use api::codec::json::Decoded;
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::{DecodeError, FieldValidation};
@@ -57,7 +57,7 @@ pub fn decode_as(
         ))
     };
     let decoded = object::decode(&received.body, encoding, ty).map_err(|e| unfit(&e))?;
-    let validation = context.call.query.field_validation()?;
+    let validation = context.call.write_options().check("CreateOptions", false)?.validation();
     let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(&e))?;
     TypeMeta { api_version: api_version.into(), kind: kind.into() }.write_into(&mut value);
     context.audit(|record| record.request_object(&value));

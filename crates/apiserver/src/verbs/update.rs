@@ -1,7 +1,7 @@
 //! update: the whole object, put in the old one's place.
 use super::object;
 use super::write::{self, Owner};
-use super::{Context, Outgoing, current, managed};
+use super::{Context, Outgoing, current};
 use crate::answer::{self, View};
 use api::codec::object::Encoding;
 use api::rules::Part;
@@ -12,9 +12,8 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = View::of(context)?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    managed::check_options(context, "UpdateOptions", false)?;
-    let (mut new, warnings) =
-        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    let options = call.write_options().check("UpdateOptions", false)?;
+    let (mut new, warnings) = object::decode(&received.body, encoding, call, options.validation())?;
     context.audit(|record| record.request_object(&new));
     object::place(&mut new, call)?;
     object::check_name(&new, call)?;

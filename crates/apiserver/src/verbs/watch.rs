@@ -2,7 +2,7 @@
 use super::Context;
 use super::following::{Following, Told};
 use crate::answer::{self, Answer, Body, View};
-use crate::request::Call;
+use crate::call::Call;
 use crate::resources::ApiServer;
 use crate::stored;
 use crate::websocket;

@@ -114,7 +114,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     let warnings = notes.warnings;
     claims.join(notes.claims);
     as_read(&mut object, resource);
-    if call.query.dry_run()? {
+    if call.is_dry_run() {
         return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
     }
     let name = text(&object, "name").to_owned();
@@ -152,7 +152,7 @@ pub async fn update(
         warnings.extend(more);
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
-        if call.query.dry_run()? || object == before && !is_stale(context, &old).await? {
+        if call.is_dry_run() || object == before && !is_stale(context, &old).await? {
             return Ok(Written { object, stored: None, created: false, warnings });
         }
         let options = keeping::options(context.api, resource, Some(&before), &new).await?;
@@ -254,7 +254,7 @@ fn keep(new: &mut Value, old: &Value, field: &str) {
 }
 
 /// A client that names a version or a uid means that one; one that names none takes the latest.
-fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
+fn check_version(call: &crate::call::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
     let resource = &call.resource;
     let conflict = |cause: String| Status::conflict(resource.group_resource(), &call.name, cause);
     let uid = text(new, "uid");

@@ -3,7 +3,7 @@ use super::versions;
 use crate::admission::{Attributes, Operation};
 use crate::authn::User;
 use api::kinds::{Registry, Resource, ResourceRef, Subresource};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
 /// A resource in one of its versions, and the kind that it is read and written as.
@@ -141,26 +141,10 @@ impl<'a> Matter<'a> {
 
 /// What the client said about how it is to be done, as the object of its own that it is.
 fn options(attributes: &Attributes<'_>) -> Value {
-    let kind = match attributes.operation {
-        Operation::Create => "CreateOptions",
-        Operation::Update => "UpdateOptions",
-        Operation::Delete => "DeleteOptions",
-        Operation::Connect => return Value::Null,
-    };
-    let mut options = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1" });
-    if let Some(given) = &attributes.options {
+    let mut options = attributes.write_options();
+    if let Some(given) = attributes.options.as_ref().filter(|_| !options.is_null()) {
         for (field, value) in given.as_object().into_iter().flatten() {
             options[field] = value.clone();
-        }
-        return options;
-    }
-    let query = &attributes.call.query;
-    if attributes.dry_run() {
-        options["dryRun"] = json!(["All"]);
-    }
-    for field in ["fieldManager", "fieldValidation"] {
-        if !query.get(field).is_empty() {
-            options[field] = query.get(field).into();
         }
     }
     options

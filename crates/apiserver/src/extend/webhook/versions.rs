@@ -109,8 +109,8 @@ pub async fn put_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Server;
     use crate::extend::webhook::matter::Kind;
+    use crate::testing::Server;
     use api::kinds::find_kind;
     use serde_json::json;
 

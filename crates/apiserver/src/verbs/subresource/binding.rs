@@ -28,8 +28,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     }
     let pods = find_kind("v1", "Pod").expect("pods are in the registry");
     let place = (call.namespace.as_str(), name);
-    objects::modify(context.api, pods, place, call.query.dry_run()?, |pod| bind(pod, &binding))
-        .await?;
+    objects::modify(context.api, pods, place, call.is_dry_run(), |pod| bind(pod, &binding)).await?;
     Ok((answer::done(&view), warnings))
 }
 

@@ -35,7 +35,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
             answer::object(StatusCode::OK, status(api, name, *place).await, &call.resource, &view)
         }
         Verb::List => {
-            let selection = Selection::parse(&call.query, &call.resource)?;
+            let selection = Selection::new(&call.list_options()?.selectors, &call.resource)?;
             let all = COMPONENTS.iter().map(|(name, place)| status(api, name, *place));
             let mut all = join_all(all).await;
             all.retain(|status| selection.matches(&as_stored(status)));

@@ -10,7 +10,7 @@ mod token;
 pub use scale::{put_replicas, scale_of};
 
 use super::{Context, Outgoing};
-use crate::request::Call;
+use crate::call::Call;
 use std::pin::Pin;
 
 pub type Handler = for<'a> fn(Context<'a>) -> Pin<Box<dyn Future<Output = Outgoing> + Send + 'a>>;

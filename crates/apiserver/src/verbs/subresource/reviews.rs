@@ -16,8 +16,12 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = View::of(context)?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    let (mut review, mut warnings) =
-        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    let (mut review, mut warnings) = object::decode(
+        &received.body,
+        encoding,
+        call,
+        call.write_options().check("CreateOptions", false)?.validation(),
+    )?;
     object::place(&mut review, call)?;
     object::wipe(&mut review);
     if !matches!(call.resource.kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {

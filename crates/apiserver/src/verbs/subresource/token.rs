@@ -102,7 +102,7 @@ fn check_lifetime(lifetime: i64) -> Result<(), Status> {
 /// What the token is bound to; a pod's also says where the pod is.
 async fn bound(
     api: &ApiServer,
-    call: &crate::request::Call,
+    call: &crate::call::Call,
     reference: &Value,
 ) -> Result<Bound, Status> {
     let mut bound = Bound::default();
