@@ -1,8 +1,8 @@
 //! A whole API server in this process, and servers beside it that say what a test wants.
-use crate::authn::User;
-use crate::listen::Connections;
-use crate::resources::{ApiServer, Options};
-use crate::service_account::{Issuer, Keys};
+use crate::doors::listen::Connections;
+use crate::guard::authn::User;
+use crate::guard::service_account::{Issuer, Keys};
+use crate::server::{ApiServer, Options};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -153,7 +153,7 @@ impl Server {
         let resource = api::kinds::find_kind("discovery.k8s.io/v1", "EndpointSlice");
         let mut slice = slice;
         slice["metadata"]["namespace"] = "default".into();
-        let made = crate::verbs::first(&self.api, resource.expect("a kind"), slice).await;
+        let made = crate::state::objects::first(&self.api, resource.expect("a kind"), slice).await;
         made.expect("a slice");
     }
 }

@@ -1,11 +1,11 @@
 //! What a plugin is asked about.
-use crate::allocation::Claims;
-use crate::authn::User;
+use crate::admission::webhook;
+use crate::asked::Context;
+use crate::asked::Received;
 use crate::call::{Call, WriteOptions};
-use crate::extend::webhook;
-use crate::resources::ApiServer;
-use crate::serve::Received;
-use crate::verbs::Context;
+use crate::guard::authn::User;
+use crate::server::ApiServer;
+use crate::state::allocation::Claims;
 use api::status::Status;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Roles and bindings are written by those who hold what they give. Upstream does this where it
 //! stores them; it is no plugin that a flag could switch off.
 use super::{Attributes, Operation};
-use crate::authz::escalation;
+use crate::guard::authz::escalation;
 use api::status::Status;
 
 const GROUP: &str = "rbac.authorization.k8s.io";

@@ -47,7 +47,7 @@ pub fn options(call: &Call, query: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{self, Target};
+    use crate::doors::request::{self, Target};
 
     #[test]
     fn a_query_is_an_object() {

@@ -1,16 +1,22 @@
 //! A request on a resource, whichever door it came through: what it is about, and how it is to be done.
 mod options;
+mod query;
 mod token;
 
 pub use options::{
     DeleteOptions, ListOptions, Options, Place, Selectors, Shown, UNREAD, WatchOptions,
-    WriteOptions, dry_run,
+    WriteOptions,
 };
+pub use query::Query;
 pub use token::Token;
 
 use api::kinds::{ResourceRef, Subresource, Verb};
 use api::names;
 use api::status::{ServerResponse, Status};
+use http::{HeaderMap, HeaderValue, header};
+
+/// Parts of objects that somebody else answers for.
+pub const PASSED_ON: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request on a resource.
 #[derive(Debug, Clone)]
@@ -49,6 +55,11 @@ impl Call {
             .filter(|name| names::path_segment_name(name).is_empty())
             .map(str::to_owned)
             .unwrap_or_default()
+    }
+
+    /// Whether it is for somebody else to answer: a kubelet, a pod, a service.
+    pub fn is_passed_on(&self) -> bool {
+        self.subresource.is_some_and(|part| PASSED_ON.contains(&part.name))
     }
 
     /// Whether nothing is to come of it.
@@ -117,4 +128,11 @@ impl Unserved {
     pub fn status(&self) -> Status {
         ServerResponse { code: self.code, ..ServerResponse::default() }.into()
     }
+}
+
+/// The value of a header; empty if there is none. One that cannot be read is not the same as none: it
+/// is like nothing that anybody knows.
+pub fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    let value = headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
+    std::str::from_utf8(value).unwrap_or("\u{fffd}")
 }

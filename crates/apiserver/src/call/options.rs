@@ -1,5 +1,5 @@
 //! How a request is to be done: upstream's options, as types. They are read once, where a request comes
-//! in ([`request`](crate::request), [`within`](crate::within)); what cannot be read is told when its
+//! in ([`Query`](super::Query), or whoever asks within the process); what cannot be read is told when its
 //! verb asks for it, after it is known that the client may ask at all.
 use super::Token;
 use api::codec::FieldValidation;

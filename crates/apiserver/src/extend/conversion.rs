@@ -5,8 +5,8 @@
 //! annotations alone. The checks and their words are upstream's
 //! (`apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
 use super::backend::{self, Backend, Place};
-use crate::resources::ApiServer;
-use crate::verbs::uuid;
+use crate::ground::uuid;
+use crate::server::ApiServer;
 use api::custom::Family;
 use api::field::{self, Path};
 use api::rules::metadata;

@@ -1,15 +1,16 @@
 //! delete: at once, or by marking the object and letting its finalizers have their say.
 use super::Context;
 use super::object::{is_gone, metadata, text};
-use super::read::{current, page};
+use super::{current, page};
 use crate::admission::{self, Attributes, Operation};
-use crate::allocation::{self, Claims, Committed};
-use crate::answer::{self, Answer, View};
-use crate::authz;
+use crate::answer::{self, Answer};
 use crate::call::{DeleteOptions, UNREAD};
-use crate::definitions;
-use crate::resources::{ApiServer, status_of};
-use crate::stored;
+use crate::extend::definitions;
+use crate::guard::authz;
+use crate::server::ApiServer;
+use crate::state::allocation::{self, Claims, Committed};
+use crate::state::keys::status_of;
+use crate::state::stored;
 use api::codec::object::{self as codec, Encoding};
 use api::field;
 use api::kinds::Resource;
@@ -22,7 +23,7 @@ use store::{KeyValue, Outcome, WriteOptions};
 
 pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
     let call = context.call;
-    let view = View::of(context)?;
+    let view = context.view()?;
     let options = options(context)?;
     if options.unread {
         remove_unread(context, &options).await?;
@@ -50,7 +51,7 @@ fn success(resource: &Resource, name: &str, object: &Value) -> Status {
 
 pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let options = options(context)?;
     if options.unread {
         let path = field::Path::new(UNREAD);

@@ -1,9 +1,10 @@
 //! What a watch tells, before anybody writes it down: the cache's events as a selector sees them, and
 //! bookmarks, until the server stops or the watch has fallen behind.
 use crate::call::Call;
-use crate::definitions;
-use crate::resources::{ApiServer, status_of};
-use crate::selection::Selection;
+use crate::extend::definitions;
+use crate::server::ApiServer;
+use crate::state::keys::status_of;
+use crate::state::selection::Selection;
 use api::kinds::ResourceRef;
 use api::meta::EventType;
 use api::status::Status;

@@ -1,6 +1,6 @@
 //! Who owns which field: `metadata.managedFields`, kept by every write.
 use super::Context;
-use crate::definitions;
+use crate::extend::definitions;
 use api::convert;
 use api::kinds::Resource;
 use api::patch::apply::typed::View;

@@ -2,7 +2,7 @@
 use super::object::{self, text};
 use super::write::{self, Owner};
 use super::{Context, Outgoing, current, managed};
-use crate::answer::{self, View};
+use crate::answer;
 use crate::call::Call;
 use api::codec::{DecodeError, FieldValidation, json};
 use api::content::PatchType;
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 pub async fn patch(context: Context<'_>) -> Outgoing {
     let (call, resource) = (context.call, &context.call.resource);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let patch = Patch::read(context)?;
     context.audit(|record| record.request_patch(&patch.document));
     let is_apply = patch.language == PatchType::Apply;

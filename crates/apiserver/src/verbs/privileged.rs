@@ -1,6 +1,6 @@
 //! Administrators' access to devices, which the label of a namespace permits.
 use super::Context;
-use crate::objects;
+use crate::state::objects;
 use api::field::{Error, ErrorList, Path};
 use api::kinds::find_kind;
 use api::rules::Part;

@@ -1,47 +1,28 @@
 //! get and list.
-use super::{Context, paging};
+use super::{Context, current, paging};
 use crate::answer::{self, Answer, Page, View};
 use crate::call::{Call, ListOptions, Options, Place};
-use crate::definitions;
-use crate::fairness::List;
-use crate::resources::{ApiServer, range, status_of};
-use crate::selection::Selection;
-use crate::turns;
-use api::kinds::Resource;
+use crate::extend::definitions;
+use crate::ground::turns;
+use crate::guard::fairness::List;
+use crate::server::ApiServer;
+use crate::state::keys::{range, status_of};
+use crate::state::selection::Selection;
 use api::status::Status;
-use std::sync::Arc;
-use store::KeyValue;
 
 /// How much larger an object is as a tree: measured.
 const TREE: u64 = 10;
 
 pub async fn get(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let found = current(api, &call.resource, &call.namespace, &call.name).await?;
     answer::stored(&found, &call.resource, &view)
 }
 
-/// The object as the store has it now.
-pub async fn current(
-    api: &ApiServer,
-    resource: &Resource,
-    namespace: &str,
-    name: &str,
-) -> Result<Arc<KeyValue>, Status> {
-    let key = resource.key(namespace, name);
-    let found = api.store().get(key.as_bytes()).await.map_err(|e| status_of(e, resource))?;
-    let missing = || Status::not_found(resource.group_resource(), name);
-    let found = found.ok_or_else(missing)?;
-    if resource.definition.is_none() {
-        return Ok(found);
-    }
-    definitions::converted(api, resource, vec![found]).await?.pop().ok_or_else(missing)
-}
-
 pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let options = call.list_options()?;
     let page = page(api, call, &options).await?;
     turns::share().await;

@@ -5,12 +5,13 @@
 use super::object::{self, metadata, text};
 use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
-use crate::allocation::{self, Claims, Committed};
-use crate::authz;
-use crate::definitions;
-use crate::keeping;
-use crate::resources::status_of;
-use crate::stored;
+use crate::answer::Written;
+use crate::extend::definitions;
+use crate::guard::authz;
+use crate::state::allocation::{self, Claims, Committed};
+use crate::state::keeping;
+use crate::state::keys::status_of;
+use crate::state::stored;
 use api::convert;
 use api::field::ErrorList;
 use api::kinds::{Resource, Verb};
@@ -21,15 +22,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
 use store::{Key, KeyValue};
-
-/// What a write left behind.
-pub struct Written {
-    pub object: Value,
-    /// The object as the store has it, if it was stored.
-    pub stored: Option<Arc<KeyValue>>,
-    pub created: bool,
-    pub warnings: Vec<String>,
-}
 
 /// Who comes to own what a write changes.
 #[derive(Clone, Copy, PartialEq)]

@@ -11,8 +11,8 @@ mod token;
 pub use references::names_secret;
 
 use super::{Attributes, Operation, certificates, items, text};
-use crate::authn::User;
-use crate::objects;
+use crate::guard::authn::User;
+use crate::state::objects;
 use api::group::GroupResource;
 use api::kinds::find_kind;
 use api::status::Status;

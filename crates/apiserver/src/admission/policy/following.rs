@@ -1,8 +1,8 @@
 //! The policies of one moment, kept true by following the store.
 use super::compiled::{Mutating, Validating};
 use super::type_checking;
-use crate::following::{self, Kept};
-use crate::resources::ApiServer;
+use crate::server::ApiServer;
+use crate::state::following::{self, Kept};
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::{

@@ -1,9 +1,9 @@
 //! What expressions are evaluated over: the request, its objects, and who may answer.
 use super::compiled::{Expression, Variable};
 use crate::admission::Attributes;
-use crate::authn::User;
-use crate::authz::{self, What};
-use crate::resources::ApiServer;
+use crate::guard::authn::User;
+use crate::guard::authz::{self, What};
+use crate::server::ApiServer;
 use api::kinds::{Resource, find_kind};
 use cel::{Activation, Authorization, Check, Decision, Error, Value as Cel, View};
 use futures_util::FutureExt;

@@ -1,9 +1,9 @@
 //! The eviction subresource: a deletion that asks the pod's disruption budget first.
 use super::binding::put_condition;
 use crate::admission;
-use crate::answer::{self, View};
+use crate::answer;
 use crate::call::DeleteOptions;
-use crate::objects;
+use crate::state::objects;
 use crate::verbs::delete;
 use crate::verbs::object::{decode_as, text};
 use crate::verbs::{Context, Outgoing};
@@ -24,7 +24,7 @@ const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption
 
 pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
-    let view = View::of(context)?;
+    let view = context.own_view()?;
     let ty = builtin().named("policy/v1.Eviction").expect("an eviction is in the facts");
     let (mut eviction, mut warnings) = decode_as(context, ty, "policy/v1", "Eviction")?;
     if text(&eviction, "name") != call.name {

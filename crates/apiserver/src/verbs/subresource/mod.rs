@@ -7,8 +7,6 @@ mod reviews;
 mod scale;
 mod token;
 
-pub use scale::{put_replicas, scale_of};
-
 use super::{Context, Outgoing};
 use crate::call::Call;
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! Questions about identity and rights: answered, never stored.
 use crate::admission;
-use crate::answer::{self, View};
-use crate::authn::{User, token};
-use crate::authz::{self, Attributes, What};
+use crate::answer;
+use crate::guard::authn::{User, token};
+use crate::guard::authz::{self, Attributes, What};
 use crate::verbs::{Context, Outgoing, managed, object};
 use api::codec::given;
 use api::codec::object::Encoding;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Any of the questions.
 pub async fn run(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
-    let view = View::of(context)?;
+    let view = context.own_view()?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let (mut review, mut warnings) = object::decode(
         &received.body,
