@@ -75,6 +75,10 @@ impl Server {
         Server { connections: Connections::new(api.clone()), api, _folder: folder }
     }
 
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
     /// Sends a request as somebody who may do everything.
     pub async fn ask(&self, method: Method, path: &str, body: Value) -> Said {
         self.ask_as(method, path, "application/json", body).await

@@ -40,12 +40,19 @@ impl Default for Selectors {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ListOptions {
     pub selectors: Selectors,
     /// 0: all.
     pub limit: usize,
-    pub place: Place,
+    /// What is wrong with it comes last: the selectors are read first.
+    pub place: Result<Place, Status>,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        ListOptions { selectors: Selectors::default(), limit: 0, place: Ok(Place::default()) }
+    }
 }
 
 /// Where a list begins, and as of when.
@@ -61,21 +68,33 @@ impl Default for Place {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct WatchOptions {
     pub selectors: Selectors,
     /// Zero is whatever the server has; none is left to it.
-    pub version: Option<u64>,
+    pub version: Result<Option<u64>, Status>,
     /// Every object comes first, then a bookmark that says so.
     pub initial_events: bool,
     pub bookmarks: bool,
     pub lifetime: Option<Duration>,
 }
 
+impl Default for WatchOptions {
+    fn default() -> Self {
+        WatchOptions {
+            selectors: Selectors::default(),
+            version: Ok(None),
+            initial_events: false,
+            bookmarks: false,
+            lifetime: None,
+        }
+    }
+}
+
 impl WatchOptions {
     /// Whether it tells what there is before it tells what happens.
     pub fn begins_with_list(&self) -> bool {
-        self.initial_events || self.version.is_none_or(|version| version == 0)
+        self.initial_events || matches!(self.version, Ok(None | Some(0)))
     }
 }
 

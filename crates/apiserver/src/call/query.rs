@@ -90,24 +90,36 @@ impl Query {
     fn list(&self) -> Result<ListOptions, Status> {
         let selectors = self.selectors()?;
         let limit = usize::try_from(self.number("limit")?.unwrap_or(0)).unwrap_or(0);
+        // A list ends when it ends; what cannot be read is wrong all the same.
+        self.number("timeoutSeconds")?;
         validate(self, false)?;
-        let revision = version(self.get("resourceVersion"))?;
-        let place = match (self.get("continue"), revision) {
-            ("", _) => Place::Beginning(match (self.get("resourceVersionMatch"), revision) {
-                (_, None) => At::Latest,
-                (_, Some(0)) => At::Any,
-                ("Exact", Some(revision)) => At::Exactly(revision),
-                // Before there was a word for it, a limit meant this.
-                ("", Some(revision)) if limit > 0 => At::Exactly(revision),
-                (_, Some(revision)) => At::NotOlderThan(revision),
-            }),
-            (_, Some(1..)) => {
-                let text = "specifying resource version is not allowed when using continue";
-                return Err(Status::bad_request(text));
-            }
-            (token, _) => Place::After(Token::read(token)?),
+        Ok(ListOptions { selectors, limit, place: self.place(limit > 0) })
+    }
+
+    /// From the continue token, or from the resource version.
+    fn place(&self, is_limited: bool) -> Result<Place, Status> {
+        let token = match self.get("continue") {
+            "" => None,
+            token => Some(Token::read(token)?),
         };
-        Ok(ListOptions { selectors, limit, place })
+        let invalid = |fault| Status::bad_request(format!("invalid resource version: {fault}"));
+        let revision = version(self.get("resourceVersion")).map_err(invalid)?;
+        match (token, revision) {
+            (None, revision) => {
+                Ok(Place::Beginning(match (self.get("resourceVersionMatch"), revision) {
+                    (_, None) => At::Latest,
+                    (_, Some(0)) => At::Any,
+                    ("Exact", Some(revision)) => At::Exactly(revision),
+                    // Before there was a word for it, a limit meant this.
+                    ("", Some(revision)) if is_limited => At::Exactly(revision),
+                    (_, Some(revision)) => At::NotOlderThan(revision),
+                }))
+            }
+            (Some(_), Some(1..)) => Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            )),
+            (Some(token), _) => Ok(Place::After(token)),
+        }
     }
 
     fn watch(&self) -> Result<WatchOptions, Status> {
@@ -116,7 +128,12 @@ impl Query {
         let lifetime = self.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         Ok(WatchOptions {
             selectors,
-            version: version(self.get("resourceVersion"))?,
+            // What is no version at all is a fault of the server to upstream.
+            version: version(self.get("resourceVersion")).map_err(|message| Status {
+                code: 500,
+                message,
+                ..Status::default()
+            }),
             initial_events: self.flag("sendInitialEvents"),
             bookmarks: self.flag("allowWatchBookmarks"),
             lifetime: lifetime.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
@@ -199,11 +216,11 @@ fn validate(query: &Query, watch: bool) -> Result<(), Status> {
 }
 
 /// A resource version; `None` when it is left to the server.
-fn version(text: &str) -> Result<Option<u64>, Status> {
+fn version(text: &str) -> Result<Option<u64>, String> {
     match text {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
-            Status::bad_request(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")
         }),
     }
 }

@@ -1,7 +1,7 @@
 //! Where a list that was cut short goes on: upstream's `continue` token.
 use api::status::Status;
-use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use base64::{DecodeError, Engine as _};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +30,24 @@ impl Token {
     }
 
     pub fn read(text: &str) -> Result<Token, Status> {
-        let bad = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
-        let decoded = BASE64.decode(text).map_err(|error| bad(&error.to_string()))?;
+        let bad = |why: &str| {
+            Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let decoded = BASE64.decode(text).map_err(|error| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                DecodeError::InvalidLength(length) => length - length % 4,
+                DecodeError::InvalidPadding => text.len(),
+            };
+            bad(&format!("illegal base64 data at input byte {at}"))
+        })?;
         let Written { v, rv, start } =
             serde_json::from_slice(&decoded).map_err(|error| bad(&error.to_string()))?;
         // A token is the client's word: it may not lead out of what was listed.
         let leads_out = start.split('/').any(|part| matches!(part, ".." | "." | ""));
         match () {
             () if v != VERSION => {
-                Err(bad(&format!("server does not recognize this encoded version {v:?}")))
+                Err(bad(&format!("server does not recognize this encoded version {v}")))
             }
             () if rv == 0 => {
                 Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))

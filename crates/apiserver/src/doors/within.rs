@@ -20,7 +20,7 @@ use crate::guard::authz::Attributes;
 use crate::guard::in_flight;
 use crate::server::ApiServer;
 use crate::state::stored;
-use crate::verbs::{self, Context as Verb, Following, Running, Told};
+use crate::verbs::{self, Context as Verb, Running, Telling, Told};
 use api::kinds::{self, ResourceRef};
 use api::meta::EventType;
 use api::object::Object;
@@ -181,14 +181,14 @@ impl Question {
             token => Token::read(token).map(Place::After),
         };
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let list = place.map(|place| ListOptions { selectors: selectors(of), limit, place });
-        Question { request: source::Request::list(of, page), options: Options::List(list) }
+        let list = ListOptions { selectors: selectors(of), limit, place };
+        Question { request: source::Request::list(of, page), options: Options::List(Ok(list)) }
     }
 
     fn of_watch(of: &Collection, from: &WatchFrom) -> Question {
         let watch = WatchOptions {
             selectors: selectors(of),
-            version: Some(from.revision).filter(|revision| *revision > 0),
+            version: Ok(Some(from.revision).filter(|revision| *revision > 0)),
             initial_events: from.initial_events,
             bookmarks: true,
             lifetime: from.timeout,
@@ -370,13 +370,13 @@ async fn list(api: &ApiServer, call: &Call) -> Result<List, Status> {
 }
 
 async fn watch(api: &ApiServer, call: &Call) -> Result<Watch, Status> {
-    let following = Following::start(api, call).await?;
+    let telling = Telling::start(api, call).await?;
     let running = Running::new(api, call);
     let (api, resource) = (api.clone(), call.resource.clone());
-    let batches = stream::unfold(Some((following, running)), |state| async move {
-        let (mut following, running) = state?;
-        match following.next().await? {
-            Ok(told) => Some((Ok(told), Some((following, running)))),
+    let batches = stream::unfold(Some((telling, running)), |state| async move {
+        let (mut telling, running) = state?;
+        match telling.next().await? {
+            Ok(told) => Some((Ok(told), Some((telling, running)))),
             Err(status) => Some((Err(status), None)),
         }
     });
@@ -467,4 +467,126 @@ impl Source for Within {
 
 fn no_call(name: &str) -> Status {
     Status::bad_request(format!("{name:?} does not name one object"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::audit::{Audit, LogOptions, Policy};
+    use crate::testing::Server;
+    use client::ApiResource;
+    use client::source::{Delete, Write};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use std::borrow::Cow;
+
+    fn within(server: &Server) -> Within {
+        let groups = vec!["system:masters".into(), "system:authenticated".into()];
+        let user = User { name: "component".into(), groups, ..User::default() };
+        Within::new(server.connections(), &Context::new(), "component", &user).expect("a door")
+    }
+
+    fn call(name: &str, ask: Ask) -> source::Call {
+        let (namespace, name) = ("default".to_owned(), name.to_owned());
+        let resource = ApiResource::of::<ConfigMap>();
+        source::Call { resource, namespace, name, subresource: Cow::Borrowed(""), ask }
+    }
+
+    fn all() -> Collection {
+        Collection::all(ApiResource::of::<ConfigMap>()).in_namespace("default")
+    }
+
+    fn anywhere() -> Collection {
+        Collection::all(ApiResource::of::<ConfigMap>())
+    }
+
+    #[tokio::test]
+    async fn a_read_takes_no_longer_than_anybodys() {
+        let short = Duration::from_millis(300);
+        let server = Server::start_with(|options| options.request_timeout = short).await;
+        let page = Page { at: source::At::NotOlderThan(1 << 40), ..Page::default() };
+        let begun = Instant::now();
+        let refused = within(&server).ask_once(&Question::of_list(&all(), &page)).await;
+        let refused = refused.err().expect("there is no such revision");
+        assert_eq!(refused.code, 504, "{refused:?}");
+        // The cache itself would wait for seconds.
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+
+    /// What is asked within the process is done as it would be over HTTP, options and all.
+    #[tokio::test]
+    async fn options_are_the_same_through_both_doors() {
+        let server = Server::start().await;
+        let door = within(&server);
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" },
+            "data": { "k": "v" } });
+        let made = |write: Write| door.call(call("", Ask::Create(map.clone(), write)));
+        made(Write { dry_run: true, ..Write::default() }).await.expect("it could be made");
+        let missing = door.call(call("a", Ask::Get)).await.expect_err("it was not made");
+        assert_eq!(missing.code, 404);
+        let outcome = made(Write::managed_by("tester")).await.expect("it is made");
+        let tree = outcome.object().expect("an object").tree().expect("JSON");
+        assert_eq!(tree["metadata"]["managedFields"][0]["manager"], "tester");
+        let refused = made(Write::managed_by("\u{7}")).await.expect_err("no name of a manager");
+        assert_eq!(refused.code, 422, "{refused:?}");
+        let mut names = Vec::new();
+        let mut page = Page { limit: 1, ..Page::default() };
+        loop {
+            let List { items, continue_token, .. } =
+                door.list(anywhere(), page.clone()).await.expect("a page");
+            names.extend(items.iter().map(|item| item.name().to_owned()));
+            if continue_token.is_empty() {
+                break;
+            }
+            assert_eq!(items.len(), 1);
+            page.continue_token = continue_token;
+        }
+        let whole = door.list(anywhere(), Page::default()).await.expect("a list");
+        assert_eq!(names, whole.items.iter().map(|item| item.name()).collect::<Vec<_>>());
+        assert!(names.len() > 1 && names.contains(&"a".to_owned()), "{names:?}");
+        let another = Delete { dry_run: true, ..Delete::uid("another") };
+        let refused = door.call(call("a", Ask::Delete(another))).await.expect_err("not that one");
+        assert_eq!(refused.code, 409, "{refused:?}");
+        let dry = Delete { dry_run: true, ..Delete::default() };
+        door.call(call("a", Ask::Delete(dry))).await.expect("it could be deleted");
+        door.call(call("a", Ask::Get)).await.expect("it is still there");
+        door.call(call("a", Ask::Delete(Delete::default()))).await.expect("it is deleted");
+        assert_eq!(door.call(call("a", Ask::Get)).await.expect_err("gone").code, 404);
+    }
+
+    #[tokio::test]
+    async fn the_audit_log_shows_what_was_answered_within_the_process() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: RequestResponse, users: [component]}\n";
+        let policy = Policy::parse(policy.as_bytes()).expect("a policy");
+        let log = LogOptions::unattended(path.clone());
+        let audit = Audit::new(Some(policy), Some(log), None).expect("a log");
+        let server = Server::start_with(|options| options.audit = audit).await;
+        let door = within(&server);
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" },
+            "data": { "k": "v" } });
+        let made = door.call(call("", Ask::Create(map, Write::default()))).await;
+        made.expect("it is made");
+        door.call(call("a", Ask::Get)).await.expect("it is there");
+        let list = door.list(all(), Page::default()).await.expect("a list");
+        door.call(call("a", Ask::Delete(Delete::default().after(7)))).await.expect("deleted");
+        server.api.audit().flush().await;
+        let text = std::fs::read_to_string(path).expect("a log");
+        let events: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+        let of = |verb: &str| {
+            let mut found = events.iter().filter(|event| event["verb"] == verb);
+            found.next().unwrap_or_else(|| panic!("{verb}: {text}"))
+        };
+        assert_eq!(of("create")["responseObject"]["data"]["k"], "v");
+        assert_eq!(of("get")["responseObject"]["data"]["k"], "v");
+        let listed = &of("list")["responseObject"];
+        assert_eq!(
+            (&listed["kind"], &listed["apiVersion"]),
+            (&json!("ConfigMapList"), &json!("v1"))
+        );
+        assert_eq!(listed["metadata"]["resourceVersion"], list.revision.to_string());
+        assert_eq!(listed["items"].as_array().map(Vec::len), Some(list.items.len()), "{listed}");
+        assert_eq!(of("delete")["requestObject"]["gracePeriodSeconds"], 7);
+    }
 }

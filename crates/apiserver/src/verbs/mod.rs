@@ -10,7 +10,6 @@
 mod clean_up;
 mod create;
 mod delete;
-mod following;
 mod managed;
 mod moments;
 mod object;
@@ -19,15 +18,16 @@ mod patch;
 mod privileged;
 mod read;
 mod subresource;
+mod told;
 mod update;
 mod watch;
 mod write;
 
 pub use crate::extend::definitions::current;
 pub use clean_up::start as clean_up;
-pub use following::{Following, Told};
 pub use object::is_gone;
 pub use read::{list_of, page};
+pub use told::{Telling, Told};
 pub use watch::Running;
 
 use crate::answer::Answer;

@@ -62,7 +62,8 @@ pub async fn page(api: &ApiServer, call: &Call, options: &ListOptions) -> Result
     let selection = Selection::new(&options.selectors, &call.resource)?.named(&call.name);
     let limit = options.limit;
     let whole = range(&call.resource, &call.namespace);
-    let (from, at) = paging::range(&options.place, &whole);
+    let place = options.place.clone()?;
+    let (from, at) = paging::range(&place, &whole);
     let cache = api.cache(&call.resource).await?;
     let everything = selection.is_everything();
     let term = selection.in_cache(&call.resource, &call.namespace).term;
@@ -72,7 +73,7 @@ pub async fn page(api: &ApiServer, call: &Call, options: &ListOptions) -> Result
     let mut found = match cache.list(&wanted, engine_limit, at).await {
         Ok(found) => found,
         Err(error) => {
-            return Err(match (error, &options.place) {
+            return Err(match (error, &place) {
                 (store::Error::Compacted { .. }, Place::After(token)) => paging::expired(token),
                 (error, _) => status_of(error, &call.resource),
             });

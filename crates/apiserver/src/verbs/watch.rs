@@ -1,6 +1,6 @@
 //! watch: what is followed, in the client's encoding, until somebody stops.
 use super::Context;
-use super::following::{Following, Told};
+use super::told::{Telling, Told};
 use crate::answer::websocket;
 use crate::answer::{self, Answer, Body, View};
 use crate::call::Call;
@@ -27,12 +27,12 @@ const IN_FLIGHT: usize = 4;
 pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
     let view = context.stream_view()?;
-    let following = Following::start(api, call).await?;
+    let telling = Telling::start(api, call).await?;
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let writer = Writer { api: api.clone(), resource: call.resource.clone(), view };
     let running = Running::new(api, call);
     tokio::spawn(async move {
-        writer.run(following, sender).await;
+        writer.run(telling, sender).await;
         drop(running);
     });
     let received = context.received;
@@ -79,12 +79,12 @@ struct Writer {
 
 impl Writer {
     /// Until the client goes or there is nothing more to tell.
-    async fn run(&self, mut following: Following, sender: mpsc::Sender<Bytes>) {
+    async fn run(&self, mut telling: Telling, sender: mpsc::Sender<Bytes>) {
         loop {
             let next = tokio::select! {
                 biased;
                 () = sender.closed() => return,
-                next = following.next() => next,
+                next = telling.next() => next,
             };
             let mut out = Vec::new();
             match next {

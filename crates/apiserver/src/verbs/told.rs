@@ -35,7 +35,7 @@ pub enum Told {
     },
 }
 
-pub struct Following {
+pub struct Telling {
     api: ApiServer,
     resource: ResourceRef,
     selection: Selection,
@@ -49,13 +49,13 @@ pub struct Following {
     over: Pin<Box<Sleep>>,
 }
 
-impl Following {
-    pub async fn start(api: &ApiServer, call: &Call) -> Result<Following, Status> {
+impl Telling {
+    pub async fn start(api: &ApiServer, call: &Call) -> Result<Telling, Status> {
         let options = call.watch_options()?;
         let selection = Selection::new(&options.selectors, &call.resource)?.named(&call.name);
         let cache = api.cache(&call.resource).await?;
         let wanted = selection.in_cache(&call.resource, &call.namespace);
-        let (version, initial_end) = (options.version, options.initial_events);
+        let (version, initial_end) = (options.version?, options.initial_events);
         let failed = |error| status_of(error, &call.resource);
         let events = match version {
             Some(version) if version > 0 && !initial_end => {
@@ -72,7 +72,7 @@ impl Following {
         };
         let lifetime = options.lifetime.unwrap_or(LIFETIME);
         let first = Instant::now() + BOOKMARK_EVERY;
-        Ok(Following {
+        Ok(Telling {
             api: api.clone(),
             resource: call.resource.clone(),
             selection,
