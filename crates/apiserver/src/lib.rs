@@ -2,7 +2,7 @@
 //!
 //! One function reads as a request's life ([`serve`](doors::serve::serve)): authenticate → parse → audit →
 //! authorize → fairness → decode → change → store → encode. Each stage is a module; a kind adds only
-//! its own rules.
+//! its own rules, and what it needs beyond them is a row ([`state::peculiar`]).
 //!
 //! ```text
 //!  doors      HTTP (listen → serve → request) and within the process; documents

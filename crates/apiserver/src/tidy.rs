@@ -127,6 +127,68 @@ fn layers_use_only_what_is_below_them() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// A custom resource may have the name of any built-in kind, so a name alone says nothing. Code that is
+/// about one kind asks for its group as well (`Resource::is`, `Resource::built_in`), and what all verbs
+/// need of a kind is a row of `state::peculiar`.
+#[test]
+fn no_code_tells_a_kind_by_its_bare_name() {
+    let mut faults = Vec::new();
+    for Source { path, code, .. } in sources().into_iter().filter(|source| source.place != "tidy") {
+        for (number, line) in code.lines().enumerate().filter(|(_, line)| tells_by_name(line)) {
+            faults.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Whether a line compares the kind of a row with a text.
+fn tells_by_name(line: &str) -> bool {
+    let is_of_row =
+        ["resource.kind", "row.kind", "resource().kind"].iter().any(|kind| line.contains(kind));
+    let compares = ["== \"", "!= \"", "match ", "matches!(", ".contains(&", "starts_with("];
+    let has_text = compares.iter().any(|sign| line.contains(sign));
+    let reversed = line.contains("\" == ") || line.contains("\" != ");
+    is_of_row && (has_text || reversed)
+}
+
+/// Generic code asks the table, and no kind by its name, whatever its group.
+#[test]
+fn verbs_know_no_kind() {
+    let mut faults = Vec::new();
+    for Source { path, place, code } in sources() {
+        let is_generic = ["asked", "answer", "call", "doors"].contains(&place.as_str())
+            || place == "verbs" && !path.starts_with("verbs/subresource")
+            || place == "state" && !path.starts_with("state/peculiar");
+        for (number, line) in code.lines().enumerate().filter(|_| is_generic) {
+            if line.contains(".is(\"") || line.contains("resource.built_in()") {
+                faults.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_comparison_by_name_is_seen() {
+    for line in [
+        "if resource.kind == \"Pod\" {",
+        "match call.resource.kind {",
+        "match (attributes.call.resource.kind, part) {",
+        "if \"Pod\" == row.kind {",
+        "KINDS.contains(&resource.kind)",
+    ] {
+        assert!(tells_by_name(line), "{line}");
+    }
+    for line in [
+        "resource.is(\"\", \"Pod\")",
+        "match resource.built_in() {",
+        "json!({ \"kind\": resource.kind })",
+        "found.kind != resource.kind",
+    ] {
+        assert!(!tells_by_name(line), "{line}");
+    }
+}
+
 #[test]
 fn paths_are_read_from_sources() {
     let code = "use crate::state::{self, keys::range};\nuse crate::{verbs, answer::{a, b}};\nmycrate::x;\nlet y = crate::call::text(a);";

@@ -22,8 +22,8 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let (user, plural) = (attributes.user, call.resource.plural);
-    match call.resource.kind {
-        "Role" | "ClusterRole" => {
+    match call.resource.built_in() {
+        (_, "Role" | "ClusterRole") => {
             escalation::check_role(api, user, plural, object, attributes.old).await
         }
         _ => escalation::check_binding(api, user, plural, object).await,

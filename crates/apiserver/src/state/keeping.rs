@@ -1,4 +1,5 @@
 //! How an object is kept: for how long, and how soon it must be on disk.
+use super::peculiar::{self, Kept};
 use crate::server::ApiServer;
 use crate::state::keys::status_of;
 use api::kinds::Resource;
@@ -45,15 +46,15 @@ pub async fn options(
     new: &Value,
 ) -> Result<WriteOptions, Status> {
     let mut options = WriteOptions::default();
-    match resource.built_in_kind() {
-        "Event" => {
+    match peculiar::of(resource).kept {
+        Kept::ForAWhile => {
             let lease = api.event_leases().lease(api).await;
             options.lease = lease.map_err(|error| status_of(error, resource))?;
         }
-        "Lease" if old.is_some_and(|old| is_renewal(old, new)) => {
+        Kept::Renewed if old.is_some_and(|old| is_renewal(old, new)) => {
             options.durability = Durability::Coalescible;
         }
-        _ => {}
+        Kept::Renewed | Kept::UntilDeleted => {}
     }
     Ok(options)
 }

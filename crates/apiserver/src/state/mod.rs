@@ -10,6 +10,7 @@ pub mod keys;
 pub mod metrics;
 pub mod objects;
 pub mod openapi;
+pub mod peculiar;
 pub mod scale;
 pub mod selection;
 pub mod stored;

@@ -1,4 +1,5 @@
 //! One number of a workload, as the `autoscaling/v1.Scale` that it is seen as.
+use super::peculiar;
 use api::custom::{Scale, scale_of_path};
 use api::kinds::Resource;
 use api::selector::label::Selector;
@@ -66,7 +67,7 @@ fn selector_of(workload: &Value, resource: &Resource) -> String {
         return selector.unwrap_or_default().to_owned();
     }
     let selector = &workload["spec"]["selector"];
-    if resource.is("", "ReplicationController") {
+    if peculiar::of(resource).selects_by_map {
         let labels = serde_json::from_value(selector.clone()).unwrap_or_default();
         return Selector::from_set(&labels).to_string();
     }

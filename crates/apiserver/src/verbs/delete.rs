@@ -10,6 +10,7 @@ use crate::guard::authz;
 use crate::server::ApiServer;
 use crate::state::allocation::{self, Claims, Committed};
 use crate::state::keys::status_of;
+use crate::state::peculiar::{self, Deletion};
 use crate::state::stored;
 use api::codec::object::{self as codec, Encoding};
 use api::field;
@@ -265,7 +266,8 @@ pub fn check_preconditions(
 /// The object with its deletion in it: when, after how long, and what has to happen first.
 fn mark(mut object: Value, resource: &Resource, options: &DeleteOptions, now: Timestamp) -> Value {
     let first_time = text(&object, "deletionTimestamp").is_empty();
-    if first_time && definitions::are(resource) {
+    let kind = peculiar::of(resource).deletion;
+    if first_time && kind == Deletion::OfDefinition {
         definitions::mark(&mut object, now);
         return object;
     }
@@ -280,7 +282,7 @@ fn mark(mut object: Value, resource: &Resource, options: &DeleteOptions, now: Ti
         shorten(fields, shorter, now);
     }
     put_finalizers(fields, &options.propagation);
-    if resource.is("", "Namespace") {
+    if kind == Deletion::OfNamespace {
         object["status"]["phase"] = "Terminating".into();
     }
     object
@@ -345,7 +347,7 @@ fn put_finalizers(fields: &mut Fields, propagation: &str) {
 
 /// Only a pod that is on a node gets time: somebody there has to stop it.
 fn grace(object: &Value, resource: &Resource, options: &DeleteOptions) -> i64 {
-    let running = resource.is("", "Pod")
+    let running = peculiar::of(resource).deletion == Deletion::OfPod
         && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
         && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if !running {

@@ -1,6 +1,7 @@
 //! Who owns which field: `metadata.managedFields`, kept by every write.
 use super::Context;
 use crate::extend::definitions;
+use crate::state::peculiar;
 use api::convert;
 use api::kinds::Resource;
 use api::patch::apply::typed::View;
@@ -63,22 +64,15 @@ fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>)
     let has_status = resource.subresource("status").is_some();
     let keeps_metadata = !resource.rules.strategy.status_resets.is_empty();
     let is_custom = resource.definition.is_some();
-    let ignored: &[&[&str]] = match (context.part(), resource.built_in_kind()) {
-        (Part::Main, "CertificateSigningRequest") => &[&["spec"], &["status"]],
-        (Part::Sub("status"), "CertificateSigningRequest") => {
-            &[&["spec"], &["status", "conditions"]]
-        }
-        (Part::Sub("approval"), _) => &[&["spec"], &["status", "certificate"]],
-        (Part::Main, _) if has_status => &[&["status"]],
-        (Part::Sub("status"), "Deployment") => &[&["spec"], &["metadata", "labels"]],
-        (Part::Sub("status"), "Pod") => {
-            &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
-        }
-        (Part::Sub("status"), _) if keeps_metadata || is_custom => &[&["spec"], &["metadata"]],
-        (Part::Sub("status"), _) => &[&["spec"]],
-        (Part::Sub("finalize"), _) => &[&["status"]],
+    let peculiar = (peculiar::of(resource).unowned)(context.part());
+    let ignored: &[&[&str]] = peculiar.unwrap_or_else(|| match context.part() {
+        Part::Sub("approval") => &[&["spec"], &["status", "certificate"]],
+        Part::Main if has_status => &[&["status"]],
+        Part::Sub("status") if keeps_metadata || is_custom => &[&["spec"], &["metadata"]],
+        Part::Sub("status") => &[&["spec"]],
+        Part::Sub("finalize") => &[&["status"]],
         _ => &[],
-    };
+    });
     let filter = (!ignored.is_empty()).then(|| Filter::exclude(ignored));
     let reset: BTreeMap<String, Filter> =
         filter.into_iter().map(|filter| (resource.api_version(), filter)).collect();

@@ -33,6 +33,7 @@ pub use watch::Running;
 use crate::answer::Answer;
 pub use crate::asked::Context;
 use crate::call::Call;
+use crate::state::peculiar;
 use api::kinds::Verb;
 use api::status::Status;
 
@@ -79,13 +80,7 @@ fn deprecation(call: &Call) -> Vec<String> {
     if let Some(definition) = &call.resource.definition {
         return definition.version.warning.iter().cloned().collect();
     }
-    let text = match (call.resource.group, call.resource.kind) {
-        ("", "Endpoints") => {
-            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-        }
-        _ => return Vec::new(),
-    };
-    vec![text.to_owned()]
+    peculiar::of(&call.resource).deprecated.map(str::to_owned).into_iter().collect()
 }
 
 /// The row says that there is such a verb, but nobody does it.

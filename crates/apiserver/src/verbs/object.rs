@@ -4,6 +4,7 @@ pub use crate::state::identity::{begin, metadata, text};
 use super::Context;
 use crate::call::Call;
 use crate::ground::uuid;
+use crate::state::peculiar::{self, Deletion, Naming};
 use api::codec::json::Decoded;
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::{DecodeError, FieldValidation};
@@ -168,25 +169,24 @@ pub fn wipe(object: &mut Value) {
 
 /// The name of a new object, if it is to be made up.
 pub fn name(object: &mut Value, resource: &Resource) {
-    let base = text(object, "generateName");
-    if text(object, "name").is_empty() && base.is_empty() && resource.is("", "LimitRange") {
-        // The one kind that needs no name at all.
-        metadata(object).insert("name".into(), uuid().into());
-    } else if text(object, "name").is_empty() && !base.is_empty() {
-        let name = match resource.is("networking.k8s.io", "IPAddress") {
-            // Nothing can be made up for an address.
-            true => base.to_owned(),
-            false => names::generate_name(base, fastrand::u64(..)),
-        };
-        metadata(object).insert("name".into(), name.into());
+    if !text(object, "name").is_empty() {
+        return;
     }
+    let name = match (text(object, "generateName"), peculiar::of(resource).naming) {
+        ("", Naming::NotNeeded) => uuid(),
+        ("", _) => return,
+        (base, Naming::AsGiven) => base.to_owned(),
+        (base, _) => names::generate_name(base, fastrand::u64(..)),
+    };
+    metadata(object).insert("name".into(), name.into());
 }
 
 /// An object being deleted goes with its last finalizer.
 pub fn is_gone(object: &Value, resource: &Resource) -> bool {
     let some = |list: &Value| list.as_array().is_some_and(|all| !all.is_empty());
     let held = some(&object["metadata"]["finalizers"])
-        || resource.is("", "Namespace") && some(&object["spec"]["finalizers"]);
+        || peculiar::of(resource).deletion == Deletion::OfNamespace
+            && some(&object["spec"]["finalizers"]);
     let waiting = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
     !text(object, "deletionTimestamp").is_empty() && !held && !waiting
 }

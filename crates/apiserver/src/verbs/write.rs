@@ -11,6 +11,7 @@ use crate::guard::authz;
 use crate::state::allocation::{self, Claims, Committed};
 use crate::state::keeping;
 use crate::state::keys::status_of;
+use crate::state::peculiar;
 use crate::state::stored;
 use api::convert;
 use api::field::ErrorList;
@@ -299,9 +300,8 @@ fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> 
 /// The object as it is read back: without what is empty, with the defaults of what is missing then.
 fn as_read(object: &mut Value, resource: &Resource) {
     resource.as_read(object);
-    if resource.is("", "Service") && object["spec"]["type"] == "ExternalName" {
-        // It was once set where it means nothing.
-        api::rules::prepare::put(&mut object["spec"], "internalTrafficPolicy", None);
+    if let Some(as_read) = peculiar::of(resource).as_read {
+        as_read(object);
     }
 }
 

@@ -79,7 +79,7 @@ impl<'a> Matter<'a> {
             let given = attributes.new_object()["metadata"]["name"].as_str();
             name = given.unwrap_or_default().to_owned();
         }
-        let is_namespace = resource.group.is_empty() && resource.kind == "Namespace";
+        let is_namespace = resource.is("", "Namespace");
         let namespace = if is_namespace { name.clone() } else { call.namespace.clone() };
         Matter {
             operation: attributes.operation,

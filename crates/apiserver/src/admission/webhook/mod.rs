@@ -53,6 +53,6 @@ const REVIEWS: &[(&str, &str)] = &[
 /// Whether no hook is ever asked about a request.
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     let resource = &attributes.call.resource;
-    resource.group == "admissionregistration.k8s.io" && CONFIGURATIONS.contains(&resource.kind)
+    CONFIGURATIONS.iter().any(|kind| resource.is("admissionregistration.k8s.io", kind))
         || REVIEWS.contains(&(resource.group, resource.plural))
 }

@@ -16,6 +16,7 @@ pub mod webhook;
 use crate::call::{Call, Unserved};
 use crate::guard::authn::User;
 use crate::server::ApiServer;
+use crate::state::peculiar;
 use api::group::GroupResource;
 use api::kinds::Verb;
 use api::selector::field;
@@ -179,7 +180,7 @@ impl Attributes {
                 version: call.resource.version.into(),
                 resource: call.resource.plural.into(),
                 subresource: call.subresource.map_or("", |subresource| subresource.name).into(),
-                namespace: if call.resource.is("", "Namespace") && !call.name.is_empty() {
+                namespace: if peculiar::of(&call.resource).holds_rights && !call.name.is_empty() {
                     // A namespace's own rights may be given within it.
                     call.name.clone()
                 } else {

@@ -96,9 +96,7 @@ pub async fn start(api: &ApiServer) -> Result<(), Status> {
         let api = server.clone();
         async move {
             let outcome = match &change {
-                Change::Item(kind, item)
-                    if kind.group.is_empty() || kind.kind == "EndpointSlice" =>
-                {
+                Change::Item(kind, item) if !kind.is("apiregistration.k8s.io", "APIService") => {
                     nudge(&api, item);
                     Ok(())
                 }

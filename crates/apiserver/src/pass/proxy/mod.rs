@@ -66,15 +66,15 @@ pub async fn run(
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let subresource = call.subresource.map_or("", |subresource| subresource.name);
-    let location = match (call.resource.kind, subresource) {
-        ("Pod", "log") => match kubelet::logs(api, call, &Query::parse(&query)).await? {
+    let location = match (call.resource.built_in(), subresource) {
+        (("", "Pod"), "log") => match kubelet::logs(api, call, &Query::parse(&query)).await? {
             Some(location) => location,
             // A pod that is on no node has said nothing yet.
             None => return Ok(nothing()),
         },
-        ("Pod", "proxy") => endpoint::pod(api, call).await?.at(call, &request),
-        ("Service", "proxy") => endpoint::service(api, call).await?.at(call, &request),
-        ("Node", "proxy") => kubelet::node(api, call).await?.at(call, &request),
+        (("", "Pod"), "proxy") => endpoint::pod(api, call).await?.at(call, &request),
+        (("", "Service"), "proxy") => endpoint::service(api, call).await?.at(call, &request),
+        (("", "Node"), "proxy") => kubelet::node(api, call).await?.at(call, &request),
         _ => kubelet::stream(api, call, &query).await?,
     };
     if subresource == "proxy"

@@ -15,6 +15,7 @@ mod service;
 
 use crate::server::ApiServer;
 use crate::state::keys::status_of;
+use crate::state::peculiar;
 use api::kinds::Resource;
 use api::status::Status;
 use bytes::Bytes;
@@ -96,7 +97,7 @@ pub fn released(resource: &Resource, object: &Value) -> Claims {
 }
 
 fn is_service(resource: &Resource) -> bool {
-    resource.is("", "Service")
+    peculiar::of(resource).has_addresses
 }
 
 /// How a write with claims ended.

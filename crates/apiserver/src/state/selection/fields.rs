@@ -142,9 +142,7 @@ const ROWS: &[(&str, &str, &[Selectable])] = &[
 
 /// What the cache of a resource's objects knows them by.
 pub fn indexer(resource: &Resource) -> Option<Indexer> {
-    let rows = ROWS.iter().filter(|(group, kind, _)| {
-        resource.definition.is_none() && *kind == resource.kind && *group == resource.group
-    });
+    let rows = ROWS.iter().filter(|(group, kind, _)| resource.is(group, kind));
     let indexed: Vec<Selectable> =
         rows.flat_map(|(_, _, fields)| *fields).filter(|field| field.indexed).copied().collect();
     if indexed.is_empty() {
@@ -157,8 +155,7 @@ pub fn indexer(resource: &Resource) -> Option<Indexer> {
 
 /// The field that a label means, or what to tell a client that knows better.
 pub fn find(resource: &Resource, label: &str) -> Result<&'static Selectable, String> {
-    let row =
-        ROWS.iter().find(|(group, kind, _)| *kind == resource.kind && *group == resource.group);
+    let row = ROWS.iter().find(|(group, kind, _)| resource.is(group, kind));
     let Some((_, kind, fields)) = row else {
         return Err(format!(
             "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""

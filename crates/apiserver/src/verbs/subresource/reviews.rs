@@ -1,4 +1,5 @@
 //! Questions about identity and rights: answered, never stored.
+use super::{AUTHENTICATION, AUTHORIZATION};
 use crate::admission;
 use crate::answer;
 use crate::guard::authn::{User, token};
@@ -24,7 +25,9 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     )?;
     object::place(&mut review, call)?;
     object::wipe(&mut review);
-    if !matches!(call.resource.kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {
+    let kind = call.resource.built_in();
+    let is_of_oneself = kind == (AUTHENTICATION, "SelfSubjectReview");
+    if !is_of_oneself && kind != (AUTHORIZATION, "SelfSubjectRulesReview") {
         let nothing = managed::empty(&call.resource);
         review = managed::updated(context, &nothing, review, Timestamp::now());
     }
@@ -36,19 +39,19 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         return Err(Status::invalid(kind, "", &errors));
     }
     warnings.extend(admission::pass(context, &mut review).await?);
-    let status = match call.resource.kind {
-        "SelfSubjectReview" => {
+    let status = match kind {
+        (AUTHENTICATION, "SelfSubjectReview") => {
             let now = api::time::format(Timestamp::now().as_second());
             object::metadata(&mut review).insert("creationTimestamp".into(), now.into());
             json!({ "userInfo": received.user.info() })
         }
-        "TokenReview" => token_review(context, &review).await?,
-        "SelfSubjectRulesReview" => {
+        (AUTHENTICATION, "TokenReview") => token_review(context, &review).await?,
+        (AUTHORIZATION, "SelfSubjectRulesReview") => {
             let status = rules_review(context, &review)?;
             review["spec"] = json!({});
             status
         }
-        kind => access_review(context, kind, &review).await?,
+        (_, kind) => access_review(context, kind, &review).await?,
     };
     review["status"] = status;
     given::forget_empty(&mut review, call.resource.ty());
