@@ -36,6 +36,14 @@ impl FieldValidation {
             _ => None,
         }
     }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::Warn => "Warn",
+            Self::Strict => "Strict",
+        }
+    }
 }
 
 /// Something strict decoding objects to, printed as upstream prints it.

@@ -274,10 +274,10 @@ impl Resource {
         self.kind == kind && self.group == group && self.definition.is_none()
     }
 
-    /// The name of a built-in kind of a group that none but built-in kinds are in; empty for what a
-    /// definition brought. For whoever tells kinds apart by name.
-    pub fn built_in_kind(&self) -> &'static str {
-        if self.definition.is_none() { self.kind } else { "" }
+    /// Group and kind of what is built in; both are empty for what a definition brought. For whoever
+    /// tells kinds apart: a name alone may be anybody's.
+    pub fn built_in(&self) -> (&'static str, &'static str) {
+        if self.definition.is_none() { (self.group, self.kind) } else { ("", "") }
     }
 
     pub const fn is_namespaced(&self) -> bool {

@@ -1,11 +1,11 @@
 //! What a plugin is asked about.
-use crate::allocation::Claims;
-use crate::authn::User;
-use crate::extend::webhook;
-use crate::request::Call;
-use crate::resources::ApiServer;
-use crate::serve::Received;
-use crate::verbs::Context;
+use crate::admission::webhook;
+use crate::asked::Context;
+use crate::asked::Received;
+use crate::call::{Call, WriteOptions};
+use crate::guard::authn::User;
+use crate::server::ApiServer;
+use crate::state::allocation::Claims;
 use api::status::Status;
 use serde_json::Value;
 
@@ -155,8 +155,20 @@ impl<'a> Attributes<'a> {
 
     pub fn dry_run(&self) -> bool {
         let said = self.options.as_ref().map_or(&Value::Null, |options| &options["dryRun"]);
-        said.as_array().is_some_and(|words| !words.is_empty())
-            || self.call.query.dry_run().unwrap_or(false)
+        said.as_array().is_some_and(|words| !words.is_empty()) || self.call.is_dry_run()
+    }
+
+    /// How a write is to be done, as the object that it is (`CreateOptions` and the like); nothing of
+    /// a stream.
+    pub fn write_options(&self) -> Value {
+        let kind = match self.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Connect => return Value::Null,
+        };
+        let options = self.call.write_options();
+        WriteOptions { dry_run: self.dry_run(), ..options.clone() }.tree(kind)
     }
 
     pub fn warn(&mut self, warning: impl Into<String>) {

@@ -1,7 +1,7 @@
 //! Certificate signing requests: who asks is written down, and who decides must be allowed to for
 //! that signer.
 use super::{Attributes, Operation};
-use crate::authz;
+use crate::guard::authz;
 use api::status::Status;
 use api::x509::Subject;
 

@@ -1,6 +1,6 @@
 //! A claim grows only where its class says that volumes can.
 use super::Attributes;
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::Value;

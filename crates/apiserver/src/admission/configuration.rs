@@ -1,7 +1,7 @@
 //! The file that `--admission-control-config-file` names: `AdmissionConfiguration`, with what is
 //! meant for each plugin inline or in a file of its own.
-pub use crate::configuration::typed;
-use crate::configuration::{document, expect_type, strictly};
+pub use crate::ground::configuration::typed;
+use crate::ground::configuration::{document, expect_type, strictly};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;

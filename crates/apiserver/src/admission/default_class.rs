@@ -1,6 +1,6 @@
 //! Claims and ingresses that name no class get the cluster's default, if there is one.
 use super::{Attributes, Operation};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::Value;

@@ -5,8 +5,8 @@
 use super::chain::Settings;
 use super::configuration::Fault;
 use super::{Attributes, Operation, items};
-use crate::kubeconfig::{Client, Kubeconfig};
-use crate::remembered::Remembered;
+use crate::ground::kubeconfig::{Client, Kubeconfig};
+use crate::ground::remembered::Remembered;
 use api::status::Status;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -47,6 +47,7 @@ mod service_account;
 mod storage_object_in_use_protection;
 mod stream;
 mod taint_nodes_by_condition;
+pub mod webhook;
 
 pub use attributes::{Attributes, Notes, Operation, Reinvocation};
 pub use chain::Chain;
@@ -54,10 +55,10 @@ pub use configuration::Error;
 pub use default_toleration_seconds::TolerationSeconds;
 pub use namespace::namespaces;
 
-use crate::authn::User;
-use crate::request::Call;
-use crate::resources::ApiServer;
-use crate::verbs::Context;
+use crate::asked::Context;
+use crate::call::Call;
+use crate::guard::authn::User;
+use crate::server::ApiServer;
 use api::quota::list as resource_list;
 use api::status::Status;
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! Namespaces that must be there, or that come to be when they are first used.
 use super::{Attributes, Operation};
-use crate::objects;
-use crate::verbs;
+use crate::state::objects;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use serde_json::{Value, json};
@@ -30,7 +29,7 @@ pub async fn provide(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             let namespace = json!({
                 "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name },
             });
-            let made = verbs::first(attributes.api, namespaces(), namespace).await;
+            let made = objects::first(attributes.api, namespaces(), namespace).await;
             made.map_err(|status| attributes.forbidden(status.message))
         }
         Err(status) => Err(attributes.forbidden(status.message)),

@@ -1,6 +1,6 @@
 //! Nothing is created in a namespace that does not exist or is going; some never go.
 use super::{Attributes, Operation};
-use crate::verbs::current;
+use crate::state::objects;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use serde::Deserialize;
@@ -26,7 +26,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let namespaces = find_kind("v1", "Namespace").expect("namespaces are in the registry");
-    let namespace = current(attributes.api, namespaces, "", &call.namespace).await?;
+    let namespace = objects::found(attributes.api, namespaces, "", &call.namespace).await?;
     if !is_terminating(&namespace) {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! A change of a running pod that only some kubelets can make: the pod's node has to be one that
 //! says so.
 use super::{Attributes, Operation, items, text};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::quantity::Quantity;
 use api::status::Status;

@@ -1,7 +1,7 @@
 //! Who makes an object another's must be allowed to delete it; who lets it hold up the owner's
 //! deletion must be allowed to set the owner's finalizers.
 use super::{Attributes, Operation, items, text};
-use crate::authz::{self, What};
+use crate::guard::authz::{self, What};
 use api::status::Status;
 use serde_json::Value;
 

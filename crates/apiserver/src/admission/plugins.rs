@@ -10,7 +10,7 @@ use super::{
     resource_quota, runtime_class, service_account, storage_object_in_use_protection,
     taint_nodes_by_condition,
 };
-use crate::extend::webhook;
+use crate::admission::webhook;
 use api::status::Status;
 use serde_json::Value;
 use std::pin::Pin;

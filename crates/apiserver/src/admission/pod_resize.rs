@@ -1,7 +1,7 @@
 //! A pod that runs may not grow beyond its node.
 use super::resource_list::{self, Status as Counted};
 use super::{Attributes, Operation, text};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::Value;

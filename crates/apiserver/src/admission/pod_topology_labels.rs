@@ -1,7 +1,7 @@
 //! A pod says in which zone and region it is: its node's labels are copied when it is bound.
 use super::Attributes;
 use super::Operation;
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 

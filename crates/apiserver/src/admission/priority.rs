@@ -1,7 +1,8 @@
 //! A pod's priority is what its class says; at most one class is the default.
 use super::{Attributes, Operation};
-use crate::resources::ApiServer;
-use crate::{objects, stored};
+use crate::server::ApiServer;
+use crate::state::objects;
+use crate::state::stored;
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use memchr::memmem;

@@ -1,7 +1,7 @@
 //! Roles and bindings are written by those who hold what they give. Upstream does this where it
 //! stores them; it is no plugin that a flag could switch off.
 use super::{Attributes, Operation};
-use crate::authz::escalation;
+use crate::guard::authz::escalation;
 use api::status::Status;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -22,8 +22,8 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let (user, plural) = (attributes.user, call.resource.plural);
-    match call.resource.kind {
-        "Role" | "ClusterRole" => {
+    match call.resource.built_in() {
+        (_, "Role" | "ClusterRole") => {
             escalation::check_role(api, user, plural, object, attributes.old).await
         }
         _ => escalation::check_binding(api, user, plural, object).await,

@@ -1,6 +1,6 @@
 //! What a pod's runtime class brings: its overhead, and where it can run.
 use super::{Attributes, Operation, push};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::{Map, Value};

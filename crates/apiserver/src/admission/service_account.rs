@@ -1,7 +1,7 @@
 //! Every pod acts as a service account, and finds that account's token where programs look for it.
 use super::node_restriction::names_secret;
 use super::{Attributes, Operation, items, plain, push, text};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::names::push_random;
 use api::status::Status;

@@ -1,5 +1,5 @@
 //! What a stream's client asks for, as the object that admission is shown.
-use crate::request::Call;
+use crate::call::Call;
 use api::schema::builtin;
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ pub fn options(call: &Call, query: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{self, Target};
+    use crate::doors::request::{self, Target};
 
     #[test]
     fn a_query_is_an_object() {

@@ -2,10 +2,12 @@
 //!
 //! Each server keeps a key alive while it serves; the service's endpoints are the keys of all. One
 //! that dies is forgotten when its key runs out.
-use crate::allocation;
-use crate::resources::{ApiServer, status_of};
+use crate::server::ApiServer;
+use crate::state::allocation;
+use crate::state::keys::status_of;
+use crate::state::objects;
+use crate::state::stored;
 use crate::verbs;
-use crate::{objects, stored};
 use api::kinds::{Resource, find_kind};
 use api::status::Status;
 use serde_json::{Value, json};
@@ -41,7 +43,7 @@ pub async fn advertise(api: &ApiServer, address: IpAddr, port: u16) -> Result<()
     match objects::get(api, kind("v1", "Service"), "default", "kubernetes").await {
         Ok(_) => {}
         Err(status) if status.is_not_found() => {
-            verbs::first(api, kind("v1", "Service"), service).await?;
+            objects::first(api, kind("v1", "Service"), service).await?;
         }
         Err(status) => return Err(status),
     }
@@ -140,7 +142,7 @@ async fn put(
     contents: &str,
 ) -> Result<(), Status> {
     match verbs::current(api, resource, "default", "kubernetes").await {
-        Err(status) if status.is_not_found() => verbs::first(api, resource, object).await,
+        Err(status) if status.is_not_found() => objects::first(api, resource, object).await,
         Err(status) => Err(status),
         Ok(found) => {
             let known = stored::decode(&found, resource)?;

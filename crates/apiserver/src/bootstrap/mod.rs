@@ -1,17 +1,17 @@
 //! What an empty store begins with, so that the first client finds a cluster.
-pub mod flow;
 mod kubernetes;
 
 pub use kubernetes::advertise;
 
 use crate::admission::policy;
-use crate::authz::node::graph;
-use crate::authz::{Authorizer, rbac, roles};
-use crate::definitions;
-use crate::extend;
-use crate::fairness;
-use crate::objects;
-use crate::resources::ApiServer;
+use crate::admission::webhook;
+use crate::extend::definitions;
+use crate::guard::authz::node::graph;
+use crate::guard::authz::{Authorizer, rbac, roles};
+use crate::guard::fairness::{self, flow};
+use crate::pass::aggregation;
+use crate::server::ApiServer;
+use crate::state::objects;
 use crate::verbs;
 use api::kinds::find_kind;
 use api::status::Status;
@@ -46,7 +46,7 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
         })
     }));
     objects.extend(flow::objects());
-    objects.extend(extend::aggregation::built_in_services());
+    objects.extend(aggregation::built_in_services());
     objects.push(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": { "name": "kubernetes" }, "spec": { "cidrs": api.service_cidrs() },
@@ -62,10 +62,10 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
     if let Some(fairness) = api.fairness() {
         fairness::start(api, fairness).await?;
     }
-    definitions::start(api).await?;
+    definitions::start(api, verbs::clean_up).await?;
     rbac::start(api).await?;
-    extend::webhook::start(api).await?;
-    extend::aggregation::start(api).await?;
+    webhook::start(api).await?;
+    aggregation::start(api).await?;
     policy::start(api).await?;
     if api.authorizers().iter().any(|authorizer| matches!(authorizer, Authorizer::Node)) {
         graph::start(api).await?;
@@ -139,7 +139,7 @@ async fn create(api: &ApiServer, objects: impl IntoIterator<Item = Value>) -> Re
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let resource = find_kind(text("apiVersion"), text("kind"))
             .expect("what a cluster begins with is of known kinds");
-        verbs::first(api, resource, object)
+        objects::first(api, resource, object)
     });
     try_join_all(all).await.map(drop)
 }

@@ -5,8 +5,8 @@
 //! annotations alone. The checks and their words are upstream's
 //! (`apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
 use super::backend::{self, Backend, Place};
-use crate::resources::ApiServer;
-use crate::verbs::uuid;
+use crate::ground::uuid;
+use crate::server::ApiServer;
 use api::custom::Family;
 use api::field::{self, Path};
 use api::rules::metadata;
@@ -391,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_webhook_gets_what_is_in_another_version_and_nothing_else() {
-        use crate::extend::testing::{Beside, Server, reply};
+        use crate::testing::{Beside, Server, reply};
         let server = Server::start().await;
         let beside = Beside::start(&[], |asked| {
             let request = &asked.body["request"];

@@ -1,30 +1,22 @@
 //! create.
 use super::object::{self, text};
 use super::write::{self, Owner};
-use super::{Context, Outgoing, managed};
-use crate::allocation;
-use crate::answer::{self, View};
-use crate::resources::ApiServer;
-use crate::stored;
-use api::codec::json;
+use super::{Context, Outgoing};
+use crate::answer;
 use api::codec::object::Encoding;
-use api::kinds::Resource;
 use api::status::Status;
 use http::{StatusCode, header};
-use jiff::Timestamp;
-use serde_json::Value;
-use store::{Key, WriteOptions};
 
 /// Names made up are tried so often before the client is asked to.
 const NAME_TRIES: usize = 8;
 
 pub async fn create(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    managed::check_options(context, "CreateOptions", false)?;
+    let options = call.write_options().check("CreateOptions", false)?;
     let (mut object, mut warnings) =
-        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+        object::decode(&received.body, encoding, call, options.validation())?;
     context.audit(|record| record.request_object(&object));
     let base = text(&object, "generateName").to_owned();
     let made_up = text(&object, "name").is_empty() && !base.is_empty();
@@ -44,21 +36,4 @@ pub async fn create(context: Context<'_>) -> Outgoing {
     warnings.append(&mut written.warnings);
     let answer = answer::written(StatusCode::CREATED, written, &call.resource, &view);
     Ok((answer, warnings))
-}
-
-/// What the server itself creates on an empty store. A conflict is another start's object.
-pub async fn first(
-    api: &ApiServer,
-    resource: &'static Resource,
-    mut object: Value,
-) -> Result<(), Status> {
-    resource.set_defaults(&mut object);
-    object::begin(&mut object, Timestamp::now());
-    let claims = allocation::settle(api, resource, &mut object, None).await?;
-    (resource.rules.prepare_create)(resource, &mut object);
-    let object = json::canonicalize(object, resource.ty()).map_err(Status::internal_error)?.value;
-    let key = Key::from(resource.key(text(&object, "namespace"), text(&object, "name")));
-    let bytes = stored::encode(&object, resource)?;
-    let options = WriteOptions::default();
-    allocation::commit(api, resource, (key, 0), Some(bytes), claims, options).await.map(drop)
 }

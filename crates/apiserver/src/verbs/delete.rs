@@ -1,18 +1,19 @@
 //! delete: at once, or by marking the object and letting its finalizers have their say.
 use super::Context;
 use super::object::{is_gone, metadata, text};
-use super::read::{current, page};
+use super::{current, page};
 use crate::admission::{self, Attributes, Operation};
-use crate::allocation::{self, Claims, Committed};
-use crate::answer::{self, Answer, View};
-use crate::authz;
-use crate::definitions;
-use crate::resources::{ApiServer, status_of};
-use crate::selection::Selection;
-use crate::stored;
-use api::codec::object::{self as codec, Encoding, TypeMeta};
+use crate::answer::{self, Answer};
+use crate::call::{DeleteOptions, UNREAD};
+use crate::extend::definitions;
+use crate::guard::authz;
+use crate::server::ApiServer;
+use crate::state::allocation::{self, Claims, Committed};
+use crate::state::keys::status_of;
+use crate::state::peculiar::{self, Deletion};
+use crate::state::stored;
+use api::codec::object::{self as codec, Encoding};
 use api::field;
-use api::group::GroupKind;
 use api::kinds::Resource;
 use api::status::{Details, Status};
 use http::{StatusCode, header};
@@ -21,45 +22,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{KeyValue, Outcome, WriteOptions};
 
-/// What the client says about a deletion, in its body or its query.
-#[derive(Debug, Default, Clone)]
-pub struct Options {
-    pub grace: Option<i64>,
-    pub propagation: String,
-    pub uid: String,
-    pub resource_version: String,
-    pub dry_run: bool,
-    /// Only if it cannot be read, and then without asking what it is.
-    pub unread: bool,
-}
-
-impl Options {
-    /// As `DeleteOptions` say it.
-    fn shown(&self) -> Value {
-        let mut options = json!({});
-        if let Some(grace) = self.grace {
-            options["gracePeriodSeconds"] = grace.into();
-        }
-        if !self.propagation.is_empty() {
-            options["propagationPolicy"] = self.propagation.as_str().into();
-        }
-        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
-            if !value.is_empty() {
-                options["preconditions"][field] = value.as_str().into();
-            }
-        }
-        if self.dry_run {
-            options["dryRun"] = json!(["All"]);
-        }
-        options
-    }
-}
-
-const UNREAD: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-
 pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
     let call = context.call;
-    let view = View::of(context)?;
+    let view = context.view()?;
     let options = options(context)?;
     if options.unread {
         remove_unread(context, &options).await?;
@@ -87,16 +52,15 @@ fn success(resource: &Resource, name: &str, object: &Value) -> Status {
 
 pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let options = options(context)?;
     if options.unread {
         let path = field::Path::new(UNREAD);
         let text = "is not allowed with DELETECOLLECTION, try again after removing the option";
         let error = field::Error::invalid(&path, &Value::Bool(true), text);
-        return Err(Status::invalid(options_kind(), "", &[error]));
+        return Err(Status::invalid(DeleteOptions::kind(), "", &[error]));
     }
-    let selection = Selection::parse(&call.query, &call.resource)?;
-    let found = page(api, call, &selection).await?;
+    let found = page(api, call, &call.list_options()?).await?;
     for stored in &found.objects {
         let meta = stored::meta(stored);
         match remove(context, &meta.namespace, &meta.name, &options).await {
@@ -107,94 +71,23 @@ pub async fn delete_collection(context: Context<'_>) -> Result<Answer, Status> {
     answer::list(api, found, &call.resource, &view).await
 }
 
-fn options(context: Context<'_>) -> Result<Options, Status> {
+/// What is said of the deletion: in its body, if it has one.
+fn options(context: Context<'_>) -> Result<DeleteOptions, Status> {
     let (call, received) = (context.call, context.received);
-    let mut body = Value::Null;
-    if !received.body.is_empty() {
-        let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-        if let Some(ty) = answer::meta_type("DeleteOptions") {
-            let decoded = codec::decode(&received.body, encoding, ty);
-            body = decoded.map_err(|e| Status::bad_request(e.to_string()))?.value;
-            context.audit(|record| {
-                let mut named = body.clone();
-                // Upstream's log shows its own, internal version.
-                let api_version = "meta.k8s.io/__internal".into();
-                TypeMeta { api_version, kind: "DeleteOptions".into() }.write_into(&mut named);
-                record.request_object(&named);
-            });
-        }
-    } else {
-        for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", UNREAD] {
-            if call.query.has(name) {
-                body[name] = match name {
-                    "gracePeriodSeconds" => call.query.number(name)?.into(),
-                    "orphanDependents" | UNREAD => call.query.flag(name).into(),
-                    _ => call.query.get(name).into(),
-                };
-            }
-        }
-    }
-    let mut options = read_options(&body)?;
-    options.dry_run |= call.query.dry_run()?;
-    Ok(options)
-}
-
-/// Reads `DeleteOptions`.
-pub fn read_options(body: &Value) -> Result<Options, Status> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let orphan = body["orphanDependents"].as_bool();
-    let policy = body["propagationPolicy"].as_str();
-    let path = field::Path::new("propagationPolicy");
-    let mut errors = field::ErrorList::new();
-    if let (Some(policy), Some(_)) = (policy, orphan) {
-        let text = "orphanDependents and deletionPropagation cannot be both set";
-        errors.push(field::Error::invalid(&path, policy, text));
-    }
-    if let Some(other) = policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan")) {
-        let known = ["Foreground", "Background", "Orphan", "nil"];
-        errors.push(field::Error::not_supported(&path, other, known));
-    }
-    let dry_run: Vec<&str> =
-        body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    if dry_run.iter().any(|word| *word != "All") {
-        let path = field::Path::new("dryRun");
-        errors.push(field::Error::not_supported(&path, field::BadValue::json(&dry_run), ["All"]));
-    }
-    let unread = body[UNREAD] == true;
-    for other in ["propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions"] {
-        if unread && body.get(other).is_some_and(|other| !other.is_null()) {
-            let text = format!("cannot be set together with .{other}");
-            let path = field::Path::new(UNREAD);
-            errors.push(field::Error::invalid(&path, &Value::Bool(true), text));
-        }
-    }
-    if !errors.is_empty() {
-        return Err(Status::invalid(options_kind(), "", &errors));
-    }
-    let propagation = match (policy, orphan) {
-        (Some(policy), _) => policy,
-        (None, Some(true)) => "Orphan",
-        (None, Some(false)) => "Background",
-        (None, None) => "",
-    };
-    Ok(Options {
-        // A negative time is the shortest there is.
-        grace: body["gracePeriodSeconds"].as_i64().map(|grace| if grace < 0 { 1 } else { grace }),
-        propagation: propagation.to_owned(),
-        uid: text(&body["preconditions"]["uid"]),
-        resource_version: text(&body["preconditions"]["resourceVersion"]),
-        dry_run: !dry_run.is_empty(),
-        unread,
-    })
-}
-
-fn options_kind() -> GroupKind<'static> {
-    GroupKind::new("meta.k8s.io", "DeleteOptions")
+    let asked = call.delete_options()?;
+    let ty = answer::meta_type("DeleteOptions").filter(|_| !received.body.is_empty());
+    let Some(ty) = ty else { return Ok(asked) };
+    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
+    let decoded = codec::decode(&received.body, encoding, ty);
+    let body = decoded.map_err(|e| Status::bad_request(e.to_string()))?.value;
+    context.audit(|record| record.request_object(&DeleteOptions::recorded(body.clone())));
+    let options = DeleteOptions::read(&body)?;
+    Ok(DeleteOptions { dry_run: options.dry_run || asked.dry_run, ..options })
 }
 
 /// Removes an object that cannot be read, whatever it is and whoever has a say in it: the way out
 /// when one that is broken is in the way of others. It takes a right of its own.
-async fn remove_unread(context: Context<'_>, options: &Options) -> Result<(), Status> {
+async fn remove_unread(context: Context<'_>, options: &DeleteOptions) -> Result<(), Status> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
     let (api, call, resource) = (context.api, context.call, &context.call.resource);
     context.audit(|record| record.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", ""));
@@ -233,7 +126,7 @@ pub async fn remove(
     context: Context<'_>,
     namespace: &str,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<(Value, bool), Status> {
     remove_object(context, namespace, name, options, true).await
 }
@@ -243,7 +136,7 @@ pub async fn remove_admitted(
     context: Context<'_>,
     namespace: &str,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<(Value, bool), Status> {
     remove_object(context, namespace, name, options, false).await
 }
@@ -252,7 +145,7 @@ async fn remove_object(
     context: Context<'_>,
     namespace: &str,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
     ask: bool,
 ) -> Result<(Value, bool), Status> {
     let resource = &context.call.resource;
@@ -262,7 +155,7 @@ async fn remove_object(
         if ask {
             let attributes = || {
                 let attributes = Attributes::new(context, Operation::Delete, None, Some(&object));
-                attributes.with_options(options.shown())
+                attributes.with_options(options.tree())
             };
             let admitted = admission::admit(attributes()).await?;
             check_preconditions(&object, resource, options)?;
@@ -298,7 +191,7 @@ pub async fn remove_unasked(
     };
     loop {
         let object = stored::decode(&old, resource)?;
-        match try_remove(api, resource, &old, object, &Options::default()).await? {
+        match try_remove(api, resource, &old, object, &DeleteOptions::default()).await? {
             Attempt::Beaten(Some(newer)) => {
                 let newer = definitions::converted(api, resource, vec![newer]).await?;
                 old = newer.into_iter().next().unwrap_or(old);
@@ -320,7 +213,7 @@ async fn try_remove(
     resource: &Resource,
     stored_old: &KeyValue,
     old: Value,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<Attempt, Status> {
     let marked = mark(old.clone(), resource, options, Timestamp::now());
     let gone = is_gone(&marked, resource);
@@ -350,7 +243,7 @@ async fn try_remove(
 pub fn check_preconditions(
     old: &Value,
     resource: &Resource,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<(), Status> {
     let failed = |what: &str, wanted: &str, found: &str, hint: &str| {
         let cause = format!(
@@ -371,9 +264,10 @@ pub fn check_preconditions(
 }
 
 /// The object with its deletion in it: when, after how long, and what has to happen first.
-fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestamp) -> Value {
+fn mark(mut object: Value, resource: &Resource, options: &DeleteOptions, now: Timestamp) -> Value {
     let first_time = text(&object, "deletionTimestamp").is_empty();
-    if first_time && definitions::are(resource) {
+    let kind = peculiar::of(resource).deletion;
+    if first_time && kind == Deletion::OfDefinition {
         definitions::mark(&mut object, now);
         return object;
     }
@@ -388,7 +282,7 @@ fn mark(mut object: Value, resource: &Resource, options: &Options, now: Timestam
         shorten(fields, shorter, now);
     }
     put_finalizers(fields, &options.propagation);
-    if resource.is("", "Namespace") {
+    if kind == Deletion::OfNamespace {
         object["status"]["phase"] = "Terminating".into();
     }
     object
@@ -452,8 +346,8 @@ fn put_finalizers(fields: &mut Fields, propagation: &str) {
 }
 
 /// Only a pod that is on a node gets time: somebody there has to stop it.
-fn grace(object: &Value, resource: &Resource, options: &Options) -> i64 {
-    let running = resource.is("", "Pod")
+fn grace(object: &Value, resource: &Resource, options: &DeleteOptions) -> i64 {
+    let running = peculiar::of(resource).deletion == Deletion::OfPod
         && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
         && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if !running {

@@ -1,12 +1,12 @@
 //! Who owns which field: `metadata.managedFields`, kept by every write.
 use super::Context;
-use crate::definitions;
+use crate::extend::definitions;
+use crate::state::peculiar;
 use api::convert;
-use api::field::Path;
 use api::kinds::Resource;
 use api::patch::apply::typed::View;
 use api::patch::apply::{ConvertError, FieldManager, Filter};
-use api::rules::{Part, metadata};
+use api::rules::Part;
 use api::schema::builtin;
 use api::status::Status;
 use http::header;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// The new object with the managed fields that an ordinary write gives it.
 pub fn updated(context: Context<'_>, old: &Value, new: Value, now: Timestamp) -> Value {
-    let given = context.call.query.get("fieldManager");
+    let given = context.call.write_options().field_manager.as_str();
     let agent = context.received.header(header::USER_AGENT);
     let manager = if given.is_empty() { program(agent) } else { given };
     with_manager(context, |fields| fields.update_or_keep(old, new, manager, now))
@@ -24,31 +24,11 @@ pub fn updated(context: Context<'_>, old: &Value, new: Value, now: Timestamp) ->
 
 /// The live object with a configuration applied to it.
 pub fn applied(context: Context<'_>, live: &Value, config: &Value) -> Result<Value, Status> {
-    let query = &context.call.query;
-    let (manager, force) = (query.get("fieldManager"), query.flag("force"));
+    let options = context.call.write_options();
+    let force = options.force.unwrap_or(false);
     with_manager(context, |fields| {
-        Ok(fields.apply(live, config, manager, force, Timestamp::now())?)
+        Ok(fields.apply(live, config, &options.field_manager, force, Timestamp::now())?)
     })
-}
-
-/// Checks the parameters of a write that name its field manager.
-pub fn check_options(context: Context<'_>, kind: &str, is_apply: bool) -> Result<(), Status> {
-    let query = &context.call.query;
-    let manager = query.get("fieldManager");
-    let mut errors = metadata::field_manager(manager, &Path::new("fieldManager"));
-    if is_apply && manager.is_empty() {
-        let path = Path::new("fieldManager");
-        errors.push(api::field::Error::required(&path, "is required for apply patch"));
-    }
-    if !is_apply && kind == "PatchOptions" && query.has("force") {
-        let path = Path::new("force");
-        errors
-            .push(api::field::Error::forbidden(&path, "may not be specified for non-apply patch"));
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(api::group::GroupKind::new("meta.k8s.io", kind), "", &errors))
 }
 
 /// An object of the kind with nothing in it: what a first apply is applied to.
@@ -84,22 +64,15 @@ fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>)
     let has_status = resource.subresource("status").is_some();
     let keeps_metadata = !resource.rules.strategy.status_resets.is_empty();
     let is_custom = resource.definition.is_some();
-    let ignored: &[&[&str]] = match (context.part(), resource.built_in_kind()) {
-        (Part::Main, "CertificateSigningRequest") => &[&["spec"], &["status"]],
-        (Part::Sub("status"), "CertificateSigningRequest") => {
-            &[&["spec"], &["status", "conditions"]]
-        }
-        (Part::Sub("approval"), _) => &[&["spec"], &["status", "certificate"]],
-        (Part::Main, _) if has_status => &[&["status"]],
-        (Part::Sub("status"), "Deployment") => &[&["spec"], &["metadata", "labels"]],
-        (Part::Sub("status"), "Pod") => {
-            &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
-        }
-        (Part::Sub("status"), _) if keeps_metadata || is_custom => &[&["spec"], &["metadata"]],
-        (Part::Sub("status"), _) => &[&["spec"]],
-        (Part::Sub("finalize"), _) => &[&["status"]],
+    let peculiar = (peculiar::of(resource).unowned)(context.part());
+    let ignored: &[&[&str]] = peculiar.unwrap_or_else(|| match context.part() {
+        Part::Sub("approval") => &[&["spec"], &["status", "certificate"]],
+        Part::Main if has_status => &[&["status"]],
+        Part::Sub("status") if keeps_metadata || is_custom => &[&["spec"], &["metadata"]],
+        Part::Sub("status") => &[&["spec"]],
+        Part::Sub("finalize") => &[&["status"]],
         _ => &[],
-    };
+    });
     let filter = (!ignored.is_empty()).then(|| Filter::exclude(ignored));
     let reset: BTreeMap<String, Filter> =
         filter.into_iter().map(|filter| (resource.api_version(), filter)).collect();

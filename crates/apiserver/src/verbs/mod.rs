@@ -7,9 +7,9 @@
 //! ```
 //! A subresource is either a part of its object, written through the same path, or a row of
 //! [`subresource`] with an answer of its own.
+mod clean_up;
 mod create;
 mod delete;
-mod following;
 mod managed;
 mod moments;
 mod object;
@@ -18,59 +18,24 @@ mod patch;
 mod privileged;
 mod read;
 mod subresource;
+mod told;
 mod update;
 mod watch;
 mod write;
 
-pub use create::first;
-pub use delete::remove_unasked;
-pub use following::{Following, Told};
-pub use object::{begin, is_gone, uuid};
-pub use read::{current, list_of, page};
-pub use subresource::{put_replicas, scale_of};
+pub use crate::extend::definitions::current;
+pub use clean_up::start as clean_up;
+pub use object::is_gone;
+pub use read::{list_of, page};
+pub use told::{Telling, Told};
 pub use watch::Running;
-pub use write::Written;
 
 use crate::answer::Answer;
-use crate::audit::Record;
-use crate::request::Call;
-use crate::resources::ApiServer;
-use crate::serve::Received;
+pub use crate::asked::Context;
+use crate::call::Call;
+use crate::state::peculiar;
 use api::kinds::Verb;
-use api::rules::Part;
 use api::status::Status;
-
-/// A call on its way: what every verb needs to know.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    pub api: &'a ApiServer,
-    pub call: &'a Call,
-    pub received: &'a Received,
-}
-
-impl<'a> Context<'a> {
-    /// Tells the audit log something, if this call is recorded.
-    pub fn audit(&self, tell: impl FnOnce(&Record)) {
-        if let Some(record) = &self.received.audit {
-            tell(record);
-        }
-    }
-
-    /// Which part of its object the call is about.
-    pub fn part(&self) -> Part<'a> {
-        match self.call.subresource.map(|subresource| subresource.name) {
-            // A scale is a view of the object itself.
-            None | Some("scale") => Part::Main,
-            Some(name) => Part::Sub(name),
-        }
-    }
-}
-
-/// Whether a call has an answer of its own, not an object of its row.
-pub fn is_answered_otherwise(call: &Call) -> bool {
-    let is_of_row = call.subresource.is_none() && call.resource.verbs.contains(Verb::List);
-    subresource::find(call).is_some() && !is_of_row
-}
 
 /// Whether a call is about the stored objects of its row, whole.
 pub fn is_of_objects(call: &Call) -> bool {
@@ -115,13 +80,7 @@ fn deprecation(call: &Call) -> Vec<String> {
     if let Some(definition) = &call.resource.definition {
         return definition.version.warning.iter().cloned().collect();
     }
-    let text = match (call.resource.group, call.resource.kind) {
-        ("", "Endpoints") => {
-            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-        }
-        _ => return Vec::new(),
-    };
-    vec![text.to_owned()]
+    peculiar::of(&call.resource).deprecated.map(str::to_owned).into_iter().collect()
 }
 
 /// The row says that there is such a verb, but nobody does it.

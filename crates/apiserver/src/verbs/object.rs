@@ -1,6 +1,10 @@
 //! What the server itself writes into an object: identity, times, generation.
+pub use crate::state::identity::{begin, metadata, text};
+
 use super::Context;
-use crate::request::Call;
+use crate::call::Call;
+use crate::ground::uuid;
+use crate::state::peculiar::{self, Deletion, Naming};
 use api::codec::json::Decoded;
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::{DecodeError, FieldValidation};
@@ -9,9 +13,7 @@ use api::names;
 use api::schema::TypeRef;
 use api::status::Status;
 use http::header;
-use jiff::Timestamp;
-use ring::rand::{SecureRandom, SystemRandom};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Decodes a request's body as the resource's kind, with the warnings that strictness leaves.
 pub fn decode(
@@ -57,7 +59,7 @@ pub fn decode_as(
         ))
     };
     let decoded = object::decode(&received.body, encoding, ty).map_err(|e| unfit(&e))?;
-    let validation = context.call.query.field_validation()?;
+    let validation = context.call.write_options().check("CreateOptions", false)?.validation();
     let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(&e))?;
     TypeMeta { api_version: api_version.into(), kind: kind.into() }.write_into(&mut value);
     context.audit(|record| record.request_object(&value));
@@ -114,17 +116,6 @@ fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
     Ok(())
 }
 
-pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
-    if !object["metadata"].is_object() {
-        object["metadata"] = Value::Object(Map::new());
-    }
-    object["metadata"].as_object_mut().expect("just made")
-}
-
-pub fn text<'v>(object: &'v Value, field: &str) -> &'v str {
-    object["metadata"][field].as_str().unwrap_or_default()
-}
-
 /// The namespace of an object is its path's.
 pub fn place(object: &mut Value, call: &Call) -> Result<(), Status> {
     let namespace = text(object, "namespace");
@@ -176,60 +167,26 @@ pub fn wipe(object: &mut Value) {
     }
 }
 
-/// Identity and times of an object that comes to be.
-pub fn begin(object: &mut Value, now: Timestamp) {
-    let metadata = metadata(object);
-    metadata.insert("uid".into(), uuid().into());
-    metadata.insert("creationTimestamp".into(), api::time::format(now.as_second()).into());
-    metadata.remove("resourceVersion");
-}
-
 /// The name of a new object, if it is to be made up.
 pub fn name(object: &mut Value, resource: &Resource) {
-    let base = text(object, "generateName");
-    if text(object, "name").is_empty() && base.is_empty() && resource.is("", "LimitRange") {
-        // The one kind that needs no name at all.
-        metadata(object).insert("name".into(), uuid().into());
-    } else if text(object, "name").is_empty() && !base.is_empty() {
-        let name = match resource.is("networking.k8s.io", "IPAddress") {
-            // Nothing can be made up for an address.
-            true => base.to_owned(),
-            false => names::generate_name(base, fastrand::u64(..)),
-        };
-        metadata(object).insert("name".into(), name.into());
+    if !text(object, "name").is_empty() {
+        return;
     }
+    let name = match (text(object, "generateName"), peculiar::of(resource).naming) {
+        ("", Naming::NotNeeded) => uuid(),
+        ("", _) => return,
+        (base, Naming::AsGiven) => base.to_owned(),
+        (base, _) => names::generate_name(base, fastrand::u64(..)),
+    };
+    metadata(object).insert("name".into(), name.into());
 }
 
 /// An object being deleted goes with its last finalizer.
 pub fn is_gone(object: &Value, resource: &Resource) -> bool {
     let some = |list: &Value| list.as_array().is_some_and(|all| !all.is_empty());
     let held = some(&object["metadata"]["finalizers"])
-        || resource.is("", "Namespace") && some(&object["spec"]["finalizers"]);
+        || peculiar::of(resource).deletion == Deletion::OfNamespace
+            && some(&object["spec"]["finalizers"]);
     let waiting = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
     !text(object, "deletionTimestamp").is_empty() && !held && !waiting
-}
-
-/// A random (version 4) UUID.
-pub fn uuid() -> String {
-    let mut bytes = [0; 16];
-    SystemRandom::new().fill(&mut bytes).expect("the kernel has random bytes once it has booted");
-    let bits = u128::from_be_bytes(bytes);
-    let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{bits:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_says_its_version() {
-        for _ in 0..100 {
-            let id = uuid();
-            assert_eq!(id.len(), 36);
-            assert_eq!(&id[14..15], "4");
-            assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
-        }
-    }
 }

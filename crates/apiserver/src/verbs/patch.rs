@@ -2,8 +2,8 @@
 use super::object::{self, text};
 use super::write::{self, Owner};
 use super::{Context, Outgoing, current, managed};
-use crate::answer::{self, View};
-use crate::request::Call;
+use crate::answer;
+use crate::call::Call;
 use api::codec::{DecodeError, FieldValidation, json};
 use api::content::PatchType;
 use api::field::Path;
@@ -20,11 +20,11 @@ use serde_json::Value;
 
 pub async fn patch(context: Context<'_>) -> Outgoing {
     let (call, resource) = (context.call, &context.call.resource);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let patch = Patch::read(context)?;
     context.audit(|record| record.request_patch(&patch.document));
     let is_apply = patch.language == PatchType::Apply;
-    managed::check_options(context, "PatchOptions", is_apply)?;
+    call.write_options().check("PatchOptions", is_apply)?;
     let settled = |patched: Value| {
         let (new, warnings) = patch.decoded(patched, Shape::Own(resource), call)?;
         object::check_name(&new, call)?;
@@ -131,7 +131,7 @@ impl Patch {
             let error = api::field::Error::invalid(&Path::new("patch"), shown(), detail);
             Status::invalid(GroupKind::new("", ""), "", &[error])
         };
-        let validation = call.query.field_validation()?;
+        let validation = call.write_options().validation();
         let is_text = matches!(self.language, PatchType::Json | PatchType::Merge);
         let decoded = match (shape, is_text) {
             (Shape::Own(resource), true) => resource.settle_given(patched),

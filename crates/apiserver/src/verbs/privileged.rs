@@ -1,9 +1,8 @@
 //! Administrators' access to devices, which the label of a namespace permits.
 use super::Context;
-use crate::objects;
+use crate::state::{objects, peculiar};
 use api::field::{Error, ErrorList, Path};
 use api::kinds::find_kind;
-use api::rules::Part;
 use serde_json::Value;
 
 const LABEL: &str = "resource.kubernetes.io/admin-access";
@@ -11,12 +10,9 @@ const LABEL: &str = "resource.kubernetes.io/admin-access";
 /// Why a claim, or a template of one, may not have what it asks for. It comes before all other
 /// faults of the object.
 pub async fn faults(context: Context<'_>, new: &Value, old: Option<&Value>) -> ErrorList {
-    let (kind, part) = (context.call.resource.built_in_kind(), context.part());
-    let list = match (kind, part, old) {
-        ("ResourceClaim", Part::Main, None) => "/spec/devices/requests",
-        ("ResourceClaimTemplate", Part::Main, None) => "/spec/spec/devices/requests",
-        ("ResourceClaim", Part::Sub("status"), Some(_)) => "/status/allocation/devices/results",
-        _ => return ErrorList::new(),
+    let peculiar = peculiar::of(&context.call.resource);
+    let Some(list) = (peculiar.admin_access)(context.part(), old.is_none()) else {
+        return ErrorList::new();
     };
     if old.is_some_and(|old| asked(old, list).is_some()) {
         return ErrorList::new();

@@ -1,49 +1,30 @@
 //! get and list.
-use super::{Context, paging};
+use super::{Context, current, paging};
 use crate::answer::{self, Answer, Page, View};
-use crate::definitions;
-use crate::fairness::List;
-use crate::request::Call;
-use crate::resources::{ApiServer, range, status_of};
-use crate::selection::Selection;
-use crate::turns;
-use api::kinds::{Resource, Verb};
+use crate::call::{Call, ListOptions, Options, Place};
+use crate::extend::definitions;
+use crate::ground::turns;
+use crate::guard::fairness::List;
+use crate::server::ApiServer;
+use crate::state::keys::{range, status_of};
+use crate::state::selection::Selection;
 use api::status::Status;
-use std::sync::Arc;
-use store::KeyValue;
 
 /// How much larger an object is as a tree: measured.
 const TREE: u64 = 10;
 
 pub async fn get(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let found = current(api, &call.resource, &call.namespace, &call.name).await?;
     answer::stored(&found, &call.resource, &view)
 }
 
-/// The object as the store has it now.
-pub async fn current(
-    api: &ApiServer,
-    resource: &Resource,
-    namespace: &str,
-    name: &str,
-) -> Result<Arc<KeyValue>, Status> {
-    let key = resource.key(namespace, name);
-    let found = api.store().get(key.as_bytes()).await.map_err(|e| status_of(e, resource))?;
-    let missing = || Status::not_found(resource.group_resource(), name);
-    let found = found.ok_or_else(missing)?;
-    if resource.definition.is_none() {
-        return Ok(found);
-    }
-    definitions::converted(api, resource, vec![found]).await?.pop().ok_or_else(missing)
-}
-
 pub async fn list(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
-    let selection = Selection::parse(&call.query, &call.resource)?.named(&call.name);
-    let page = page(api, call, &selection).await?;
+    let view = context.view()?;
+    let options = call.list_options()?;
+    let page = page(api, call, &options).await?;
     turns::share().await;
     let held = api.budget().take(weight(api, call, &page, &view).await).await?;
     let answer = answer::list(api, page, &call.resource, &view).await?;
@@ -61,30 +42,28 @@ async fn weight(api: &ApiServer, call: &Call, page: &Page, view: &View) -> u64 {
 
 /// What there is to know about a list before it is made; nothing if the call is none.
 pub async fn list_of(api: &ApiServer, call: &Call) -> Option<List> {
-    let query = &call.query;
-    let begins_with_list =
-        query.flag("sendInitialEvents") || matches!(query.get("resourceVersion"), "" | "0");
-    match call.verb {
-        Verb::List => {}
-        Verb::Watch if begins_with_list => {}
+    let limit = match &call.options {
+        Options::List(list) => list.as_ref().map_or(0, |list| list.limit),
+        Options::Watch(Ok(watch)) if watch.begins_with_list() => 0,
         _ => return None,
-    }
+    };
     let (objects, bytes) = api.known(&call.resource).await?;
-    let limit = query.number("limit").ok().flatten().unwrap_or(0);
     let objects = objects as u64;
     Some(List {
         objects,
         bytes: bytes.checked_div(objects).unwrap_or(0),
-        limit: u64::try_from(limit).unwrap_or(0),
+        limit: limit as u64,
         single: !call.name.is_empty() || !call.selected_name().is_empty(),
     })
 }
 
-/// The page that the query asks for.
-pub async fn page(api: &ApiServer, call: &Call, selection: &Selection) -> Result<Page, Status> {
-    let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
+/// The page that is asked for.
+pub async fn page(api: &ApiServer, call: &Call, options: &ListOptions) -> Result<Page, Status> {
+    let selection = Selection::new(&options.selectors, &call.resource)?.named(&call.name);
+    let limit = options.limit;
     let whole = range(&call.resource, &call.namespace);
-    let (from, at) = paging::place(call, &whole)?;
+    let place = options.place.clone()?;
+    let (from, at) = paging::range(&place, &whole);
     let cache = api.cache(&call.resource).await?;
     let everything = selection.is_everything();
     let term = selection.in_cache(&call.resource, &call.namespace).term;
@@ -93,11 +72,12 @@ pub async fn page(api: &ApiServer, call: &Call, selection: &Selection) -> Result
     let engine_limit = if everything { limit } else { 0 };
     let mut found = match cache.list(&wanted, engine_limit, at).await {
         Ok(found) => found,
-        Err(store::Error::Compacted { .. }) if call.query.has("continue") => {
-            let gone = || Status::expired("The provided continue parameter is too old.");
-            return Err(paging::expired(call).unwrap_or_else(gone));
+        Err(error) => {
+            return Err(match (error, &place) {
+                (store::Error::Compacted { .. }, Place::After(token)) => paging::expired(token),
+                (error, _) => status_of(error, &call.resource),
+            });
         }
-        Err(error) => return Err(status_of(error, &call.resource)),
     };
     if call.resource.definition.is_some() {
         found.kvs = definitions::converted(api, &call.resource, found.kvs).await?;
@@ -112,10 +92,7 @@ pub async fn page(api: &ApiServer, call: &Call, selection: &Selection) -> Result
     }
     let next = match found.kvs.last().filter(|_| more) {
         None => String::new(),
-        Some(last) => {
-            let revision = i64::try_from(found.revision).unwrap_or(i64::MAX);
-            paging::token(&last.key, &whole, revision)
-        }
+        Some(last) => paging::token(&last.key, &whole, found.revision),
     };
     let remaining = (more && everything).then(|| found.count.saturating_sub(found.kvs.len()));
     Ok(Page { objects: found.kvs, revision: found.revision, next, remaining })

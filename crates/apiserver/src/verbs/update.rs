@@ -1,8 +1,8 @@
 //! update: the whole object, put in the old one's place.
 use super::object;
 use super::write::{self, Owner};
-use super::{Context, Outgoing, current, managed};
-use crate::answer::{self, View};
+use super::{Context, Outgoing, current};
+use crate::answer;
 use api::codec::object::Encoding;
 use api::rules::Part;
 use http::{StatusCode, header};
@@ -10,11 +10,10 @@ use serde_json::Value;
 
 pub async fn update(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    managed::check_options(context, "UpdateOptions", false)?;
-    let (mut new, warnings) =
-        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    let options = call.write_options().check("UpdateOptions", false)?;
+    let (mut new, warnings) = object::decode(&received.body, encoding, call, options.validation())?;
     context.audit(|record| record.request_object(&new));
     object::place(&mut new, call)?;
     object::check_name(&new, call)?;

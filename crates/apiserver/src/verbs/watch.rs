@@ -1,11 +1,11 @@
 //! watch: what is followed, in the client's encoding, until somebody stops.
 use super::Context;
-use super::following::{Following, Told};
+use super::told::{Telling, Told};
+use crate::answer::websocket;
 use crate::answer::{self, Answer, Body, View};
-use crate::request::Call;
-use crate::resources::ApiServer;
-use crate::stored;
-use crate::websocket;
+use crate::call::Call;
+use crate::server::ApiServer;
+use crate::state::stored;
 use api::codec::object::Encoding;
 use api::codec::protobuf;
 use api::kinds::ResourceRef;
@@ -26,17 +26,19 @@ const IN_FLIGHT: usize = 4;
 
 pub async fn watch(context: Context<'_>) -> Result<Answer, Status> {
     let (api, call) = (context.api, context.call);
-    let view = View::of_stream(context)?;
-    let following = Following::start(api, call).await?;
+    let view = context.stream_view()?;
+    let telling = Telling::start(api, call).await?;
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let writer = Writer { api: api.clone(), resource: call.resource.clone(), view };
     let running = Running::new(api, call);
     tokio::spawn(async move {
-        writer.run(following, sender).await;
+        writer.run(telling, sender).await;
         drop(running);
     });
-    if websocket::is_asked_for(context.received) {
-        return Ok(websocket::serve(context.received, view.encoding, receiver));
+    let received = context.received;
+    if websocket::is_asked_for(&received.headers) {
+        let upgrade = received.upgrade.lock().ok().and_then(|mut upgrade| upgrade.take());
+        return Ok(websocket::serve(&received.headers, upgrade, view.encoding, receiver));
     }
     let frames = ReceiverStream::new(receiver).map(|batch| Ok(Frame::data(batch)));
     let mut answer: Response<Body> = Response::new(BodyExt::boxed(StreamBody::new(frames)));
@@ -77,12 +79,12 @@ struct Writer {
 
 impl Writer {
     /// Until the client goes or there is nothing more to tell.
-    async fn run(&self, mut following: Following, sender: mpsc::Sender<Bytes>) {
+    async fn run(&self, mut telling: Telling, sender: mpsc::Sender<Bytes>) {
         loop {
             let next = tokio::select! {
                 biased;
                 () = sender.closed() => return,
-                next = following.next() => next,
+                next = telling.next() => next,
             };
             let mut out = Vec::new();
             match next {

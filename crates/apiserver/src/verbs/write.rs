@@ -5,12 +5,14 @@
 use super::object::{self, metadata, text};
 use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
-use crate::allocation::{self, Claims, Committed};
-use crate::authz;
-use crate::definitions;
-use crate::keeping;
-use crate::resources::status_of;
-use crate::stored;
+use crate::answer::Written;
+use crate::extend::definitions;
+use crate::guard::authz;
+use crate::state::allocation::{self, Claims, Committed};
+use crate::state::keeping;
+use crate::state::keys::status_of;
+use crate::state::peculiar;
+use crate::state::stored;
 use api::convert;
 use api::field::ErrorList;
 use api::kinds::{Resource, Verb};
@@ -21,15 +23,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
 use store::{Key, KeyValue};
-
-/// What a write left behind.
-pub struct Written {
-    pub object: Value,
-    /// The object as the store has it, if it was stored.
-    pub stored: Option<Arc<KeyValue>>,
-    pub created: bool,
-    pub warnings: Vec<String>,
-}
 
 /// Who comes to own what a write changes.
 #[derive(Clone, Copy, PartialEq)]
@@ -114,7 +107,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     let warnings = notes.warnings;
     claims.join(notes.claims);
     as_read(&mut object, resource);
-    if call.query.dry_run()? {
+    if call.is_dry_run() {
         return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
     }
     let name = text(&object, "name").to_owned();
@@ -152,7 +145,7 @@ pub async fn update(
         warnings.extend(more);
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
-        if call.query.dry_run()? || object == before && !is_stale(context, &old).await? {
+        if call.is_dry_run() || object == before && !is_stale(context, &old).await? {
             return Ok(Written { object, stored: None, created: false, warnings });
         }
         let options = keeping::options(context.api, resource, Some(&before), &new).await?;
@@ -254,7 +247,7 @@ fn keep(new: &mut Value, old: &Value, field: &str) {
 }
 
 /// A client that names a version or a uid means that one; one that names none takes the latest.
-fn check_version(call: &crate::request::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
+fn check_version(call: &crate::call::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
     let resource = &call.resource;
     let conflict = |cause: String| Status::conflict(resource.group_resource(), &call.name, cause);
     let uid = text(new, "uid");
@@ -307,9 +300,8 @@ fn through_storage(object: Value, resource: &Resource) -> Result<Value, Status> 
 /// The object as it is read back: without what is empty, with the defaults of what is missing then.
 fn as_read(object: &mut Value, resource: &Resource) {
     resource.as_read(object);
-    if resource.is("", "Service") && object["spec"]["type"] == "ExternalName" {
-        // It was once set where it means nothing.
-        api::rules::prepare::put(&mut object["spec"], "internalTrafficPolicy", None);
+    if let Some(as_read) = peculiar::of(resource).as_read {
+        as_read(object);
     }
 }
 

@@ -94,7 +94,13 @@ impl<K: Keep> Reflector<K> {
                     tracing::debug!(%status, of = %self.informer.collection().resource, "no streaming lists");
                     self.streams = false;
                 }
-                Err(status) => return Err(status),
+                // Nobody is there, or he is busy: a list would fare no better.
+                Err(status) if matches!(status.code, 429 | 503) => return Err(status),
+                // As client-go has it, whatever else is wrong with a stream is not wrong with a list:
+                // upstream's server on an old etcd takes the question and then fails.
+                Err(status) => {
+                    tracing::debug!(%status, of = %self.informer.collection().resource, "a streaming list failed");
+                }
             }
         }
         let of = self.informer.collection().clone();

@@ -27,11 +27,7 @@ impl Query {
     pub fn write(&mut self, options: &Write) {
         self.add("dryRun", if options.dry_run { "All" } else { "" });
         self.add("fieldManager", &options.field_manager);
-        let validation = options.field_validation.map_or("", |validation| match validation {
-            FieldValidation::Ignore => "Ignore",
-            FieldValidation::Warn => "Warn",
-            FieldValidation::Strict => "Strict",
-        });
+        let validation = options.field_validation.map_or("", FieldValidation::as_str);
         self.add("fieldValidation", validation);
     }
 

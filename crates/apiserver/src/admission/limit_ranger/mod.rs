@@ -4,7 +4,7 @@ mod bounds;
 
 use super::resource_list::{self, ResourceList};
 use super::{Attributes, Operation, items, joined, text};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 use bounds::Judge;

@@ -11,8 +11,8 @@ mod token;
 pub use references::names_secret;
 
 use super::{Attributes, Operation, certificates, items, text};
-use crate::authn::User;
-use crate::objects;
+use crate::guard::authn::User;
+use crate::state::objects;
 use api::group::GroupResource;
 use api::kinds::find_kind;
 use api::status::Status;
@@ -38,22 +38,25 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let Some(node) = user.strip_prefix("system:node:").filter(|name| !name.is_empty()) else {
         return Err(attributes.forbidden(format!("could not determine node from user {user:?}")));
     };
-    match (attributes.call.resource.kind, attributes.part()) {
-        ("Pod", "") => pod::itself(attributes, node).await,
-        ("Pod", "status") => pod::status(attributes, node),
-        ("Pod", "eviction") => pod::eviction(attributes, node).await,
-        ("Pod", part) => Err(attributes.forbidden(format!(
+    let (group, kind) = attributes.call.resource.built_in();
+    match (group, kind, attributes.part()) {
+        ("", "Pod", "") => pod::itself(attributes, node).await,
+        ("", "Pod", "status") => pod::status(attributes, node),
+        ("", "Pod", "eviction") => pod::eviction(attributes, node).await,
+        ("", "Pod", part) => Err(attributes.forbidden(format!(
             "unexpected pod subresource {part:?}, only 'status' and 'eviction' are allowed"
         ))),
-        ("Node", _) => node::check(attributes, node),
-        ("PersistentVolumeClaim", "status") => claim_status(attributes, node),
-        ("PersistentVolumeClaim", _) => Err(attributes.forbidden("may only update PVC status")),
-        ("ServiceAccount", "token") => token::check(attributes, node).await,
-        ("PodCertificateRequest", _) => pod_certificate::check(attributes, node).await,
-        ("Lease", _) => lease(attributes, node),
-        ("CSINode", _) => csi_node(attributes, node),
-        ("ResourceSlice", _) => resource_slice(attributes, node),
-        ("CertificateSigningRequest", _) => certificate(attributes, node),
+        ("", "Node", _) => node::check(attributes, node),
+        ("", "PersistentVolumeClaim", "status") => claim_status(attributes, node),
+        ("", "PersistentVolumeClaim", _) => Err(attributes.forbidden("may only update PVC status")),
+        ("", "ServiceAccount", "token") => token::check(attributes, node).await,
+        ("certificates.k8s.io", "PodCertificateRequest", _) => {
+            pod_certificate::check(attributes, node).await
+        }
+        ("coordination.k8s.io", "Lease", _) => lease(attributes, node),
+        ("storage.k8s.io", "CSINode", _) => csi_node(attributes, node),
+        ("resource.k8s.io", "ResourceSlice", _) => resource_slice(attributes, node),
+        ("certificates.k8s.io", "CertificateSigningRequest", _) => certificate(attributes, node),
         _ => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //! is true of these.
 use super::super::plain;
 use super::{Attributes, Operation, found, items, text};
-use crate::authz;
+use crate::guard::authz;
 use api::status::Status;
 use serde_json::Value;
 

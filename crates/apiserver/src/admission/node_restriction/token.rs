@@ -1,7 +1,7 @@
 //! Tokens: a kubelet gets those of pods that it runs, for the audiences that these pods name.
 use super::super::{joined, plain};
 use super::{Attributes, Operation, found, items, text};
-use crate::authz;
+use crate::guard::authz;
 use api::status::Status;
 use serde_json::Value;
 

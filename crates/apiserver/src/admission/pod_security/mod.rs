@@ -43,11 +43,11 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if !matches!(attributes.operation, Operation::Create | Operation::Update) {
         return Ok(());
     }
-    match attributes.call.resource.kind {
-        "Namespace" if !attributes.is_part() => namespaces::validate(attributes).await,
-        "Namespace" => Ok(()),
-        "Pod" if IGNORED.contains(&attributes.part()) => Ok(()),
-        "Pod" => validate_pod(attributes, true).await,
+    match attributes.call.resource.built_in() {
+        ("", "Namespace") if !attributes.is_part() => namespaces::validate(attributes).await,
+        ("", "Namespace") => Ok(()),
+        ("", "Pod") if IGNORED.contains(&attributes.part()) => Ok(()),
+        ("", "Pod") => validate_pod(attributes, true).await,
         _ if attributes.is_part() => Ok(()),
         _ => validate_pod(attributes, false).await,
     }
@@ -84,7 +84,7 @@ async fn validate_pod(attributes: &mut Attributes<'_>, enforce: bool) -> Result<
         return Ok(());
     }
     let object = attributes.new_object();
-    let Some(pod) = template(object, attributes.call.resource.kind) else { return Ok(()) };
+    let Some(pod) = template(object, attributes.call.resource.built_in().1) else { return Ok(()) };
     if enforce && attributes.old.is_some_and(|old| !is_significant(object, old)) {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use super::checks;
 use super::policy::{Level, LevelVersion, Policy, label};
 use crate::admission::{Attributes, Operation, items, text};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::status::Status;
 use serde_json::Value;

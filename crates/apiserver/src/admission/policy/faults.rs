@@ -10,11 +10,9 @@ use serde_json::Value;
 /// What is wrong with the expressions of an object; nothing for kinds without any.
 pub fn faults(resource: &Resource, object: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
-    if resource.group != "admissionregistration.k8s.io" {
-        return errors;
-    }
-    match resource.kind {
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+    const GROUP: &str = "admissionregistration.k8s.io";
+    match resource.built_in() {
+        (GROUP, "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             let root = Path::new("webhooks");
             for (at, webhook) in items(&object["webhooks"]).iter().enumerate() {
                 let webhook_path = root.index(at);
@@ -22,7 +20,9 @@ pub fn faults(resource: &Resource, object: &Value) -> ErrorList {
                 conditions(&webhook["matchConditions"], false, &path, &mut errors);
             }
         }
-        "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => policy(object, &mut errors),
+        (GROUP, "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy") => {
+            policy(object, &mut errors);
+        }
         _ => {}
     }
     errors

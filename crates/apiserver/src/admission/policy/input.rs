@@ -1,9 +1,9 @@
 //! What expressions are evaluated over: the request, its objects, and who may answer.
 use super::compiled::{Expression, Variable};
-use crate::admission::{Attributes, Operation};
-use crate::authn::User;
-use crate::authz::{self, What};
-use crate::resources::ApiServer;
+use crate::admission::Attributes;
+use crate::guard::authn::User;
+use crate::guard::authz::{self, What};
+use crate::server::ApiServer;
 use api::kinds::{Resource, find_kind};
 use cel::{Activation, Authorization, Check, Decision, Error, Value as Cel, View};
 use futures_util::FutureExt;
@@ -146,7 +146,7 @@ pub fn request(attributes: &Attributes<'_>, matched: &Resource) -> Value {
         "operation": attributes.operation.as_str(),
         "userInfo": user_info(user),
         "dryRun": attributes.dry_run(),
-        "options": options(attributes),
+        "options": attributes.write_options(),
     });
     let part = attributes.part();
     let name = match call.name.as_str() {
@@ -188,26 +188,6 @@ fn user_info(user: &User) -> Value {
         info["extra"] = json!(user.extra);
     }
     info
-}
-
-fn options(attributes: &Attributes<'_>) -> Value {
-    let query = &attributes.call.query;
-    let kind = match attributes.operation {
-        Operation::Create => "CreateOptions",
-        Operation::Update => "UpdateOptions",
-        Operation::Delete => "DeleteOptions",
-        Operation::Connect => return Value::Null,
-    };
-    let mut options = json!({ "apiVersion": "meta.k8s.io/v1", "kind": kind });
-    for field in ["fieldManager", "fieldValidation"] {
-        if query.has(field) {
-            options[field] = query.get(field).into();
-        }
-    }
-    if attributes.dry_run() {
-        options["dryRun"] = json!(["All"]);
-    }
-    options
 }
 
 /// Answers for the server: what the user of the request, or a service account, may do.

@@ -1,7 +1,7 @@
 //! Whether a policy or a binding is about a request.
 use super::input::namespace_of;
 use crate::admission::{Attributes, Operation};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::{RESOURCES, Resource, find_kind};
 use api::selector::label::Selector;
 use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations};

@@ -1,7 +1,7 @@
 //! Policies of the cluster's users: rules in CEL that refuse or change what is written.
 //!
 //! ```text
-//!  store ─► following: policies and bindings ─► Policies: compiled once a version
+//!  store ─► in_force: policies and bindings ─► Policies: compiled once a version
 //!  Attributes ─► matching ─► parameters ─► conditions ─► validating: Deny, Warn, Audit
 //!                                                    └─► mutating: patches, defaults, once again
 //! ```
@@ -13,7 +13,7 @@ mod compiled;
 mod conditions;
 mod environment;
 mod faults;
-mod following;
+mod in_force;
 mod input;
 mod matching;
 mod mutating;
@@ -26,6 +26,6 @@ mod validating;
 
 pub use conditions::MatchConditions;
 pub use faults::faults;
-pub use following::{Policies, start};
+pub use in_force::{Policies, start};
 pub use mutating::admit;
 pub use validating::validate;

@@ -1,5 +1,5 @@
 //! MutatingAdmissionPolicy: changes that policies make to what is written.
-use super::following::BoundMutating;
+use super::in_force::BoundMutating;
 use super::input::{Asked, Input, Scope, namespace_of, request};
 use super::matching::{Place, is_exempt, matches};
 use super::mutation;

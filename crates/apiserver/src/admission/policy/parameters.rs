@@ -1,9 +1,11 @@
 //! The objects that a binding gives its policy as parameters.
 use super::compiled::shown;
-use crate::objects;
-use crate::resources::ApiServer;
+use crate::extend::definitions;
+use crate::server::ApiServer;
+use crate::state::{objects, stored};
 use api::kinds::{Resource, Scope, find_kind};
 use api::selector::label::Selector;
+use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::{ParamKind, ParamRef};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -52,7 +54,7 @@ pub async fn collect(
             all.retain(|object| selector.matches(&labels(object)));
             all
         }
-        (name, _) => match objects::get(api, resource, place, name).await {
+        (name, _) => match get(api, resource, place, name).await {
             Ok(object) => vec![object],
             Err(status) if status.code == 404 => Vec::new(),
             Err(status) => return Err(status.message),
@@ -64,6 +66,15 @@ pub async fn collect(
         );
     }
     Ok(found)
+}
+
+async fn get(
+    api: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Value, Status> {
+    stored::decode(&*definitions::current(api, resource, namespace, name).await?, resource)
 }
 
 fn labels(object: &Value) -> BTreeMap<String, String> {

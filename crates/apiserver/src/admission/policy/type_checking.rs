@@ -3,8 +3,8 @@
 //! An expression sees its object as JSON, and most faults show only when it is evaluated. Where the
 //! rules name kinds, it is checked once more with their types; that it then fails is a warning.
 use super::compiled::Composed;
-use crate::objects;
-use crate::resources::ApiServer;
+use crate::server::ApiServer;
+use crate::state::objects;
 use api::kinds::{Resource, find};
 use cel::CompileError;
 use k8s_openapi::api::admissionregistration::v1::{

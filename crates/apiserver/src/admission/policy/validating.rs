@@ -1,6 +1,6 @@
 //! ValidatingAdmissionPolicy: what a request is refused for, warned of, or remembered by.
 use super::compiled::{Validating, Validation};
-use super::following::BoundValidating;
+use super::in_force::BoundValidating;
 use super::input::{Asked, Input, Scope, namespace_of, request};
 use super::matching::{Place, is_exempt, matches};
 use super::parameters;

@@ -5,7 +5,7 @@
 use super::pods;
 use crate::admission::resource_list::ResourceList;
 use crate::admission::{Attributes, items, text};
-use crate::objects;
+use crate::state::objects;
 use api::kinds::find_kind;
 use api::quantity::Quantity;
 use api::quota::count;

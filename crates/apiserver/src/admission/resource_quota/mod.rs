@@ -19,8 +19,8 @@ mod evaluator;
 pub use configuration::{Configuration, configure};
 
 use super::{Attributes, Operation, plain};
-use crate::objects;
-use crate::stored;
+use crate::state::objects;
+use crate::state::stored;
 use api::kinds::{Resource, find_kind};
 use api::quota::{pods, scope};
 use api::status::Status;

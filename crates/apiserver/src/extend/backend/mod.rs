@@ -8,19 +8,22 @@
 //!  failure  what went wrong, in the words that upstream's client has for it
 //! ```
 //! HTTP/1.1 as upstream: over one HTTP/2 connection all questions would go to one endpoint.
+pub mod address;
 mod failure;
 mod place;
 pub mod pool;
 mod resolve;
+mod slices;
 mod tls;
 
 pub use failure::Failure;
 pub use place::Place;
 pub use pool::Pool;
 pub use resolve::{Allowed, resolve};
+pub use slices::slices_of;
 pub use tls::client_config;
 
-use crate::resources::ApiServer;
+use crate::server::ApiServer;
 use api::status::ServerResponse;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};

@@ -3,9 +3,9 @@
 //!
 //! A service whose endpoints nobody keeps is reached at its own address. An endpoint on this machine's
 //! loopback or wire is none: whoever writes endpoints has no business there.
-use crate::objects;
-use crate::proxy::{address, endpoint};
-use crate::resources::ApiServer;
+use super::{address, slices_of};
+use crate::server::ApiServer;
+use crate::state::objects;
 use api::group::GroupResource;
 use api::kinds::find_kind;
 use api::status::Status;
@@ -51,7 +51,7 @@ pub async fn resolve(
         return address::resolve(host, port).await;
     }
     let port_name = port_name(&service, port)?;
-    let slices = endpoint::slices_of(api, namespace, name).await?;
+    let slices = slices_of(api, namespace, name).await?;
     let found = match slices.is_empty() {
         true => own_address(&service, port).into_iter().collect(),
         false => ready(&service, &slices, port_name),

@@ -1,6 +1,6 @@
 //! Whom we believe to be the server that a configuration names.
-use crate::kubeconfig;
-use crate::proxy::Tls;
+use crate::ground::kubeconfig;
+use crate::ground::towards::Tls;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject;

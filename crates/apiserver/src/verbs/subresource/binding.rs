@@ -1,7 +1,7 @@
 //! The binding subresource: puts a pod on a node, once.
 use crate::admission;
-use crate::answer::{self, View};
-use crate::objects;
+use crate::answer;
+use crate::state::objects;
 use crate::verbs::object::{decode_as, metadata, text};
 use crate::verbs::{Context, Outgoing};
 use api::field::{Error, Path, aggregate};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
-    let view = View::of(context)?;
+    let view = context.own_view()?;
     let ty = builtin().named("core/v1.Binding").expect("a binding is in the facts");
     let (mut binding, mut warnings) = decode_as(context, ty, "v1", "Binding")?;
     if !call.name.is_empty() && text(&binding, "name") != call.name {
@@ -28,8 +28,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     }
     let pods = find_kind("v1", "Pod").expect("pods are in the registry");
     let place = (call.namespace.as_str(), name);
-    objects::modify(context.api, pods, place, call.query.dry_run()?, |pod| bind(pod, &binding))
-        .await?;
+    objects::modify(context.api, pods, place, call.is_dry_run(), |pod| bind(pod, &binding)).await?;
     Ok((answer::done(&view), warnings))
 }
 

@@ -1,10 +1,10 @@
 //! Component statuses: not stored, but asked for. Upstream's components answer on this machine, and the
 //! store is asked as the health check asks it.
-use crate::answer::{self, View};
-use crate::kubeconfig::Client;
-use crate::proxy::Tls;
-use crate::resources::ApiServer;
-use crate::selection::Selection;
+use crate::answer;
+use crate::ground::kubeconfig::Client;
+use crate::ground::towards::Tls;
+use crate::server::ApiServer;
+use crate::state::selection::Selection;
 use crate::verbs::{Context, Outgoing, unsupported};
 use api::kinds::Verb;
 use api::status::Status;
@@ -26,7 +26,7 @@ const COMPONENTS: &[(&str, Option<&str>)] = &[
 
 pub async fn run(context: Context<'_>) -> Outgoing {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.view()?;
     let answer = match call.verb {
         Verb::Get => {
             let found = COMPONENTS.iter().find(|(name, _)| *name == call.name);
@@ -35,7 +35,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
             answer::object(StatusCode::OK, status(api, name, *place).await, &call.resource, &view)
         }
         Verb::List => {
-            let selection = Selection::parse(&call.query, &call.resource)?;
+            let selection = Selection::new(&call.list_options()?.selectors, &call.resource)?;
             let all = COMPONENTS.iter().map(|(name, place)| status(api, name, *place));
             let mut all = join_all(all).await;
             all.retain(|status| selection.matches(&as_stored(status)));

@@ -1,9 +1,10 @@
 //! The eviction subresource: a deletion that asks the pod's disruption budget first.
 use super::binding::put_condition;
 use crate::admission;
-use crate::answer::{self, View};
-use crate::objects;
-use crate::verbs::delete::{self, Options};
+use crate::answer;
+use crate::call::DeleteOptions;
+use crate::state::objects;
+use crate::verbs::delete;
 use crate::verbs::object::{decode_as, text};
 use crate::verbs::{Context, Outgoing};
 use api::field::{Error, Path};
@@ -23,17 +24,17 @@ const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption
 
 pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
-    let view = View::of(context)?;
+    let view = context.own_view()?;
     let ty = builtin().named("policy/v1.Eviction").expect("an eviction is in the facts");
     let (mut eviction, mut warnings) = decode_as(context, ty, "policy/v1", "Eviction")?;
     if text(&eviction, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let dry_run: &[&str] = if call.query.dry_run()? { &["All"] } else { &[] };
+    let dry_run: &[&str] = if call.is_dry_run() { &["All"] } else { &[] };
     check_options(&eviction["deleteOptions"], dry_run, &call.name)?;
     warnings.extend(admission::pass(context, &mut eviction).await?);
-    let mut options = delete::read_options(&eviction["deleteOptions"])?;
-    options.dry_run |= call.query.dry_run()?;
+    let mut options = DeleteOptions::read(&eviction["deleteOptions"])?;
+    options.dry_run |= call.is_dry_run();
     evict(context, &options).await?;
     Ok((answer::done(&view), warnings))
 }
@@ -58,7 +59,7 @@ fn check_options(options: &Value, dry_run: &[&str], name: &str) -> Result<(), St
     Err(Status::invalid(GroupKind::new("policy", "Eviction"), name, &[error]))
 }
 
-async fn evict(context: Context<'_>, asked: &Options) -> Result<(), Status> {
+async fn evict(context: Context<'_>, asked: &DeleteOptions) -> Result<(), Status> {
     loop {
         let call = context.call;
         let pod = objects::get(context.api, &call.resource, &call.namespace, &call.name).await?;
@@ -92,7 +93,7 @@ async fn evict(context: Context<'_>, asked: &Options) -> Result<(), Status> {
 }
 
 /// Says why the pod goes, and deletes it.
-async fn remove(context: Context<'_>, options: &Options) -> Result<(), Status> {
+async fn remove(context: Context<'_>, options: &DeleteOptions) -> Result<(), Status> {
     let call = context.call;
     let mut options = options.clone();
     if !options.dry_run {

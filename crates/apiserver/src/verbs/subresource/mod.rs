@@ -7,38 +7,39 @@ mod reviews;
 mod scale;
 mod token;
 
-pub use scale::{put_replicas, scale_of};
-
 use super::{Context, Outgoing};
-use crate::request::Call;
+use crate::call::Call;
 use std::pin::Pin;
 
 pub type Handler = for<'a> fn(Context<'a>) -> Pin<Box<dyn Future<Output = Outgoing> + Send + 'a>>;
 
-/// Kind (empty: any), subresource (empty: the kind itself), what answers.
-static ROWS: &[(&str, &str, Handler)] = &[
-    ("", "scale", |context| Box::pin(scale::run(context))),
-    ("ComponentStatus", "", |context| Box::pin(components::run(context))),
-    ("Binding", "", |context| Box::pin(binding::run(context))),
-    ("Pod", "binding", |context| Box::pin(binding::run(context))),
-    ("Pod", "eviction", |context| Box::pin(eviction::run(context))),
-    ("ServiceAccount", "token", |context| Box::pin(token::run(context))),
-    ("SelfSubjectReview", "", |context| Box::pin(reviews::run(context))),
-    ("TokenReview", "", |context| Box::pin(reviews::run(context))),
-    ("SubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
-    ("LocalSubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
-    ("SelfSubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
-    ("SelfSubjectRulesReview", "", |context| Box::pin(reviews::run(context))),
+/// Group and kind, subresource (empty: the kind itself), what answers.
+static ROWS: &[(&str, &str, &str, Handler)] = &[
+    ("", "ComponentStatus", "", |context| Box::pin(components::run(context))),
+    ("", "Binding", "", |context| Box::pin(binding::run(context))),
+    ("", "Pod", "binding", |context| Box::pin(binding::run(context))),
+    ("", "Pod", "eviction", |context| Box::pin(eviction::run(context))),
+    ("", "ServiceAccount", "token", |context| Box::pin(token::run(context))),
+    (AUTHENTICATION, "SelfSubjectReview", "", |context| Box::pin(reviews::run(context))),
+    (AUTHENTICATION, "TokenReview", "", |context| Box::pin(reviews::run(context))),
+    (AUTHORIZATION, "SubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
+    (AUTHORIZATION, "LocalSubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
+    (AUTHORIZATION, "SelfSubjectAccessReview", "", |context| Box::pin(reviews::run(context))),
+    (AUTHORIZATION, "SelfSubjectRulesReview", "", |context| Box::pin(reviews::run(context))),
 ];
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// What answers a call, if it is not one of the verbs over stored objects.
 pub fn find(call: &Call) -> Option<Handler> {
     let subresource = call.subresource.map_or("", |subresource| subresource.name);
-    ROWS.iter()
-        .find(|(kind, name, _)| {
-            *name == subresource
-                && (*kind == call.resource.built_in_kind() && !kind.is_empty()
-                    || kind.is_empty() && !name.is_empty())
-        })
-        .map(|(_, _, handler)| *handler)
+    if subresource == "scale" {
+        // Whatever has one.
+        return Some(|context| Box::pin(scale::run(context)));
+    }
+    let is_it = |(group, kind, name, _): &&(&str, &str, &str, Handler)| {
+        *name == subresource && call.resource.is(group, kind)
+    };
+    ROWS.iter().find(is_it).map(|(_, _, _, handler)| *handler)
 }

@@ -1,8 +1,9 @@
 //! Questions about identity and rights: answered, never stored.
+use super::{AUTHENTICATION, AUTHORIZATION};
 use crate::admission;
-use crate::answer::{self, View};
-use crate::authn::{User, token};
-use crate::authz::{self, Attributes, What};
+use crate::answer;
+use crate::guard::authn::{User, token};
+use crate::guard::authz::{self, Attributes, What};
 use crate::verbs::{Context, Outgoing, managed, object};
 use api::codec::given;
 use api::codec::object::Encoding;
@@ -14,13 +15,19 @@ use serde_json::{Value, json};
 /// Any of the questions.
 pub async fn run(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
-    let view = View::of(context)?;
+    let view = context.own_view()?;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    let (mut review, mut warnings) =
-        object::decode(&received.body, encoding, call, call.query.field_validation()?)?;
+    let (mut review, mut warnings) = object::decode(
+        &received.body,
+        encoding,
+        call,
+        call.write_options().check("CreateOptions", false)?.validation(),
+    )?;
     object::place(&mut review, call)?;
     object::wipe(&mut review);
-    if !matches!(call.resource.kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {
+    let kind = call.resource.built_in();
+    let is_of_oneself = kind == (AUTHENTICATION, "SelfSubjectReview");
+    if !is_of_oneself && kind != (AUTHORIZATION, "SelfSubjectRulesReview") {
         let nothing = managed::empty(&call.resource);
         review = managed::updated(context, &nothing, review, Timestamp::now());
     }
@@ -32,19 +39,19 @@ pub async fn run(context: Context<'_>) -> Outgoing {
         return Err(Status::invalid(kind, "", &errors));
     }
     warnings.extend(admission::pass(context, &mut review).await?);
-    let status = match call.resource.kind {
-        "SelfSubjectReview" => {
+    let status = match kind {
+        (AUTHENTICATION, "SelfSubjectReview") => {
             let now = api::time::format(Timestamp::now().as_second());
             object::metadata(&mut review).insert("creationTimestamp".into(), now.into());
             json!({ "userInfo": received.user.info() })
         }
-        "TokenReview" => token_review(context, &review).await?,
-        "SelfSubjectRulesReview" => {
+        (AUTHENTICATION, "TokenReview") => token_review(context, &review).await?,
+        (AUTHORIZATION, "SelfSubjectRulesReview") => {
             let status = rules_review(context, &review)?;
             review["spec"] = json!({});
             status
         }
-        kind => access_review(context, kind, &review).await?,
+        (_, kind) => access_review(context, kind, &review).await?,
     };
     review["status"] = status;
     given::forget_empty(&mut review, call.resource.ty());
@@ -156,7 +163,7 @@ fn rules_review(context: Context<'_>, review: &Value) -> Result<Value, Status> {
         return Err(Status::bad_request("no namespace on request"));
     }
     let user = &context.received.user;
-    let rules = context.api.rbac().current().rules_for(user, &namespace);
+    let rules = context.api.rbac().read().rules_for(user, &namespace);
     let (plain, resource): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule.non_resource_urls.is_some());
     let mut status =

@@ -1,10 +1,10 @@
 //! The token subresource of a service account: a token that dies with its account and with what it
 //! is bound to.
 use crate::admission;
-use crate::answer::{self, View};
-use crate::objects;
-use crate::resources::ApiServer;
-use crate::service_account::{Bound, issue};
+use crate::answer;
+use crate::guard::service_account::{Bound, issue};
+use crate::server::ApiServer;
+use crate::state::objects;
 use crate::verbs::object::{decode_as, metadata, text};
 use crate::verbs::{Context, Outgoing};
 use api::field::{Error, Path};
@@ -25,7 +25,7 @@ const YEAR: i64 = 365 * 24 * 60 * 60;
 
 pub async fn run(context: Context<'_>) -> Outgoing {
     let (api, call) = (context.api, context.call);
-    let view = View::of(context)?;
+    let view = context.own_view()?;
     let ty = builtin().named("authentication/v1.TokenRequest").expect("in the facts");
     let (mut request, mut warnings) =
         decode_as(context, ty, "authentication.k8s.io/v1", "TokenRequest")?;
@@ -102,7 +102,7 @@ fn check_lifetime(lifetime: i64) -> Result<(), Status> {
 /// What the token is bound to; a pod's also says where the pod is.
 async fn bound(
     api: &ApiServer,
-    call: &crate::request::Call,
+    call: &crate::call::Call,
     reference: &Value,
 ) -> Result<Bound, Status> {
     let mut bound = Bound::default();

@@ -39,6 +39,16 @@ fn what_cannot_be_read_is_not_what_is_not_there() {
         assert_eq!(answer.code, 401, "{headers:?}: {}", answer.body);
     }
     assert_eq!(wire.ask(Who::Nobody, "GET /livez", &[], "").code, 200);
+    // Nothing that is refused is taken for a page, whatever was asked for.
+    for (what, code) in [
+        ("GET /api/v1/secrets/%3Cscript%3E", 403),
+        ("GET /%3Cscript%3E", 403),
+        ("PATCH /api/v1/namespaces/default", 403),
+    ] {
+        let answer = wire.ask(Who::Nobody, what, &[b"Accept: text/html"], "");
+        assert_eq!(answer.code, code, "{what}: {}", answer.body);
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{what}: {}", answer.head);
+    }
 
     // What the server is to kubelets is nothing to itself.
     let code = |what: &str| wire.ask(Who::KubeletClient, what, &[], "").code;

@@ -9,6 +9,7 @@ mod fuzz;
 mod identity;
 mod node;
 mod proxies;
+mod scope;
 
 use crate::access::wait_until;
 use crate::cluster::Cluster;

@@ -1,0 +1,58 @@
+//! Admission webhooks: servers that a configuration names, asked before something is written.
+//!
+//! ```text
+//!  configuration  the hooks of all configurations, followed in the store
+//!  matter         what a request is about, as hooks are told
+//!  rules          whether a hook is to be asked, and about which version        (pure)
+//!  review         the question, and what an answer may say                      (pure)
+//!  call           one question to one hook
+//!  mutating       one after the other: each sees what those before it changed
+//!  validating     all at once
+//! ```
+//! A write that loses its race against another is judged again on what the other left, hooks included:
+//! they see the object that is stored, as upstream's do. A hook that cannot be asked refuses the request
+//! unless its failure policy is `Ignore`.
+mod call;
+mod configuration;
+mod matter;
+mod mutating;
+mod review;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod validating;
+mod versions;
+
+pub use configuration::{Hooks, start};
+pub use mutating::{Seen, admit};
+pub use validating::validate;
+
+use crate::admission::Attributes;
+
+/// Kinds that decide about admission: a hook that could stop its own removal could never be removed.
+const CONFIGURATIONS: &[&str] = &[
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
+];
+
+/// Questions that the cluster itself asks about identity and rights (upstream's
+/// `pkg/kubeapiserver/admission/exclusion`): a hook in their way would lock everybody out.
+const REVIEWS: &[(&str, &str)] = &[
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Whether no hook is ever asked about a request.
+fn is_exempt(attributes: &Attributes<'_>) -> bool {
+    let resource = &attributes.call.resource;
+    CONFIGURATIONS.iter().any(|kind| resource.is("admissionregistration.k8s.io", kind))
+        || REVIEWS.contains(&(resource.group, resource.plural))
+}

@@ -1,0 +1,12 @@
+//! What all else stands on: files and certificates, clients of other servers, turns, names that nobody has
+//! had before. Nothing here knows what an object or a request is.
+pub mod configuration;
+pub mod kubeconfig;
+pub mod pki;
+pub mod remembered;
+pub mod tls;
+pub mod towards;
+pub mod turns;
+mod uuid;
+
+pub use uuid::uuid;

@@ -1,0 +1,70 @@
+//! What the certificate of a connection proves.
+//!
+//! TLS lets anybody connect who holds the key of the certificate that it shows; whether that
+//! certificate means anything here is decided by whoever believes its CA. So one that expired or
+//! comes from elsewhere is answered with a `Status`, as upstream does, and may still be
+//! accompanied by a token that is good.
+use super::{User, x509};
+use crate::ground::tls::Trust;
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
+
+/// The other end of a connection.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Who it is, if a CA of clients has signed that.
+    user: Option<Arc<User>>,
+    /// The common name, if the front proxies' CA has signed it.
+    front_proxy: Option<String>,
+    /// When the certificate ends, if one was shown.
+    until: Option<i64>,
+}
+
+impl Peer {
+    pub fn of(
+        chain: Option<&[CertificateDer<'static>]>,
+        clients: Option<&Trust>,
+        front_proxies: Option<&Trust>,
+    ) -> Peer {
+        let Some([certificate, intermediates @ ..]) = chain else { return Peer::default() };
+        let signed = |trust: Option<&Trust>| {
+            trust.is_some_and(|trust| match trust.verify(certificate, intermediates) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::debug!(%error, "a client's certificate is not believed");
+                    false
+                }
+            })
+        };
+        Peer {
+            user: signed(clients).then(|| x509::user_of(certificate)).flatten().map(Arc::new),
+            front_proxy: signed(front_proxies).then(|| x509::common_name(certificate)).flatten(),
+            until: Some(x509::not_after(certificate).unwrap_or(0)),
+        }
+    }
+
+    /// Somebody in this process, who is who he says.
+    pub fn within(user: User) -> Peer {
+        let user = Some(Arc::new(super::authenticated(user)));
+        Peer { user, front_proxy: None, until: Some(i64::MAX) }
+    }
+
+    /// Whether a certificate was shown at all.
+    pub fn showed_certificate(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// A connection may outlive its certificate.
+    fn is_current(&self) -> bool {
+        self.until.is_some_and(|until| Timestamp::now().as_second() <= until)
+    }
+
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.user.as_ref().filter(|_| self.is_current())
+    }
+
+    pub fn front_proxy(&self) -> Option<&str> {
+        self.front_proxy.as_deref().filter(|_| self.is_current())
+    }
+}

@@ -1,0 +1,233 @@
+//! A server beside this one that answers for a group of its own.
+use crate::testing::{Asked, Beside, Reply, Server, failure, reply, until};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use std::future::ready;
+
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const NAME: &str = "v1.things.e.io";
+
+/// A server of `things.e.io/v1`, as old ones are: without discovery of everything at once.
+fn old_server(asked: &Asked) -> Reply {
+    let path = asked.path.split('?').next().unwrap_or_default();
+    match path {
+        "/apis/things.e.io/v1" => reply(&json!({ "kind": "APIResourceList",
+            "groupVersion": "things.e.io/v1", "resources": [{ "name": "things", "kind": "Thing",
+                "singularName": "thing", "namespaced": true, "verbs": ["get", "list"] }] })),
+        "/openapi/v3" => reply(&json!({ "paths": { "apis/things.e.io/v1": {
+            "serverRelativeURL": "/openapi/v3/apis/things.e.io/v1?hash=1" } } })),
+        "/openapi/v3/apis/things.e.io/v1" => reply(&json!({ "openapi": "3.0.0" })),
+        "/openapi/v2" => reply(&json!({ "paths": { "/apis/things.e.io/v1/things": {
+            "get": { "schema": { "$ref": "#/definitions/Nowhere" } } } } })),
+        "/apis/things.e.io/v1/away" => {
+            let mut answer = failure(302, "");
+            let away = HeaderValue::from_static("https://e.io/");
+            answer.headers_mut().insert("location", away);
+            answer
+        }
+        path if path.starts_with("/apis/things.e.io/v1/") => {
+            reply(&json!({ "kind": "Thing", "path": asked.path, "body": asked.body }))
+        }
+        _ => failure(404, "no such page"),
+    }
+}
+
+fn registration(beside: &Beside, more: Value) -> Value {
+    let mut spec = json!({ "group": "things.e.io", "version": "v1", "caBundle": beside.bundle(),
+        "groupPriorityMinimum": 2000, "versionPriority": 15,
+        "service": { "name": "things", "namespace": "default", "port": 8443 } });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": { "name": NAME }, "spec": spec })
+}
+
+async fn condition(server: &Server) -> (String, String) {
+    let said = server.get(&format!("{SERVICES}/{NAME}")).await;
+    let conditions = said.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition["type"] == "Available");
+    let found = found.unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+/// A cluster with that server in it.
+async fn start() -> (Server, Beside) {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let pki = crate::ground::pki::Pki::open(folder.path()).expect("certificates");
+    let certificate = crate::ground::tls::client_certificate(&pki.pair("front-proxy-client"));
+    let server = Server::start_with(|options| {
+        options.proxy_client = Some(certificate.expect("a certificate"));
+    })
+    .await;
+    server.allow_loopback();
+    let beside = Beside::start(&["things.default.svc"], |asked| ready(old_server(&asked))).await;
+    server.serve_at("things", 8443, beside.address).await;
+    let said = server.create(SERVICES, registration(&beside, json!({}))).await;
+    assert_eq!(said.code, 201, "{said:?}");
+    until("it is available", async || condition(&server).await.0 == "Passed").await;
+    (server, beside)
+}
+
+#[tokio::test]
+async fn what_is_served_here_is_registered() {
+    let server = Server::start().await;
+    let said = server.get(&format!("{SERVICES}/v1.apps")).await;
+    assert_eq!(said.body["spec"]["groupPriorityMinimum"], 17_800);
+    let condition = &said.body["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "Local");
+    assert_eq!(condition["message"], "Local APIServices are always available");
+}
+
+#[tokio::test]
+async fn requests_are_passed_on_in_their_clients_name() {
+    let (server, beside) = start().await;
+    assert_eq!(condition(&server).await.1, "all checks passed");
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri("/apis/things.e.io/v1/namespaces/a/things?x=%2Fy&z=1")
+        .header("authorization", "Bearer mine")
+        .header("x-remote-user", "forged")
+        .header("x-remote-group", "system:masters")
+        .header("connection", "x-remote-user")
+        .body(Full::new(Bytes::from_static(b"{\"a\":1}")))
+        .expect("a request");
+    // A token that nobody knows would be refused: the connection says who it is.
+    let mut request = request;
+    request.headers_mut().remove("authorization");
+    let said = server.send(request).await;
+    assert_eq!(said.code, 200, "{said:?}");
+    assert_eq!(said.body["path"], "/apis/things.e.io/v1/namespaces/a/things?x=%2Fy&z=1");
+    assert_eq!(said.body["body"], json!({ "a": 1 }));
+    let asked = beside.questions();
+    let passed = asked.iter().rfind(|asked| asked.path.contains("namespaces")).expect("passed on");
+    let all = |name: &str| -> Vec<&str> {
+        passed.headers.get_all(name).iter().map(|value| value.to_str().expect("text")).collect()
+    };
+    assert!(asked.iter().all(|asked| asked.is_certified));
+    assert_eq!(all("x-remote-user"), ["admin"]);
+    assert_eq!(all("x-remote-group"), ["system:masters", "system:authenticated"]);
+    let said = server.get("/apis/things.e.io/v1/away").await;
+    assert_eq!(said.code, 503, "{said:?}");
+    let said = server.get("/apis/things.e.io/v1").await;
+    assert_eq!(said.body["resources"][0]["name"], "things");
+}
+
+#[tokio::test]
+async fn streams_pass_through() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let (server, _beside) = start().await;
+    let mut stream = server.upgrade("/apis/things.e.io/v1/namespaces/a/things/b/console").await;
+    stream.write_all(b"hello").await.expect("written");
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).await.expect("read");
+    assert_eq!(&heard, b"hello");
+}
+
+#[tokio::test]
+async fn discovery_and_descriptions_are_one() {
+    let (server, beside) = start().await;
+    let said = server.get("/apis").await;
+    let groups = said.body["groups"].as_array().expect("groups");
+    assert_eq!(groups.last().expect("a group")["name"], "things.e.io");
+    let said = server.get("/apis/things.e.io").await;
+    assert_eq!(said.body["preferredVersion"]["groupVersion"], "things.e.io/v1");
+    let shown = async || {
+        let request = Request::builder()
+            .uri("/apis")
+            .header(
+                "accept",
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            )
+            .body(Full::default())
+            .expect("a request");
+        let said = server.send(request).await;
+        let items = said.body["items"].as_array().expect("items").clone();
+        items.last().expect("a group")["versions"][0].clone()
+    };
+    until("it is heard", async || shown().await["freshness"] == "Current").await;
+    assert_eq!(shown().await["resources"][0]["resource"], "things");
+    until("it is described", async || {
+        let index = server.get("/openapi/v3").await.body;
+        index["paths"]["apis/things.e.io/v1"]["serverRelativeURL"]
+            == "/openapi/v3/apis/things.e.io/v1?hash=1"
+    })
+    .await;
+    let said = server.get("/openapi/v3/apis/things.e.io/v1").await;
+    assert_eq!(said.body["openapi"], "3.0.0");
+    let said = server.get("/openapi/v2").await;
+    let schema = &said.body["paths"]["/apis/things.e.io/v1/things"]["get"]["schema"];
+    assert_eq!((said.code, schema), (200, &json!({ "type": "object" })));
+    assert!(said.body["definitions"]["io.k8s.api.core.v1.Pod"].is_object());
+    drop(beside);
+}
+
+#[tokio::test]
+async fn one_that_is_not_to_be_had_spoils_nothing() {
+    let server = Server::start().await;
+    server.allow_loopback();
+    let beside = Beside::start(&["things.default.svc"], |asked| async move {
+        match &*asked.path {
+            "/apis/things.e.io/v1" => failure(500, "out of order"),
+            _ => Response::new(Full::default()),
+        }
+    })
+    .await;
+    let said = server.create(SERVICES, registration(&beside, json!({}))).await;
+    assert_eq!(said.code, 201, "{said:?}");
+    until("nobody is there", async || condition(&server).await.0 == "ServiceNotFound").await;
+    assert_eq!(condition(&server).await.1, "service/things in \"default\" is not present");
+    server.serve_at("things", 8443, beside.address).await;
+    until("it fails", async || condition(&server).await.0 == "FailedDiscoveryCheck").await;
+    let url = format!("https://{}/apis/things.e.io/v1", beside.address);
+    assert_eq!(
+        condition(&server).await.1,
+        format!("failing or missing response from {url}: bad status from {url}: 500")
+    );
+    let said = server.get("/apis/things.e.io/v1/things").await;
+    assert_eq!((said.code, &said.body), (503, &json!("service unavailable\n")));
+    assert_eq!(server.get("/openapi/v2").await.code, 200);
+    assert_eq!(server.get("/apis").await.code, 200);
+    // What others say of it stays.
+    let path = format!("{SERVICES}/{NAME}/status");
+    let mut status = server.get(&path).await.body;
+    let own = json!({ "type": "StatusUpdated", "status": "True", "reason": "E2E", "message": "x" });
+    status["status"]["conditions"].as_array_mut().expect("conditions").push(own.clone());
+    let said = server.ask(Method::PUT, &path, status).await;
+    assert_eq!(said.code, 200, "{said:?}");
+    server.api.extend().aggregation.current().values().for_each(|remote| remote.nudge());
+    until("it was looked at again", async || {
+        let found = server.get(&path).await.body;
+        let conditions = found["status"]["conditions"].as_array().expect("conditions").clone();
+        conditions.len() == 2 && conditions[1]["reason"] == "E2E"
+    })
+    .await;
+    let said = server.ask(Method::DELETE, &format!("{SERVICES}/{NAME}"), Value::Null).await;
+    assert_eq!(said.code, 200, "{said:?}");
+    until("it is forgotten", async || server.api.extend().aggregation.current().is_empty()).await;
+    assert_eq!(server.get("/apis/things.e.io/v1").await.code, 404);
+}
+
+#[tokio::test]
+async fn one_that_is_not_believed_is_not_asked() {
+    let server = Server::start().await;
+    server.allow_loopback();
+    let beside = Beside::start(&["another.default.svc"], |asked| ready(old_server(&asked))).await;
+    server.serve_at("things", 8443, beside.address).await;
+    server.create(SERVICES, registration(&beside, json!({}))).await;
+    until("it is refused", async || condition(&server).await.0 == "FailedDiscoveryCheck").await;
+    let (_, message) = condition(&server).await;
+    let name =
+        "x509: certificate is valid for another.default.svc, 127.0.0.1, not things.default.svc";
+    assert!(message.ends_with(name), "{message}");
+    assert_eq!(beside.questions().len(), 0);
+    let more = json!({ "insecureSkipTLSVerify": true, "caBundle": null });
+    let media = "application/merge-patch+json";
+    let path = format!("{SERVICES}/{NAME}");
+    let said = server.ask_as(Method::PATCH, &path, media, json!({ "spec": more })).await;
+    assert_eq!(said.code, 200, "{said:?}");
+    until("it is available", async || condition(&server).await.0 == "Passed").await;
+}
