@@ -72,7 +72,7 @@ pub async fn start(
         pods: Informer::start(context, source.clone(), all::<Pod>()),
         nodes: Informer::start(context, source, all::<Node>()),
         // A fleet that is started again gives addresses that the one before did not.
-        next: AtomicU32::new(context.now().as_second() as u32 * 1024),
+        next: AtomicU32::new((context.now().as_second() as u32).wrapping_mul(1024)),
         context: context.clone(),
         options,
     });
