@@ -7,6 +7,7 @@ mod api;
 mod authz;
 mod codec;
 mod dns;
+mod hollow;
 mod measured;
 mod report;
 mod runtime;
@@ -36,6 +37,11 @@ const BENCHES: &[Bench] = &[
         name: "fairness",
         about: "what one user notices of another's flood of gets, and of lists",
         run: api::fairness::run,
+    },
+    Bench {
+        name: "hollow",
+        about: "no measurement: plays thousands of kubelets for any API server (--kubeconfig F --nodes N)",
+        run: hollow::run,
     },
     Bench {
         name: "runtime",

@@ -1,4 +1,5 @@
 //! What a decision comes to. Rows return these; [`crate::apply`] does them.
+use crate::service_lb::{Failure, Provider};
 use crate::world::Memo;
 use api::object::Object;
 use api::rules::Form;
@@ -6,7 +7,7 @@ use api::status::Status;
 use client::ApiResource;
 use client::events::Happening;
 use client::source::{Ask, Call, Collection, Delete, Patch, Raw};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, ObjectReference, Service};
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +74,25 @@ pub enum Action {
     Fail(Status),
     /// What a row has to know the next time, and no object says.
     Remember(Memo),
+    /// Asks a cloud about a service's load balancer; failures are answers too.
+    Balance {
+        provider: Provider,
+        balance: Balance,
+        then: BalancerSaid,
+    },
 }
+
+/// What a cloud is asked.
+pub enum Balance {
+    Get(Arc<Service>),
+    Ensure(Arc<Service>, Vec<Arc<Node>>),
+    Update(Arc<Service>, Vec<Arc<Node>>),
+    Delete(Arc<Service>),
+}
+
+/// `None`: there is no balancer, or nothing to be said of it.
+pub type BalancerSaid =
+    Box<dyn FnOnce(Result<Option<LoadBalancerStatus>, Failure>) -> Vec<Action> + Send>;
 
 /// What to do when some of several failed. The turn has failed all the same.
 pub type Otherwise = Box<dyn FnOnce(&Status) -> Vec<Action> + Send>;
@@ -237,6 +256,16 @@ impl fmt::Display for Action {
             }
             Action::Fail(status) => write!(f, "fail {}", status.message),
             Action::Remember(memo) => write!(f, "{memo}"),
+            Action::Balance { balance, .. } => {
+                let (verb, service) = match balance {
+                    Balance::Get(service) => ("find", service),
+                    Balance::Ensure(service, _) => ("ensure", service),
+                    Balance::Update(service, _) => ("update", service),
+                    Balance::Delete(service) => ("delete", service),
+                };
+                let name = service.metadata.name.as_deref().unwrap_or_default();
+                write!(f, "{verb} the load balancer of {name}")
+            }
         }
     }
 }

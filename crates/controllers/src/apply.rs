@@ -1,5 +1,5 @@
 //! Doing what was decided.
-use crate::action::{Action, Create, Target};
+use crate::action::{Action, Balance, Create, Target};
 use crate::world::{Gone, World};
 use api::names::NamespacedName;
 use api::object::Object;
@@ -134,6 +134,19 @@ impl Turn<'_> {
             }
             Action::Fail(status) => return Err(status),
             Action::Remember(memo) => self.hands.world.remember(memo),
+            Action::Balance { provider, balance, then } => {
+                let said = match balance {
+                    Balance::Get(service) => provider.0.get(&service).await,
+                    Balance::Ensure(service, nodes) => {
+                        provider.0.ensure(&service, &nodes).await.map(Some)
+                    }
+                    Balance::Update(service, nodes) => {
+                        provider.0.update(&service, &nodes).await.map(|()| None)
+                    }
+                    Balance::Delete(service) => provider.0.delete(&service).await.map(|()| None),
+                };
+                return self.run(then(said)).await;
+            }
         }
         Ok(None)
     }

@@ -104,6 +104,8 @@ fn reporter(row: &'static str) -> &'static str {
         "persistentvolume-expander-controller" => "volume_expand",
         "replicationcontroller-controller" => "replication-controller",
         "resourceclaim-controller" => "resource_claim",
+        "selinux-warning-controller" => "selinux_warning",
+        "service-lb-controller" => "service-controller",
         _ => row,
     }
 }

@@ -40,16 +40,22 @@ mod node_ipam;
 pub mod node_lifecycle;
 mod persistentvolume;
 mod pod_gc;
+mod podgroup_protection;
 mod pods;
+pub mod policy_status;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
 mod resource_claim;
+mod resource_pool_status;
 mod resourcequota;
 mod root_ca;
+mod selinux_warning;
 mod service_cidr;
+pub mod service_lb;
 mod serviceaccount;
 mod statefulset;
+mod storage_version_gc;
 mod storage_version_migration;
 mod taint_eviction;
 #[cfg(test)]
@@ -117,11 +123,29 @@ pub static CONTROLLERS: &[&dyn Row] = &[
     &vac_protection::CONTROLLER,
     &clusterrole_aggregation::CONTROLLER,
     &storage_version_migration::CONTROLLER,
+    &storage_version_gc::CONTROLLER,
+    &policy_status::CONTROLLER,
+    &podgroup_protection::CONTROLLER,
+    &resource_pool_status::CONTROLLER,
+    &selinux_warning::CONTROLLER,
+    &service_lb::CONTROLLER,
     &garbage::CONTROLLER,
 ];
 
-/// Those that run only if they are named: upstream's choice.
-pub const ON_DEMAND: &[&str] = &["bootstrap-signer-controller", "token-cleaner-controller"];
+/// Those that run only if they are named: upstream leaves them off, or waits for a feature gate whose
+/// kinds no API server serves by default.
+pub const ON_DEMAND: &[&str] = &[
+    "bootstrap-signer-controller",
+    "podgroup-protection-controller",
+    "resourcepoolstatusrequest-controller",
+    "selinux-warning-controller",
+    "storageversion-garbage-collector-controller",
+    "token-cleaner-controller",
+];
+
+/// Those that upstream's controller manager does not have: nodes' own certificates, whose approval it
+/// leaves to others, and balancers, which are for the managers of clouds.
+pub const OUR_OWN: &[&str] = &[csr::approving::OF_NODES.name, service_lb::CONTROLLER.name];
 
 /// What a cluster's administrator decides.
 #[derive(Debug, Clone)]
@@ -147,6 +171,10 @@ pub struct Settings {
     /// Whether nodes get what they serve with, and what their kube-proxies are known by, without anybody
     /// looking: upstream leaves that to others.
     pub approve_of_nodes: bool,
+    /// Who checks expressions of policies against the kinds that they are about; without one nobody does.
+    pub policy_check: Option<policy_status::Check>,
+    /// A cloud's load balancers; without one services get none from here.
+    pub load_balancers: Option<service_lb::Provider>,
     /// As many pods that have ended stay; 0: all of them.
     pub terminated_pod_gc_threshold: usize,
     pub autoscaler: autoscaler::Settings,
@@ -169,6 +197,8 @@ impl Default for Settings {
             keep_attached: false,
             authority: None,
             approve_of_nodes: false,
+            policy_check: None,
+            load_balancers: None,
             terminated_pod_gc_threshold: 12_500,
             autoscaler: autoscaler::Settings::default(),
             nodes: node_lifecycle::Settings::default(),
@@ -250,8 +280,7 @@ pub fn start(
 mod tests {
     use super::*;
 
-    /// Upstream's names, without those that are left to others here: policies' types are checked
-    /// by the API server, and what upstream leaves off by default is left out.
+    /// The names of upstream's `cmd/kube-controller-manager/names`, all 49.
     const UPSTREAMS: &[&str] = &[
         "bootstrap-signer-controller",
         "certificatesigningrequest-approving-controller",
@@ -282,30 +311,35 @@ mod tests {
         "persistentvolumeclaim-protection-controller",
         "pod-garbage-collector-controller",
         "podcertificaterequest-cleaner-controller",
+        "podgroup-protection-controller",
         "replicaset-controller",
         "replicationcontroller-controller",
         "resourceclaim-controller",
+        "resourcepoolstatusrequest-controller",
         "resourcequota-controller",
         "root-ca-certificate-publisher-controller",
+        "selinux-warning-controller",
         "service-cidr-controller",
         "serviceaccount-controller",
         "serviceaccount-token-controller",
         "statefulset-controller",
         "storage-version-migrator-controller",
+        "storageversion-garbage-collector-controller",
         "taint-eviction-controller",
         "token-cleaner-controller",
         "ttl-after-finished-controller",
         "ttl-controller",
+        "validatingadmissionpolicy-status-controller",
         "volumeattributesclass-protection-controller",
     ];
 
     #[test]
     fn every_row_has_upstreams_name_once() {
         let mut found = names();
-        // Nodes' own certificates: upstream leaves their approval to others.
-        found.retain(|name| *name != csr::approving::OF_NODES.name);
+        found.retain(|name| !OUR_OWN.contains(name));
         found.sort_unstable();
         assert_eq!(found, UPSTREAMS);
+        assert_eq!(found.len(), 49);
     }
 
     #[test]

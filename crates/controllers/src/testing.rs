@@ -6,8 +6,9 @@ use crate::Settings;
 use crate::action::Action;
 use crate::driver::{Controller, Key, Row};
 use crate::world::World;
+use api::kinds::Scope;
 use api::names::NamespacedName;
-use client::{Client, Context, Informers};
+use client::{ApiResource, Client, Context, Informers};
 use expect_test::Expect;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -41,6 +42,22 @@ pub fn check_keys<K: Key>(row: &Controller<K>, text: &str, keys: &[K], expect: E
     expect.assert_eq(&out);
 }
 
+/// What a row decides for one key after the other, remembering what it asks to be remembered.
+pub fn check_turns(row: &Controller, text: &str, keys: &[&str], expect: Expect) {
+    let mut out = String::new();
+    in_world(row, text, |world, _| {
+        for key in keys {
+            for action in (row.reconcile)(&key_of(key), world, now()) {
+                match action {
+                    Action::Remember(memo) => world.remember(memo),
+                    action => show(&action, &mut out),
+                }
+            }
+        }
+    });
+    expect.assert_eq(&out);
+}
+
 /// Lets a function look at a world as the row sees it.
 fn in_world<K: Key>(
     row: &Controller<K>,
@@ -64,12 +81,18 @@ fn in_world<K: Key>(
     });
 }
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings {
         root_ca: "PEM".to_owned(),
         cluster_cidr: "10.244.0.0/16".to_owned(),
         authority: Some(authority()),
         approve_of_nodes: true,
+        policy_check: Some(crate::policy_status::Check(std::sync::Arc::new(|spec| {
+            let all = spec.validations.iter().flatten().enumerate();
+            let bad = all.filter(|(_, it)| it.expression == "bad");
+            let place = |at: usize| format!("spec.validations[{at}].expression");
+            bad.map(|(at, _)| json!({ "fieldRef": place(at), "warning": "bad" })).collect()
+        }))),
         token_signer: Some(crate::tokens::Signer(std::sync::Arc::new(|claims| {
             Some(format!("token of {}", claims["sub"]))
         }))),
@@ -158,6 +181,31 @@ pub fn after<K: Key>(
     prepare: impl FnOnce(&client::testing::World),
     look: impl FnOnce(&client::testing::World),
 ) {
+    let begin = |server: &client::testing::World| {
+        put(server, text);
+        prepare(server);
+    };
+    run_row(row, settings(), begin, None::<fn(&client::testing::World)>, look);
+}
+
+/// The same with other settings; what changes, changes once the row rests for the first time.
+pub fn after_with<K: Key>(
+    row: &'static Controller<K>,
+    settings: Settings,
+    text: &str,
+    change: impl FnOnce(&client::testing::World),
+    look: impl FnOnce(&client::testing::World),
+) {
+    run_row(row, settings, |server| put(server, text), Some(change), look);
+}
+
+fn run_row<K: Key>(
+    row: &'static Controller<K>,
+    settings: Settings,
+    begin: impl FnOnce(&client::testing::World),
+    change: Option<impl FnOnce(&client::testing::World)>,
+    look: impl FnOnce(&client::testing::World),
+) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -166,31 +214,61 @@ pub fn after<K: Key>(
     runtime.block_on(async {
         let context = Context::simulated(now(), 1);
         let server = client::testing::World::new(&context);
-        put(&server, text);
-        prepare(&server);
-        let world = World::new(Informers::new(&context, server.source()), settings(), started());
+        begin(&server);
+        let world = World::new(Informers::new(&context, server.source()), settings, started());
         let client = Client::new(server.source());
         tokio::spawn(row.start(&context, &client, &world));
         // The clock is paused: this passes when everybody else waits.
-        tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+        let rest = std::time::Duration::from_millis(900);
+        tokio::time::sleep(rest).await;
+        if let Some(change) = change {
+            change(&server);
+            tokio::time::sleep(rest).await;
+        }
         context.stop();
         look(&server);
     });
 }
 
-fn put(server: &client::testing::World, text: &str) {
+pub fn put(server: &client::testing::World, text: &str) {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let object = parse(line);
         let of = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-        let row = api::kinds::find_kind(&of("apiVersion"), &of("kind")).expect("a kind we have");
-        server.put_tree(&row.into(), object);
+        server.put_tree(&resource(&of("apiVersion"), &of("kind")), object);
     }
+}
+
+/// Kinds that are not served by default, and so have no row: some control loops can be asked for.
+const OTHERS: &[(&str, &str, &str, &str, Scope)] = &[
+    ("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", Scope::Namespaced),
+    ("internal.apiserver.k8s.io", "v1alpha1", "storageversions", "StorageVersion", Scope::Cluster),
+    (
+        "resource.k8s.io",
+        "v1alpha3",
+        "resourcepoolstatusrequests",
+        "ResourcePoolStatusRequest",
+        Scope::Cluster,
+    ),
+];
+
+fn resources() -> impl Iterator<Item = ApiResource> {
+    let rows = api::kinds::RESOURCES.iter().filter(|row| row.is_stored()).map(ApiResource::from);
+    let custom = |it: &(&str, &str, &str, &str, Scope)| {
+        let (group, version, plural, kind, scope) = *it;
+        ApiResource::custom(group, version, plural, kind, scope)
+    };
+    rows.chain(OTHERS.iter().map(custom))
+}
+
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let mut all = resources();
+    all.find(|row| row.api_version() == api_version && row.kind == kind).expect("a kind we have")
 }
 
 fn parse(line: &str) -> Value {
     let mut words = line.split_whitespace();
     let kind = words.next().expect("a kind");
-    let row = api::kinds::RESOURCES.iter().find(|row| row.singular() == kind && row.is_stored());
+    let row = resources().find(|row| row.kind.to_lowercase() == kind);
     let row = row.unwrap_or_else(|| panic!("no kind is called {kind}"));
     let key = words.next().expect("a name");
     let (namespace, name) = key.split_once('/').unwrap_or(("default", key));
@@ -200,7 +278,7 @@ fn parse(line: &str) -> Value {
     if row.is_namespaced() {
         object["metadata"]["namespace"] = namespace.into();
     }
-    base(row.kind, &mut object);
+    base(&row.kind, &mut object);
     for word in words {
         let (path, value) = word.split_once('=').unwrap_or((word, ""));
         set(&mut object, path, value);

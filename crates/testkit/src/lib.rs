@@ -2,6 +2,8 @@
 //! against us. Shipped code never depends on this crate.
 pub mod client;
 pub mod fuzz;
+#[cfg(feature = "hollow")]
+pub mod hollow;
 pub mod image;
 pub mod network;
 pub mod sample;

@@ -139,9 +139,3 @@ fn hints_of(distribution: &str, zone: Option<&str>, node: Option<&str>) -> Optio
         for_nodes: node.map(|name| vec![ForNode { name: name.to_owned() }]),
     })
 }
-
-/// The same pod at the same address, whatever its conditions are.
-pub fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
-    let uid = |endpoint: &Endpoint| endpoint.target_ref.as_ref().and_then(|it| it.uid.clone());
-    one.addresses == other.addresses && uid(one) == uid(other)
-}

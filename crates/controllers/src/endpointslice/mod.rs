@@ -1,22 +1,26 @@
 //! Where a Service's traffic may go: its pods' addresses, in slices of a hundred.
 pub mod endpoint;
+mod fit;
 #[cfg(test)]
 mod tests;
+mod topology;
 
 use crate::action::Action;
 use crate::driver::{Controller, Watching};
 use crate::pods;
-use crate::world::World;
+use crate::world::{Memo, World};
 use api::names::NamespacedName;
 use api::selector::label::Selector;
+use api::status::Status;
 use client::Change;
+use client::events::{Happening, reference};
 use endpoint::Group;
+use fit::{Fitted, fit};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 pub const CONTROLLER: Controller = Controller {
     name: "endpointslice-controller",
@@ -30,12 +34,24 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// Endpoints in one slice: upstream's `--max-endpoints-per-slice`.
-const SLICE: usize = 100;
 
 fn watch(on: &Watching) {
     on.objects::<Service>();
-    on.reads::<Node>();
+    on.each::<Node>(|world, change| {
+        let standing = |node: &Option<std::sync::Arc<Node>>| {
+            node.as_ref().map(|node| {
+                let (is_ready, zone) = topology::standing(node);
+                (is_ready, zone.map(str::to_owned))
+            })
+        };
+        if change.initial || standing(&change.old) == standing(&change.new) {
+            return Vec::new();
+        }
+        let services = world.informer::<Service>();
+        let read = services.read();
+        let asking = read.iter().filter(|(_, service)| topology::is_auto(service));
+        asking.map(|(key, _)| key.clone()).collect()
+    });
     on.each::<EndpointSlice>(|_, change| {
         let slices = change.old.iter().chain(&change.new);
         let mut keys: Vec<_> = slices.filter_map(|slice| service_of(slice)).collect();
@@ -80,17 +96,30 @@ fn reconcile(key: &NamespacedName, world: &World, _: Timestamp) -> Vec<Action> {
     if selector.is_nothing() || service.metadata.deletion_timestamp.is_some() {
         return Vec::new();
     }
+    let is_auto = topology::is_auto(&service);
+    let is_published =
+        service.spec.as_ref().is_some_and(|it| it.publish_not_ready_addresses == Some(true));
     let pods = world.in_namespace::<Pod>(&key.namespace);
     let selected =
         pods.iter().filter(|pod| selector.matches(&pod.metadata.labels) && !pods::is_finished(pod));
     let mut wanted: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
+    let mut lost = None;
     for family in endpoint::families(&service) {
         for pod in selected.clone() {
             let node = world.find::<Node>("", pods::node(pod));
-            if let Some(endpoint) = endpoint::of(pod, node.as_deref(), &service, &family) {
-                let group = Group::of(&service, pod, &family);
-                wanted.entry(group).or_default().push(endpoint);
+            let Some(mut endpoint) = endpoint::of(pod, node.as_deref(), &service, &family) else {
+                continue;
+            };
+            // Its node may be on its way to us, or gone for good: the others are published meanwhile.
+            if node.is_none() && !is_published && !pods::node(pod).is_empty() {
+                lost = Some(pod);
+                continue;
             }
+            if is_auto {
+                endpoint.hints = None;
+            }
+            let group = Group::of(&service, pod, &family);
+            wanted.entry(group).or_default().push(endpoint);
         }
         // One slice says that there is nothing.
         if !wanted.keys().any(|group| group.family == family) {
@@ -99,60 +128,87 @@ fn reconcile(key: &NamespacedName, world: &World, _: Timestamp) -> Vec<Action> {
     }
     let slices = world.in_namespace::<EndpointSlice>(&key.namespace);
     let mine = slices.into_iter().filter(|slice| service_of(slice).as_ref() == Some(key));
-    fit(&service, wanted, mine.collect())
-}
-
-/// Endpoints stay in the slice they are in; new ones go where there is room.
-fn fit(
-    service: &Service,
-    wanted: BTreeMap<Group, Vec<Endpoint>>,
-    slices: Vec<Arc<EndpointSlice>>,
-) -> Vec<Action> {
-    let labels = labels(service);
-    let mut kept: Vec<(Arc<EndpointSlice>, EndpointSlice)> = Vec::new();
-    let (mut made, mut actions) = (Vec::new(), Vec::new());
-    for (group, mut endpoints) in wanted {
-        let is_empty = endpoints.is_empty();
-        let same = slices.iter().filter(|slice| group.is_of(slice));
-        let mut own: Vec<_> = same.map(|slice| (slice.clone(), (**slice).clone())).collect();
-        for (_, slice) in &mut own {
-            slice.metadata.labels = Some(labels.clone());
-            let stay = slice.endpoints.iter().flatten().filter_map(|old| {
-                let at = endpoints.iter().position(|new| endpoint::is_same(new, old))?;
-                Some(endpoints.remove(at))
-            });
-            slice.endpoints = Some(stay.collect());
-        }
-        for (_, slice) in &mut own {
-            let inside = slice.endpoints.get_or_insert_default();
-            let room = SLICE.saturating_sub(inside.len()).min(endpoints.len());
-            inside.extend(endpoints.drain(..room));
-        }
-        made.extend(endpoints.chunks(SLICE).map(|some| group.slice(service, &labels, some)));
-        // The one that says that there is nothing, if there is none yet.
-        match (is_empty, own.first_mut()) {
-            (true, None) => made.push(group.slice(service, &labels, &[])),
-            (true, Some(_)) => kept.push(own.remove(0)),
-            _ => {}
-        }
-        kept.extend(own.into_iter().filter(|(_, slice)| {
-            slice.endpoints.as_ref().is_some_and(|inside| !inside.is_empty())
-        }));
+    let (mut fitted, gone) = fit(&service, wanted, mine.collect());
+    let told = hints(key, &service, world, is_auto, &mut fitted);
+    let (made, kept): (Vec<_>, Vec<_>) = fitted.iter().partition(|it| it.old.is_none());
+    let mut actions: Vec<Action> = made.iter().map(|it| Action::create(&it.new)).collect();
+    let changed = kept.iter().filter(|it| !it.is_equal());
+    actions.extend(changed.map(|it| Action::update(&it.new)));
+    actions.extend(gone.iter().map(|slice| Action::delete(&**slice)));
+    actions.extend(told);
+    if let Some(pod) = lost {
+        let (name, node) = (pod.metadata.name.as_deref().unwrap_or_default(), pods::node(pod));
+        let text = format!("skipping Pod {name} for Service {key}: Node {node} Not Found");
+        actions.push(Action::Fail(Status::internal_error(text)));
     }
-    actions.extend(made.iter().map(Action::create));
-    let changed = kept.iter().filter(|(old, new)| !is_equal(old, new));
-    actions.extend(changed.map(|(_, new)| Action::update(new)));
-    let is_kept =
-        |slice: &EndpointSlice| kept.iter().any(|(old, _)| old.metadata.uid == slice.metadata.uid);
-    let gone = slices.iter().filter(|slice| !is_kept(slice));
-    actions.extend(gone.map(|slice| Action::delete(&**slice)));
     actions
 }
 
-/// An empty list is as good as none.
-fn is_equal(old: &EndpointSlice, new: &EndpointSlice) -> bool {
-    let endpoints = |slice: &EndpointSlice| slice.endpoints.clone().unwrap_or_default();
-    old.metadata == new.metadata && endpoints(old) == endpoints(new)
+/// The service's endpoints have had hints by zone, as it asked for.
+#[derive(Debug)]
+struct Hinted;
+
+/// Hints of slices where the service asks for those by zone; events say what became of that.
+fn hints(
+    key: &NamespacedName,
+    service: &Service,
+    world: &World,
+    is_auto: bool,
+    fitted: &mut [Fitted],
+) -> Vec<Action> {
+    let memory = key.to_string();
+    let was_hinted = world.recall::<Hinted>(&memory).is_some();
+    let tell = |type_: &str, reason: &str, text: &str, family: &str| {
+        let (about, note) = (reference(service), format!("{text}, addressType: {family}"));
+        Action::Record(match type_ {
+            "Normal" => Happening::normal(about, reason, note),
+            _ => Happening::warning(about, reason, note),
+        })
+    };
+    const ENABLED: &str = "TopologyAwareHintsEnabled";
+    const DISABLED: &str = "TopologyAwareHintsDisabled";
+    let mut actions = Vec::new();
+    if !is_auto {
+        if was_hinted {
+            let families = endpoint::families(service);
+            let text = "Topology Aware Hints has been disabled";
+            actions.extend(families.iter().map(|family| tell("Warning", DISABLED, text, family)));
+            actions.push(Action::Remember(Memo::nothing::<Hinted>(&memory)));
+        }
+        return actions;
+    }
+    let ratios = topology::ratios(&world.all::<Node>());
+    let mut is_hinted = was_hinted;
+    for family in endpoint::families(service) {
+        let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
+        for it in fitted.iter_mut().filter(|it| it.new.address_type == family) {
+            match (it.is_changed(), &it.old) {
+                (false, Some(old)) => {
+                    it.new.endpoints.clone_from(&old.endpoints);
+                    unchanged.push(&mut it.new);
+                }
+                _ => changed.push(&mut it.new),
+            }
+        }
+        match topology::assign(ratios.as_ref(), changed, unchanged) {
+            Ok(()) if !is_hinted => {
+                let text = "Topology Aware Hints has been enabled";
+                actions.push(tell("Normal", ENABLED, text, &family));
+                is_hinted = true;
+            }
+            Ok(()) => {}
+            Err(reason) => {
+                actions.push(tell("Warning", DISABLED, &reason, &family));
+                is_hinted = false;
+            }
+        }
+    }
+    match (was_hinted, is_hinted) {
+        (false, true) => actions.push(Action::Remember(Memo::new(&memory, Hinted))),
+        (true, false) => actions.push(Action::Remember(Memo::nothing::<Hinted>(&memory))),
+        _ => {}
+    }
+    actions
 }
 
 fn labels(service: &Service) -> BTreeMap<String, String> {

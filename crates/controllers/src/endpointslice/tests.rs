@@ -14,6 +14,7 @@ fn pods_with_an_address_are_endpoints_ready_or_not() {
         &format!(
             "{SERVICE}
              node n label:topology.kubernetes.io/zone=z
+             node m
              pod web-a ip=10.1.0.1 node=n ready
              pod web-b ip=10.1.0.2 node=n
              pod web-c ip=10.1.0.3 node=m ready deleting finalizers=x
@@ -126,4 +127,50 @@ fn close_endpoints_are_hinted_at() {
         // One that is not ready is nobody's to prefer.
         assert_eq!(hints, ["null", expected]);
     }
+}
+
+#[test]
+fn a_pod_whose_node_is_not_known_waits_for_it() {
+    check_row(
+        &CONTROLLER,
+        &format!("{SERVICE}\n pod web-a ip=10.1.0.1 ready node=unknown"),
+        &["default/web"],
+        expect![[r#"
+            create endpointslices.discovery.k8s.io web-
+            fail Internal error occurred: skipping Pod web-a for Service default/web: Node unknown Not Found
+        "#]],
+    );
+}
+
+#[test]
+fn zones_are_hinted_at_where_the_service_asks_for_it() {
+    let node = |name: &str, zone: &str| {
+        format!(
+            "node {name} label:topology.kubernetes.io/zone={zone} status={{\"allocatable\":{{\"cpu\":\"4\"}},\"conditions\":[{{\"type\":\"Ready\",\"status\":\"True\"}}]}}\n"
+        )
+    };
+    let mut world = format!(
+        "{SERVICE} annotation:service.kubernetes.io/topology-mode=Auto\n{}{}",
+        node("n", "a"),
+        node("m", "b")
+    );
+    for (at, node) in ["n", "n", "n", "m"].iter().enumerate() {
+        world += &format!("pod web-{at} ip=10.1.0.{at} ready node={node}\n");
+    }
+    let mut hints = Vec::new();
+    crate::testing::after(
+        &CONTROLLER,
+        &world,
+        |_| {},
+        |server| {
+            for slice in server.all::<EndpointSlice>() {
+                let zones = slice.endpoints.iter().flatten().filter_map(|it| {
+                    Some(it.hints.as_ref()?.for_zones.as_ref()?.first()?.name.clone())
+                });
+                hints.extend(zones);
+            }
+        },
+    );
+    hints.sort();
+    assert_eq!(hints, ["a", "a", "b", "b"]);
 }
