@@ -15,6 +15,7 @@ mod authorizer;
 mod check;
 mod compare;
 mod cost;
+pub mod device;
 mod environment;
 mod estimate;
 mod evaluate;

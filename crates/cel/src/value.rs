@@ -93,6 +93,8 @@ pub enum Map<'a> {
 pub struct Entries<'a> {
     list: Vec<(Value<'a>, Value<'a>)>,
     places: HashMap<Key, usize>,
+    /// What is found where there is nothing, in maps that have no end.
+    otherwise: Option<Arc<Value<'a>>>,
 }
 
 pub struct Object<'a> {
@@ -150,9 +152,18 @@ impl<'a> Entries<'a> {
         &self.list
     }
 
+    /// The same map, in which something is found by every key.
+    #[must_use]
+    pub fn otherwise(mut self, value: Value<'a>) -> Self {
+        self.otherwise = Some(Arc::new(value));
+        self
+    }
+
     fn get(&self, key: &Value<'_>) -> Option<Value<'a>> {
-        let place = *self.places.get(&Key::of(key)?)?;
-        Some(self.list[place].1.clone())
+        match self.places.get(&Key::of(key)?) {
+            Some(place) => Some(self.list[*place].1.clone()),
+            None => self.otherwise.as_deref().cloned(),
+        }
     }
 }
 
@@ -471,6 +482,14 @@ impl<'a> Map<'a> {
                 let found = object.fields.iter().find(|(field, _)| **field == *name);
                 found.map(|(_, value)| value.clone())
             }
+        }
+    }
+
+    /// Whether the key is really there: what is found otherwise does not count.
+    pub fn contains(&self, key: &Value<'_>) -> bool {
+        match self {
+            Map::Owned(entries) => Key::of(key).is_some_and(|it| entries.places.contains_key(&it)),
+            _ => self.get(key).is_some(),
         }
     }
 

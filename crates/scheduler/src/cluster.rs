@@ -10,6 +10,7 @@ pub use census::{NOWHERE, Topology};
 pub use owners::{Owner, Owners};
 pub use storage::Storage;
 
+use crate::devices::Ledger;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::resources::Resources;
@@ -42,6 +43,7 @@ pub struct Cluster {
     pub namespaces: HashMap<Box<str>, Arc<Labelled>>,
     pub owners: Owners,
     pub storage: Storage,
+    pub devices: Ledger,
     pub budgets: BTreeMap<api::names::NamespacedName, Arc<crate::preemption::Budget>>,
 }
 

@@ -1,12 +1,19 @@
 //! One pod's place: the nodes that it may be on, the best of them, or why there is none.
 use crate::cluster::{Cluster, NodeRow};
-use crate::filter::{self, Cycle, FILTERS, Hopeless, Refusal, volumes};
+use crate::config::Profile;
+use crate::extend::{Extenders, Nobody};
+use crate::filter::{
+    self, Constraints, Cycle, EXTENDER, FILTERS, Hopeless, Refusal, devices, volumes,
+};
 use crate::message::Unfit;
 use crate::pod::PodInfo;
 use crate::preemption::{self, Preemption};
+use crate::queue::Refused;
 use crate::{event, score};
 use fastrand::Rng;
+use futures_util::FutureExt;
 use jiff::Timestamp;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use std::sync::Arc;
 
 /// Nodes that are looked for at least, however many there are: upstream's.
@@ -15,6 +22,7 @@ const ENOUGH_PERCENT: usize = 5;
 
 pub struct Decider {
     pub cluster: Cluster,
+    pub profiles: Vec<Arc<Profile>>,
     /// The node that is tried first next time, so that each has its turn.
     start: usize,
     random: Rng,
@@ -24,111 +32,175 @@ pub struct Decider {
 #[derive(Debug)]
 pub enum Decision {
     /// It goes to this node, once its volumes are there.
-    Place { node: Box<str>, volumes: volumes::Plan },
+    Place { node: Box<str>, plan: Plan },
     Refuse {
         message: String,
-        /// What may change that ([`event`]).
-        wakes: u32,
+        /// A claim whose devices are to be given back, so that others may be found.
+        free: Option<Arc<ResourceClaim>>,
+        /// Who refused it, and what may change that ([`event`]).
+        by: Refused,
         preemption: Preemption,
+        /// Why each node was refused, by slot.
+        refused: Vec<(usize, Refusal)>,
     },
+    /// It could not be decided; that is not the pod's fault.
+    Fail { message: String },
+}
+
+/// What has to be there before a pod may be on its node.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub volumes: volumes::Plan,
+    pub devices: devices::Plan,
 }
 
 impl Decider {
-    pub fn new(seed: u64) -> Decider {
-        Decider { cluster: Cluster::default(), start: 0, random: Rng::with_seed(seed) }
+    pub fn new(profiles: Vec<Arc<Profile>>, seed: u64) -> Decider {
+        Decider { cluster: Cluster::default(), profiles, start: 0, random: Rng::with_seed(seed) }
     }
 
+    pub fn profile(&self, scheduler_name: &str) -> Option<&Arc<Profile>> {
+        self.profiles.iter().find(|profile| *profile.scheduler_name == *scheduler_name)
+    }
+
+    /// Decides with nobody else to ask, so that nothing is waited for.
     pub fn decide(&mut self, pod: &Arc<PodInfo>, now: Timestamp) -> Decision {
+        let decided = self.decide_with(pod, now, &Nobody).now_or_never();
+        decided.expect("nobody is waited for")
+    }
+
+    pub async fn decide_with(
+        &mut self,
+        pod: &Arc<PodInfo>,
+        now: Timestamp,
+        extenders: &dyn Extenders,
+    ) -> Decision {
         self.cluster.settle();
         let total = self.cluster.len();
+        let Some(profile) = self.profile(&pod.wishes.scheduler).cloned() else {
+            let name = &pod.wishes.scheduler;
+            let message = format!("profile not found for scheduler name {name:?}");
+            return Decision::Fail { message };
+        };
         if total == 0 {
             let message = "no nodes available to schedule pods".to_owned();
             return Decision::Refuse {
                 message,
-                wakes: event::ANYTHING,
+                by: Refused { wakes: event::ANYTHING, filters: 0 },
                 preemption: Preemption::Clear,
+                free: None,
+                refused: Vec::new(),
             };
         }
-        self.expect(pod);
-        let cycle = match Cycle::new(&self.cluster, pod) {
+        let constraints = Constraints::of(&self.cluster, &profile, pod);
+        let selectors: Vec<_> = constraints.all.iter().map(|it| &it.selector).collect();
+        self.cluster.expect(&pod.key.namespace, &selectors);
+        let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints.clone()) {
             Ok(cycle) => cycle,
-            Err(Hopeless { filter, message }) => {
+            Err(Hopeless { filter, message, is_error: true }) => {
+                let message = format!("running PreFilter plugin {filter:?}: {message}");
+                return Decision::Fail { message };
+            }
+            Err(Hopeless { filter, message, .. }) => {
                 let mut unfit = Unfit::new(total);
                 unfit.hopeless = message;
-                let found = preemption::find(None, pod, &self.cluster, &[], &mut self.random, now);
-                return refuse(unfit, filter::mask(filter), found);
+                let asked = preemption::Asked { cycle: None, refused: &[], extenders };
+                let search =
+                    preemption::find(asked, &profile, pod, &self.cluster, &mut self.random, now);
+                return match search.await {
+                    Ok(found) => refuse(unfit, filter::mask(filter), found, None, Vec::new()),
+                    Err(message) => Decision::Fail { message },
+                };
             }
         };
-        let search = self.search(&cycle);
-        let Search { fitting, refused, absent, tried } = search;
-        if let Some(node) = choose(&cycle, &fitting, &mut self.random) {
+        let mut search = search(&cycle, self.start, extenders);
+        if let Some(message) = search.error.take() {
+            return Decision::Fail { message };
+        }
+        if extenders.filters(pod)
+            && let Err(message) = search.extend(&cycle, extenders).await
+        {
+            return Decision::Fail { message };
+        }
+        let chosen = choose(&cycle, &search.fitting, &mut self.random, extenders).await;
+        let Search { refused, absent, tried, extended, .. } = search;
+        self.start = (self.start + tried) % total;
+        if let Some(node) = chosen {
             // It was planned while the node was checked; nothing has changed since.
             let volumes = volumes::plan(&cycle, node).unwrap_or_default();
-            let node = node.node.name.clone();
-            self.start = (self.start + tried) % total;
-            return Decision::Place { node, volumes };
+            let devices = devices::plan(&cycle, node).unwrap_or_default();
+            let plan = Plan { volumes, devices };
+            return Decision::Place { node: node.node.name.clone(), plan };
         }
+        let free = match profile.frees_claims {
+            true => cycle.devices.to_free(&self.cluster, pod),
+            false => None,
+        };
+        let asked = preemption::Asked { cycle: Some(&cycle), refused: &refused, extenders };
         let found =
-            preemption::find(Some(&cycle), pod, &self.cluster, &refused, &mut self.random, now);
-        let filters = refused.iter().fold(0, |all, (_, refusal)| all | 1 << refusal.filter);
+            preemption::find(asked, &profile, pod, &self.cluster, &mut self.random, now).await;
+        let found = match found {
+            Ok(found) => found,
+            Err(message) => return Decision::Fail { message },
+        };
+        let filters = refused.iter().filter(|(_, refusal)| refusal.filter != EXTENDER);
+        let mut filters = filters.fold(0, |all, (_, refusal)| all | 1 << refusal.filter);
         let mut unfit = Unfit::new(total);
         unfit.count(&refused);
-        let filters = match absent {
-            true => {
-                unfit.absent("node(s) didn't satisfy plugin(s) [NodeAffinity]");
-                filters | filter::mask("NodeAffinity")
-            }
-            false => filters,
-        };
-        self.start = (self.start + tried) % total;
-        refuse(unfit, filters, found)
-    }
-
-    /// Tells the cluster which counts this pod, and others like it, will ask for.
-    fn expect(&mut self, pod: &PodInfo) {
-        let spread = &pod.wishes.spread;
-        if !spread.is_empty() {
-            let selectors: Vec<_> = spread.iter().map(|it| &it.selector).collect();
-            self.cluster.expect(&pod.key.namespace, &selectors);
-        } else if let Some(selector) = self.cluster.owners.selector(pod) {
-            self.cluster.expect(&pod.key.namespace, &[&selector]);
+        if absent {
+            unfit.absent("node(s) didn't satisfy plugin(s) [NodeAffinity]");
+            filters |= filter::mask("NodeAffinity");
         }
+        // Nobody knows what would change an extender's mind.
+        let filters = if extended { 0 } else { filters };
+        refuse(unfit, filters, found, free, refused)
     }
+}
 
-    fn search<'a>(&self, cycle: &Cycle<'a>) -> Search<'a> {
-        let mut search = Search::default();
-        // Room was made for it there; nowhere else is likely to do.
-        if let Some(row) = cycle.cluster.find(&cycle.pod.nominated)
-            && cycle.check_with_nominated(row).is_ok()
-        {
-            search.fitting.push(row);
-            return search;
-        }
-        let order = cycle.cluster.order();
-        let named = filter::allowed(cycle.pod);
-        let rows: Vec<&NodeRow> = match &named {
-            Some(names) => names.iter().filter_map(|name| cycle.cluster.find(name)).collect(),
-            None => Vec::new(),
+fn search<'a>(cycle: &Cycle<'a>, start: usize, extenders: &dyn Extenders) -> Search<'a> {
+    let mut search = Search::default();
+    // Room was made for it there; nowhere else is likely to do.
+    if let Some(row) = cycle.cluster.find(&cycle.pod.nominated)
+        && cycle.check_with_nominated(row).is_ok()
+    {
+        search.fitting.push(row);
+        return search;
+    }
+    let order = cycle.cluster.order();
+    let is_asked = cycle.profile.pre_filters & filter::mask("NodeAffinity") != 0;
+    let named = is_asked.then(|| filter::allowed(cycle.pod)).flatten();
+    let rows: Vec<&NodeRow> = match &named {
+        Some(names) => names.iter().filter_map(|name| cycle.cluster.find(name)).collect(),
+        None => Vec::new(),
+    };
+    search.absent = named.is_some() && rows.len() < order.len();
+    let count = if named.is_some() { rows.len() } else { order.len() };
+    let is_compared = !cycle.profile.scores.is_empty() || extenders.prioritizes(cycle.pod);
+    let enough = match is_compared || extenders.filters(cycle.pod) {
+        true => enough(count, cycle.profile.percentage_of_nodes_to_score),
+        false => 1,
+    };
+    for at in 0..count {
+        let row = match named {
+            Some(_) => rows[at],
+            None => cycle.cluster.row(order[(start + at) % count]),
         };
-        search.absent = named.is_some() && rows.len() < order.len();
-        let count = if named.is_some() { rows.len() } else { order.len() };
-        let enough = enough(count);
-        for at in 0..count {
-            let row = match named {
-                Some(_) => rows[at],
-                None => cycle.cluster.row(order[(self.start + at) % count]),
-            };
-            search.tried += 1;
-            match cycle.check_with_nominated(row) {
-                Ok(()) => search.fitting.push(row),
-                Err(refusal) => search.refused.push((row.slot, refusal)),
-            }
-            if search.fitting.len() >= enough {
+        search.tried += 1;
+        match cycle.check_with_nominated(row) {
+            Ok(()) => search.fitting.push(row),
+            Err(refusal) if refusal.is_error => {
+                let plugin = FILTERS[refusal.filter].name;
+                let reason = refusal.reasons.first().map_or("", |reason| reason);
+                search.error = Some(format!("running {plugin:?} filter plugin: {reason}"));
                 break;
             }
+            Err(refusal) => search.refused.push((row.slot, refusal)),
         }
-        search
+        if search.fitting.len() >= enough {
+            break;
+        }
     }
+    search
 }
 
 #[derive(Default)]
@@ -138,36 +210,156 @@ struct Search<'a> {
     /// Some nodes were not asked, because the pod names others.
     absent: bool,
     tried: usize,
+    /// Extenders took nodes away.
+    extended: bool,
+    /// Nothing can be decided.
+    error: Option<String>,
+}
+
+impl Search<'_> {
+    /// Leaves the nodes that extenders leave.
+    async fn extend(&mut self, cycle: &Cycle<'_>, extenders: &dyn Extenders) -> Result<(), String> {
+        if self.fitting.is_empty() {
+            return Ok(());
+        }
+        let names = self.fitting.iter().map(|row| row.node.name.clone()).collect();
+        let verdicts = extenders.filter(cycle.pod, names).await?;
+        let before = self.fitting.len();
+        self.fitting.retain(|row| verdicts.fitting.contains(&row.node.name));
+        self.extended = self.fitting.len() != before;
+        for failed in verdicts.failed {
+            let Some(row) = cycle.cluster.find(&failed.node) else { continue };
+            let refusal = Refusal {
+                filter: EXTENDER,
+                reasons: [failed.reason.into()].into_iter().collect(),
+                preemption_helps: failed.preemption_helps,
+                is_error: false,
+            };
+            self.refused.push((row.slot, refusal));
+        }
+        Ok(())
+    }
 }
 
 /// How many nodes that fit are enough to choose from (upstream's `numFeasibleNodesToFind`).
-fn enough(nodes: usize) -> usize {
+fn enough(nodes: usize, percentage: usize) -> usize {
     if nodes < ENOUGH_NODES {
         return nodes;
     }
-    let percent = 50usize.saturating_sub(nodes / 125).max(ENOUGH_PERCENT);
-    (nodes * percent / 100).max(ENOUGH_NODES)
+    let percentage = match percentage {
+        0 => 50usize.saturating_sub(nodes / 125).max(ENOUGH_PERCENT),
+        percentage => percentage,
+    };
+    (nodes * percentage / 100).max(ENOUGH_NODES)
 }
 
 /// The best; one of them by chance if there are several.
-fn choose<'a>(cycle: &Cycle<'_>, fitting: &[&'a NodeRow], random: &mut Rng) -> Option<&'a NodeRow> {
+async fn choose<'a>(
+    cycle: &Cycle<'_>,
+    fitting: &[&'a NodeRow],
+    random: &mut Rng,
+    extenders: &dyn Extenders,
+) -> Option<&'a NodeRow> {
     if fitting.len() <= 1 {
         return fitting.first().copied();
     }
-    let scores = score::score(cycle, fitting);
+    let mut scores = score::score(cycle, fitting);
+    if extenders.prioritizes(cycle.pod) {
+        let names = fitting.iter().map(|row| row.node.name.clone()).collect();
+        let more = extenders.prioritize(cycle.pod, names).await;
+        for (score, row) in scores.iter_mut().zip(fitting) {
+            *score += more.get(&row.node.name).copied().unwrap_or(0);
+        }
+    }
     let best = scores.iter().copied().max()?;
-    let ties: Vec<usize> = (0..scores.len()).filter(|at| scores[*at] == best).collect();
-    Some(fitting[ties[random.usize(..ties.len())]])
+    let ties = scores.iter().filter(|score| **score == best).count();
+    let mut left = random.usize(..ties);
+    let at = scores.iter().position(|score| {
+        let is_it = *score == best && left == 0;
+        left -= usize::from(*score == best && left > 0);
+        is_it
+    });
+    at.map(|at| fitting[at])
 }
 
-fn refuse(mut unfit: Unfit, filters: u32, found: preemption::Found) -> Decision {
-    unfit.preemption = found.message;
+fn refuse(
+    mut unfit: Unfit,
+    filters: u32,
+    found: preemption::Found,
+    free: Option<Arc<ResourceClaim>>,
+    refused: Vec<(usize, Refusal)>,
+) -> Decision {
+    let freed = free.as_ref().map(|_| "deallocation of ResourceClaim completed".to_owned());
+    let said = freed.into_iter().chain([found.message]).filter(|text| !text.is_empty());
+    unfit.preemption = said.collect::<Vec<_>>().join(", ");
     let wakes = match filters {
         0 => event::ANYTHING,
         filters => filter::wakes(filters),
     };
     debug_assert!(FILTERS.len() <= 32, "a mask has a bit for each");
-    Decision::Refuse { message: unfit.to_string(), wakes, preemption: found.preemption }
+    let (message, preemption) = (unfit.to_string(), found.preemption);
+    Decision::Refuse { message, by: Refused { wakes, filters }, preemption, free, refused }
+}
+
+/// Everything that plugins say about a pod, node by node: to be compared with what another scheduler's
+/// say of the same cluster (`examples/placements.rs`).
+#[derive(Debug, Default)]
+pub struct Judgement {
+    /// What stopped it before any node was asked.
+    pub hopeless: Option<String>,
+    /// Nodes, why not, and whether it would help to take other pods away.
+    pub refused: Vec<(Box<str>, Vec<String>, bool)>,
+    /// By plugin: nodes and their scores, with weights.
+    pub scores: Vec<(&'static str, NodeScores)>,
+    pub message: String,
+}
+
+/// Nodes and their scores.
+pub type NodeScores = Vec<(Box<str>, i64)>;
+
+impl Decider {
+    pub fn judge(&mut self, pod: &Arc<PodInfo>) -> Judgement {
+        self.cluster.settle();
+        let mut found = Judgement::default();
+        let Some(profile) = self.profile(&pod.wishes.scheduler).cloned() else { return found };
+        let constraints = Constraints::of(&self.cluster, &profile, pod);
+        let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints) {
+            Ok(cycle) => cycle,
+            Err(hopeless) => {
+                found.hopeless = Some(hopeless.message);
+                return found;
+            }
+        };
+        let mut fitting = Vec::new();
+        let named = filter::allowed(pod);
+        let (mut refused, mut unfit) = (Vec::new(), Unfit::new(self.cluster.len()));
+        for row in cycle.cluster.nodes() {
+            if named.as_ref().is_some_and(|names| !names.contains(&&*row.node.name)) {
+                continue;
+            }
+            match cycle.check(row) {
+                Ok(()) => fitting.push(row),
+                Err(refusal) => {
+                    let reasons = refusal.reasons.iter().map(ToString::to_string).collect();
+                    let helps = refusal.preemption_helps;
+                    found.refused.push((row.node.name.clone(), reasons, helps));
+                    refused.push((row.slot, refusal));
+                }
+            }
+        }
+        if fitting.is_empty() {
+            unfit.count(&refused);
+            if named.is_some() {
+                unfit.absent("node(s) didn't satisfy plugin(s) [NodeAffinity]");
+            }
+            found.message = unfit.to_string();
+        }
+        for (plugin, scores) in score::by_plugin(&cycle, &fitting) {
+            let names = fitting.iter().map(|row| row.node.name.clone());
+            found.scores.push((plugin, names.zip(scores).collect()));
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -179,7 +371,8 @@ mod tests {
         for (nodes, expected) in
             [(1, 1), (99, 99), (100, 100), (250, 120), (1000, 420), (5000, 500), (10_000, 500)]
         {
-            assert_eq!(enough(nodes), expected, "{nodes}");
+            assert_eq!(enough(nodes, 0), expected, "{nodes}");
         }
+        assert_eq!((enough(1000, 30), enough(1000, 100)), (300, 1000));
     }
 }

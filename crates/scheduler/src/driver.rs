@@ -1,8 +1,11 @@
 //! The scheduler and the API: informers tell the engine, tasks do what it decides.
 mod bind;
+mod claims;
+mod extender;
 mod tell;
 
 use crate::cluster::{Labelled, Owner};
+use crate::config::Profile;
 use crate::engine::{Engine, Task};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
@@ -13,7 +16,7 @@ use api::names::NamespacedName;
 use api::object::{Keep, Object};
 use api::rules::Form;
 use api::selector::field;
-use client::events::{Recorder, Reporter};
+use client::events::{Happening, Recorder, Reporter};
 use client::source::Collection;
 use client::{ApiResource, Change, Client, Context, Informer, Informers, Source};
 use jiff::Timestamp;
@@ -22,8 +25,9 @@ use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,41 +43,81 @@ type News = Box<dyn FnOnce(&mut Engine, Timestamp) + Send>;
 struct Hands {
     context: Context,
     client: Client,
-    recorder: Recorder,
+    /// One per profile, by scheduler name.
+    recorders: HashMap<Box<str>, Recorder>,
+    extenders: Option<extender::Http>,
+    profiles: Vec<Arc<Profile>>,
     news: mpsc::UnboundedSender<News>,
     claims: Informer<PersistentVolumeClaim>,
+    device_claims: Informer<ResourceClaim>,
     writes: Semaphore,
-    scheduler_name: String,
+}
+
+impl Hands {
+    fn record(&self, pod: &PodInfo, happening: Happening) {
+        if let Some(recorder) = self.recorders.get(&pod.wishes.scheduler) {
+            recorder.record(happening);
+        }
+    }
+
+    fn profile(&self, pod: &PodInfo) -> Option<&Arc<Profile>> {
+        self.profiles.iter().find(|profile| profile.scheduler_name == pod.wishes.scheduler)
+    }
 }
 
 /// Schedules pods until the context stops.
 pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
     let informers = Informers::new(context, source.clone());
     let client = Client::new(source).managed_by("kube-scheduler");
-    let reporter = Reporter::new(&config.scheduler_name, &config.instance);
+    let Config { configuration, host } = config;
+    let recorder = |profile: &Arc<Profile>| {
+        let name = &profile.scheduler_name;
+        let reporter = Reporter::new(name, &format!("{name}-{host}"));
+        (name.clone(), Recorder::series(context, client.clone(), reporter))
+    };
     let (sender, mut news) = mpsc::unbounded_channel();
     watch(&informers, &sender);
+    watch_devices(&informers, &sender);
+    let extenders = match configuration.extenders.is_empty() {
+        true => None,
+        false => {
+            let (pods, nodes) = (informers.objects(pods()), informers.objects(all::<Node>()));
+            match extender::Http::new(&configuration.extenders, pods, nodes) {
+                Ok(extenders) => Some(extenders),
+                Err(problem) => {
+                    tracing::error!(problem, "an extender cannot be reached: nothing is scheduled");
+                    return;
+                }
+            }
+        }
+    };
     let hands = Arc::new(Hands {
         context: context.clone(),
-        recorder: Recorder::series(context, client.clone(), reporter),
+        recorders: configuration.profiles.iter().map(recorder).collect(),
+        extenders,
+        profiles: configuration.profiles.clone(),
         client,
         news: sender,
         claims: informers.of::<PersistentVolumeClaim>(),
+        device_claims: informers.of::<ResourceClaim>(),
         writes: Semaphore::new(WRITES),
-        scheduler_name: config.scheduler_name.clone(),
     });
     tokio::select! {
         () = context.stopped() => return,
         () = informers.synced() => {}
     }
-    let mut engine = Engine::new(&config.scheduler_name, context.number());
+    let mut engine = Engine::new(&configuration, context.number());
     while !context.is_stopped() {
         while let Ok(one) = news.try_recv() {
             one(&mut engine, context.now());
         }
         let begun = std::time::Instant::now();
-        if let Some(tasks) = engine.next(context.now()) {
-            measure(context, &config.scheduler_name, &tasks, begun.elapsed());
+        let next = match &hands.extenders {
+            None => engine.next(context.now()),
+            Some(extenders) => engine.next_with(context.now(), extenders).await,
+        };
+        if let Some(tasks) = next {
+            measure(context, &tasks, begun.elapsed());
             tasks.into_iter().for_each(|task| start(&hands, task));
             // Whoever else is on this thread has a turn, too.
             tokio::task::yield_now().await;
@@ -93,21 +137,21 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
 }
 
 /// What came of an attempt, under upstream's names.
-fn measure(context: &Context, profile: &str, tasks: &[Task], took: Duration) {
+fn measure(context: &Context, tasks: &[Task], took: Duration) {
     let metrics = context.metrics();
     let result = tasks.iter().find_map(|task| match task {
-        Task::Bind { .. } => Some("scheduled"),
-        Task::Tell { victims, .. } => {
+        Task::Bind { pod, .. } => Some((pod, "scheduled")),
+        Task::Tell { pod, victims, reason, .. } => {
             if !victims.is_empty() {
                 metrics.count("scheduler_preemption_attempts_total", &[]);
                 metrics.observe("scheduler_preemption_victims", &[], victims.len() as f64);
             }
-            Some("unschedulable")
+            Some((pod, if *reason == "Unschedulable" { "unschedulable" } else { "error" }))
         }
-        Task::Unnominate(_) => None,
+        Task::Unnominate(_) | Task::Free(_) => None,
     });
-    let Some(result) = result else { return };
-    let labels = [("profile", profile), ("result", result)];
+    let Some((pod, result)) = result else { return };
+    let labels = [("profile", &*pod.wishes.scheduler), ("result", result)];
     metrics.count("scheduler_schedule_attempts_total", &labels);
     let seconds = took.as_secs_f64();
     metrics.observe("scheduler_scheduling_algorithm_duration_seconds", &[], seconds);
@@ -116,12 +160,15 @@ fn measure(context: &Context, profile: &str, tasks: &[Task], took: Duration) {
 fn start(hands: &Arc<Hands>, task: Task) {
     let hands = hands.clone();
     match task {
-        Task::Bind { pod, node, volumes } => {
-            tokio::spawn(async move { bind::bind(&hands, &pod, &node, volumes).await });
+        Task::Bind { pod, node, plan } => {
+            tokio::spawn(async move { bind::bind(&hands, &pod, &node, plan).await });
         }
-        Task::Tell { pod, message, nomination, victims } => {
+        Task::Free(claim) => {
+            tokio::spawn(async move { claims::free(&hands, &claim).await });
+        }
+        Task::Tell { pod, reason, message, nomination, victims } => {
             tokio::spawn(async move {
-                tell::refused(&hands, &pod, "Unschedulable", &message, &nomination).await;
+                tell::refused(&hands, &pod, reason, &message, &nomination).await;
                 if !victims.is_empty() {
                     tell::preempt(&hands, &pod, &nomination, victims).await;
                 }
@@ -135,11 +182,7 @@ fn start(hands: &Arc<Hands>, task: Task) {
 
 /// Every kind that a decision looks at, and what a change of it means to the engine.
 fn watch(informers: &Informers, news: &mpsc::UnboundedSender<News>) {
-    // Pods that are over hold nothing.
-    let fields = field::Selector::parse("status.phase!=Succeeded,status.phase!=Failed");
-    let pods = Collection::all(ApiResource::of::<Pod>())
-        .with_fields(fields.unwrap_or_else(|_| field::Selector::everything()));
-    on::<PodInfo>(informers, news, pods, |engine, change, now| {
+    on::<PodInfo>(informers, news, pods(), |engine, change, now| {
         engine.pod(change.old.as_ref(), change.new.as_ref(), now);
     });
     on::<NodeInfo>(informers, news, all::<Node>(), |engine, change, now| {
@@ -200,10 +243,45 @@ fn watch(informers: &Informers, news: &mpsc::UnboundedSender<News>) {
         all::<CSIStorageCapacity>(),
         |engine, change, now| {
             let capacities = &mut engine.decider.cluster.storage.capacities;
-            keep(capacities, change.key, change.new);
+            keep_sorted(capacities, change.key, change.new);
             engine.queue.wake(event::CSI_CAPACITY, now);
         },
     );
+}
+
+/// Devices and who has them.
+fn watch_devices(informers: &Informers, news: &mpsc::UnboundedSender<News>) {
+    on::<ResourceClaim>(informers, news, all::<ResourceClaim>(), |engine, change, now| {
+        engine.device_claim(&change.key, change.new, now);
+    });
+    on::<DeviceClass>(informers, news, all::<DeviceClass>(), |engine, change, now| {
+        let classes = &mut engine.decider.cluster.devices.classes;
+        keep_sorted(classes, change.key.name, change.new);
+        engine.queue.wake(event::DEVICE_CLASS, now);
+    });
+    on::<ResourceSlice>(informers, news, all::<ResourceSlice>(), |engine, change, now| {
+        let slices = &mut engine.decider.cluster.devices.slices;
+        keep_sorted(slices, change.key.name, change.new);
+        engine.queue.wake(event::RESOURCE_SLICE, now);
+    });
+    on::<DeviceTaintRule>(informers, news, all::<DeviceTaintRule>(), |engine, change, now| {
+        let rules = &mut engine.decider.cluster.devices.rules;
+        keep_sorted(rules, change.key.name, change.new);
+        engine.queue.wake(event::RESOURCE_SLICE, now);
+    });
+}
+
+fn keep_sorted<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
+    }
+}
+
+/// Pods that are over hold nothing.
+fn pods() -> Collection {
+    let fields = field::Selector::parse("status.phase!=Succeeded,status.phase!=Failed");
+    all::<Pod>().with_fields(fields.unwrap_or_else(|_| field::Selector::everything()))
 }
 
 fn keep<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, value: Option<V>) {

@@ -1,30 +1,44 @@
 //! Changes in, decisions out: the scheduler without the API.
 use crate::cluster::{Labelled, Owner};
-use crate::decide::{Decider, Decision};
+use crate::config::{Configuration, Profile};
+use crate::decide::{Decider, Decision, Plan};
 use crate::event;
-use crate::filter::volumes::Plan;
+use crate::extend::{Extenders, Nobody};
+use crate::filter::{devices, hints};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::preemption::{Preemption, Victim};
 use crate::queue::Queue;
+use crate::reasons::Reasons;
 use api::names::NamespacedName;
+use futures_util::FutureExt;
 use jiff::Timestamp;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use std::sync::Arc;
 
 pub struct Engine {
     pub decider: Decider,
     pub queue: Queue,
-    /// Pods that name this scheduler are ours.
-    name: Box<str>,
+    /// Why pods that wait have no node.
+    pub reasons: Reasons,
 }
 
 /// What is to be done about a pod.
 #[derive(Debug)]
 pub enum Task {
-    /// Volumes first, then the binding.
-    Bind { pod: Arc<PodInfo>, node: Box<str>, volumes: Plan },
+    /// Volumes and devices first, then the binding.
+    Bind { pod: Arc<PodInfo>, node: Box<str>, plan: Plan },
+    /// Devices that nobody uses where they are may be found elsewhere.
+    Free(Arc<ResourceClaim>),
     /// Its condition and an event say why it has no node.
-    Tell { pod: Arc<PodInfo>, message: String, nomination: Nomination, victims: Vec<Victim> },
+    Tell {
+        pod: Arc<PodInfo>,
+        /// `Unschedulable`, or `SchedulerError`.
+        reason: &'static str,
+        message: String,
+        nomination: Nomination,
+        victims: Vec<Victim>,
+    },
     /// Room is made on their node for somebody more important.
     Unnominate(Arc<PodInfo>),
 }
@@ -37,23 +51,43 @@ pub enum Nomination {
 }
 
 impl Engine {
-    pub fn new(name: &str, seed: u64) -> Engine {
-        Engine { decider: Decider::new(seed), queue: Queue::default(), name: name.into() }
+    pub fn new(configuration: &Configuration, seed: u64) -> Engine {
+        Engine {
+            decider: Decider::new(configuration.profiles.clone(), seed),
+            queue: Queue::new(configuration),
+            reasons: Reasons::default(),
+        }
     }
 
-    /// The next pod's fate; none if no pod is to be tried now.
+    /// The next pod's fate, with nobody else to ask; none if no pod is to be tried now.
     pub fn next(&mut self, now: Timestamp) -> Option<Vec<Task>> {
+        self.next_with(now, &Nobody).now_or_never().expect("nobody is waited for")
+    }
+
+    pub async fn next_with(
+        &mut self,
+        now: Timestamp,
+        extenders: &dyn Extenders,
+    ) -> Option<Vec<Task>> {
         let pod = self.queue.take(now)?;
         if pod.deleting || self.decider.cluster.is_assumed(&pod.uid) {
             return Some(Vec::new());
         }
-        match self.decider.decide(&pod, now) {
-            Decision::Place { node, volumes } => {
-                self.assume(&pod, &node, &volumes);
-                Some(vec![Task::Bind { pod, node, volumes }])
+        match self.decider.decide_with(&pod, now, extenders).await {
+            Decision::Place { node, plan } => {
+                self.reasons.remove(&pod.uid);
+                self.assume(&pod, &node, &plan);
+                Some(vec![Task::Bind { pod, node, plan }])
             }
-            Decision::Refuse { message, wakes, preemption } => {
-                let mut tasks = Vec::new();
+            Decision::Fail { message } => {
+                self.queue.failed(&pod.uid, now);
+                let nomination = Nomination::Keep;
+                let (reason, victims) = ("SchedulerError", Vec::new());
+                Some(vec![Task::Tell { pod, reason, message, nomination, victims }])
+            }
+            Decision::Refuse { message, by, preemption, free, refused } => {
+                self.reasons.keep(&pod.uid, &self.decider.cluster, refused, now);
+                let mut tasks: Vec<Task> = free.into_iter().map(Task::Free).collect();
                 let (nomination, victims) = match preemption {
                     Preemption::Keep => (Nomination::Keep, Vec::new()),
                     Preemption::Clear => (Nomination::Set("".into()), Vec::new()),
@@ -62,17 +96,22 @@ impl Engine {
                 if let Nomination::Set(node) = &nomination {
                     tasks.extend(self.nominate(&pod, node));
                 }
-                self.queue.refused(&pod.uid, wakes, !victims.is_empty(), now);
-                tasks.push(Task::Tell { pod, message, nomination, victims });
+                self.queue.refused(&pod.uid, by, !victims.is_empty(), now);
+                let reason = "Unschedulable";
+                tasks.push(Task::Tell { pod, reason, message, nomination, victims });
                 Some(tasks)
             }
         }
     }
 
     /// It is there from now on, whatever the API server has heard of that.
-    fn assume(&mut self, pod: &Arc<PodInfo>, node: &str, volumes: &Plan) {
+    fn assume(&mut self, pod: &Arc<PodInfo>, node: &str, plan: &Plan) {
         let cluster = &mut self.decider.cluster;
         cluster.place(Arc::new(pod.on(node)), true);
+        for (key, allocation) in plan.devices.promises(pod) {
+            cluster.devices.promise(key, allocation);
+        }
+        let volumes = &plan.volumes;
         for (volume, claim) in &volumes.give {
             let name = volume.metadata.name.clone().unwrap_or_default();
             cluster.storage.given.insert(name.into(), claim_key(claim));
@@ -99,12 +138,17 @@ impl Engine {
     }
 
     /// Its binding failed: it is nowhere, and tried again.
-    pub fn unbind(&mut self, uid: &str, volumes: &Plan, now: Timestamp) {
-        let cluster = &mut self.decider.cluster;
+    pub fn unbind(&mut self, pod: &PodInfo, plan: &Plan, now: Timestamp) {
+        let (uid, cluster) = (&pod.uid, &mut self.decider.cluster);
+        // What was written meanwhile is counted by the claims themselves.
+        for (key, _) in plan.devices.promises(pod) {
+            cluster.devices.forget(&key);
+        }
         if !cluster.is_assumed(uid) {
             return;
         }
         cluster.forget(uid);
+        let volumes = &plan.volumes;
         for (volume, _) in &volumes.give {
             cluster.storage.given.remove(volume.metadata.name.as_deref().unwrap_or_default());
         }
@@ -130,16 +174,16 @@ impl Engine {
                 None => event::POD_ADD,
                 Some(before) => difference(&before, new),
             };
-            self.queue.wake(events, now);
+            self.wake_about(&new.node, events, now);
+            return;
+        }
+        if self.decider.profile(&new.wishes.scheduler).is_none() {
             return;
         }
         let cluster = &mut self.decider.cluster;
-        if *new.wishes.scheduler != *self.name {
-            return;
-        }
         if cluster.is_assumed(&new.uid) {
             // Its binding is under way; if that fails, this is what is tried again.
-            self.queue.set(new.clone(), now);
+            self.queue.set(new.clone(), false, now);
             return;
         }
         if new.deleting {
@@ -151,16 +195,46 @@ impl Engine {
         if is_told_otherwise {
             cluster.nominate(new.clone(), &new.nominated);
         }
-        self.queue.set(new.clone(), now);
+        let is_held = self.is_held(new);
+        self.queue.set(new.clone(), is_held, now);
+    }
+
+    /// It is not to be tried: a gate holds it, or claims of its that nobody has made yet.
+    fn is_held(&self, pod: &PodInfo) -> bool {
+        let honors = |profile: &Arc<Profile>| profile.honors_gates;
+        (pod.wishes.gated && self.decider.profile(&pod.wishes.scheduler).is_none_or(honors))
+            || (!pod.device_claims.is_empty()
+                && devices::missing(&self.decider.cluster, pod).is_some())
+    }
+
+    /// A claim of devices is new, changed or gone.
+    pub fn device_claim(
+        &mut self,
+        key: &NamespacedName,
+        new: Option<Arc<ResourceClaim>>,
+        now: Timestamp,
+    ) {
+        let cluster = &mut self.decider.cluster;
+        cluster.devices.set_claim(key, new);
+        let held = self.queue.held();
+        for pod in held.into_iter().filter(|pod| !pod.device_claims.is_empty()) {
+            let is_held = self.is_held(&pod);
+            self.queue.set(pod, is_held, now);
+        }
+        self.queue.wake(event::DEVICE_CLAIM, now);
     }
 
     fn pod_gone(&mut self, pod: &PodInfo, now: Timestamp) {
         self.queue.remove(&pod.uid);
+        self.reasons.remove(&pod.uid);
         let cluster = &mut self.decider.cluster;
         let was_nominated = !pod.nominated.is_empty();
         cluster.unnominate(&pod.uid);
-        if cluster.forget(&pod.uid).is_some() || was_nominated {
+        let was_there = cluster.forget(&pod.uid);
+        if was_nominated {
             self.queue.wake(event::POD_GONE, now);
+        } else if let Some(was_there) = was_there {
+            self.wake_about(&was_there.node, event::POD_GONE, now);
         }
     }
 
@@ -179,7 +253,20 @@ impl Engine {
         {
             cluster.set_node(new.clone());
         }
-        self.queue.wake(events, now);
+        match new {
+            Some(new) => self.wake_about(&new.name, events, now),
+            None => self.queue.wake(events, now),
+        }
+    }
+
+    /// Something happened on one node.
+    fn wake_about(&mut self, node: &str, events: u32, now: Timestamp) {
+        let Engine { decider, queue, .. } = self;
+        let Some(row) = decider.cluster.find(node) else { return queue.wake(events, now) };
+        queue.wake_if(events, now, |pod, filters| {
+            let profile = decider.profile(&pod.wishes.scheduler);
+            profile.is_none_or(|it| hints::may_fit(&decider.cluster, it, pod, filters, row))
+        });
     }
 
     pub fn owner(&mut self, old: Option<&Owner>, new: Option<&Arc<Owner>>) {
@@ -228,6 +315,9 @@ fn node_difference(old: &NodeInfo, new: &NodeInfo) -> u32 {
     if old.taints != new.taints || old.unschedulable != new.unschedulable {
         events |= event::NODE_TAINTS;
     }
+    if old.features != new.features {
+        events |= event::NODE_FEATURES;
+    }
     if old.allocatable != new.allocatable || old.allowed_pods != new.allowed_pods {
         events |= event::NODE_ALLOCATABLE;
     }
@@ -244,7 +334,7 @@ mod tests {
     #[test]
     fn five_thousand_nodes_are_no_reason_to_be_slow() {
         const PODS: usize = 1000;
-        let mut engine = Engine::new("default-scheduler", 1);
+        let mut engine = Engine::new(&Configuration::default(), 1);
         for index in 0..5000 {
             let zone = index % 3;
             engine.node(None, Some(&node(&format!("n{index} zone=z{zone}"))), now());

@@ -17,5 +17,11 @@ pub const STORAGE_CLASS: u32 = 1 << 11;
 pub const CSI_NODE: u32 = 1 << 12;
 pub const CSI_CAPACITY: u32 = 1 << 13;
 pub const NAMESPACE: u32 = 1 << 14;
+/// What a node declares that it can do.
+pub const NODE_FEATURES: u32 = 1 << 15;
+pub const DEVICE_CLAIM: u32 = 1 << 16;
+pub const DEVICE_CLASS: u32 = 1 << 17;
+/// Devices, or taints of devices.
+pub const RESOURCE_SLICE: u32 = 1 << 18;
 /// For pods of which nobody knows what would help.
 pub const ANYTHING: u32 = u32::MAX;

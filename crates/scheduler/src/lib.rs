@@ -7,10 +7,13 @@
 //! ```text
 //!  pod · node         what is kept of an object: wishes and offers, compiled once per version
 //!  cluster            rows of nodes with their pods, changed one object at a time, never copied
+//!  devices            what drivers offer, and who has which; claims → devices
 //!  filter             may it be there?   one row per plugin, in upstream's order
 //!  score              how good is it?    one row per plugin, with upstream's weights
 //!  decide             filter some nodes, score them, choose; or say why not
 //!  preemption         whose going would make room
+//!  extend             who else has a say: programs beside the scheduler
+//!  config             profiles: which plugins, with which weights and arguments
 //!  queue              who is next: by priority and age; who waits, and what for
 //!  engine             changes in, decisions out; no IO
 //!  driver             informers → engine → bindings, conditions and events, side by side
@@ -22,16 +25,20 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+pub mod config;
 pub mod decide;
+mod devices;
 mod driver;
 mod engine;
 mod event;
+pub mod extend;
 pub mod filter;
 mod message;
 mod node;
 mod pod;
 mod preemption;
 mod queue;
+mod reasons;
 mod resources;
 pub mod score;
 mod selectors;
@@ -41,7 +48,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::{Cluster, Owner};
+pub use cluster::{Cluster, Labelled, Owner};
+pub use config::Configuration;
 pub use driver::run;
 pub use engine::{Engine, Nomination, Task};
 pub use node::NodeInfo;
@@ -50,15 +58,13 @@ pub use pod::PodInfo;
 /// What a cluster's administrator decides.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Pods that name this scheduler are its own.
-    pub scheduler_name: String,
-    /// Who its events are from: `default-scheduler-node-1`.
-    pub instance: String,
+    pub configuration: Configuration,
+    /// Where it runs: its events are from `default-scheduler-HOST`.
+    pub host: String,
 }
 
 impl Config {
     pub fn new(host: &str) -> Config {
-        let scheduler_name = "default-scheduler".to_owned();
-        Config { instance: format!("{scheduler_name}-{host}"), scheduler_name }
+        Config { configuration: Configuration::default(), host: host.to_owned() }
     }
 }

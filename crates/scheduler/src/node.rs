@@ -18,6 +18,8 @@ pub struct NodeInfo {
     pub allowed_pods: i64,
     /// Names and sizes, sorted.
     pub images: Box<[(Box<str>, i64)]>,
+    /// What it can do that not every node can.
+    pub features: Box<[Box<str>]>,
 }
 
 impl NodeInfo {
@@ -57,6 +59,11 @@ impl Keep for NodeInfo {
             allocatable: allocatable.map(Resources::of).unwrap_or_default(),
             allowed_pods: pods.map_or(0, |quantity| amount("pods", quantity)),
             images: images.into(),
+            features: status
+                .iter()
+                .flat_map(|status| status.declared_features.iter().flatten())
+                .map(|name| name.as_str().into())
+                .collect(),
         }))
     }
 }

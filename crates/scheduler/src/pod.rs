@@ -1,4 +1,7 @@
 //! What the scheduler keeps of a pod: its wishes, compiled once per version.
+use crate::devices::PodClaim;
+use crate::devices::extended::{self, Asking};
+use crate::devices::ledger::Source;
 use crate::resources::{self, Resources};
 use crate::selectors::{NodeTerm, PodTerm, selector};
 use crate::taints::Toleration;
@@ -8,7 +11,8 @@ use api::object::{Keep, Object, Pairs};
 use api::selector::label::{Requirement, Selector};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    Affinity, ObjectReference, Pod, PodCondition, PodSpec, TopologySpreadConstraint,
+    Affinity, ObjectReference, Pod, PodCondition, PodResourceClaim, PodSpec,
+    TopologySpreadConstraint,
 };
 use std::sync::Arc;
 
@@ -33,6 +37,8 @@ pub struct PodInfo {
     pub preempted: bool,
     /// Its controller: kind and name.
     pub owner: Option<(Box<str>, Box<str>)>,
+    /// Claims of devices, as far as they are made.
+    pub device_claims: Box<[PodClaim]>,
     pub wishes: Wishes,
 }
 
@@ -56,9 +62,13 @@ pub struct Wishes {
     pub anti_affinity: Box<[PodTerm]>,
     /// By weight; what is to be far away has a negative one.
     pub preferred_pods: Box<[(i64, PodTerm)]>,
-    pub spread: Box<[Spread]>,
+    pub spread: Arc<[Spread]>,
     pub claims: Box<[ClaimName]>,
     pub images: Box<[Box<str>]>,
+    /// Containers, if any asks for resources that devices may stand for.
+    pub containers: Box<[Asking]>,
+    /// What its node has to declare that it can do.
+    pub features: Box<[&'static str]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +166,7 @@ impl Keep for PodInfo {
             told,
             preempted,
             owner,
+            device_claims: spec.map(|spec| device_claims(&pod, spec)).unwrap_or_default(),
             wishes: spec.map(|spec| wishes(&pod, spec, object)).unwrap_or_default(),
         }))
     }
@@ -207,6 +218,8 @@ fn wishes(pod: &Pod, spec: &PodSpec, object: &Object) -> Wishes {
         spread: spread.map(|it| spread_of(it, &object.metadata().labels)).collect(),
         claims: claims(spec, object.name()),
         images: images(spec),
+        containers: extended::asking(spec),
+        features: features(spec),
     }
 }
 
@@ -279,6 +292,41 @@ impl HostPort {
         let same_address = self.ip == other.ip || *self.ip == *ALL || *other.ip == *ALL;
         self.port == other.port && self.protocol == other.protocol && same_address
     }
+}
+
+/// What a node has to declare for the pod (`component-helpers/nodedeclaredfeatures/features`).
+fn features(spec: &PodSpec) -> Box<[&'static str]> {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut rules = containers.flat_map(|it| it.restart_policy_rules.iter().flatten());
+    let restarts_all = rules.any(|rule| rule.action == "RestartAllContainers");
+    let is_split = spec.host_network == Some(true) && spec.host_users == Some(false);
+    let all = [
+        ("RestartAllContainersOnContainerExits", restarts_all),
+        ("UserNamespacesHostNetworkSupport", is_split),
+    ];
+    all.into_iter().filter(|(_, needed)| *needed).map(|(name, _)| name).collect()
+}
+
+fn device_claims(pod: &Pod, spec: &PodSpec) -> Box<[PodClaim]> {
+    let made = |name: &str| {
+        let status = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
+        status.iter().find(|it| it.name == name)
+    };
+    let claim = |claim: &PodResourceClaim| {
+        let source = match (&claim.resource_claim_name, &claim.resource_claim_template_name) {
+            (Some(name), _) => Source::Named(name.as_str().into()),
+            (None, None) => Source::Unknown,
+            (None, Some(_)) => match made(&claim.name) {
+                None => Source::NotYet,
+                Some(status) => match &status.resource_claim_name {
+                    Some(name) => Source::Made(name.as_str().into()),
+                    None => Source::NotNeeded,
+                },
+            },
+        };
+        PodClaim { name: claim.name.as_str().into(), source }
+    };
+    spec.resource_claims.iter().flatten().map(claim).collect()
 }
 
 fn claims(spec: &PodSpec, pod: &str) -> Box<[ClaimName]> {

@@ -1,5 +1,7 @@
 //! Room for a pod that fits nowhere: pods of less priority that have to go.
 use crate::cluster::{Cluster, NodeRow};
+use crate::config::Profile;
+use crate::extend::{Extenders, Proposal};
 use crate::filter::{Cycle, Refusal};
 use crate::message::Unfit;
 use crate::pod::PodInfo;
@@ -13,9 +15,6 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Nodes that are looked at in earnest: a tenth of them, and so many at least (upstream's).
-const CANDIDATES: usize = 100;
 
 /// What becomes of the node that room was made on for the pod.
 #[derive(Debug, Default, PartialEq)]
@@ -68,23 +67,37 @@ impl Keep for Budget {
     }
 }
 
-/// `cycle`: none if the pod was stopped before any node was asked.
-pub fn find(
-    cycle: Option<&Cycle<'_>>,
+/// What there is to go by. `cycle`: none if the pod was stopped before any node was asked.
+pub struct Asked<'c, 'a> {
+    pub cycle: Option<&'c Cycle<'a>>,
+    pub refused: &'c [(usize, Refusal)],
+    pub extenders: &'c dyn Extenders,
+}
+
+pub async fn find(
+    asked: Asked<'_, '_>,
+    profile: &Profile,
     pod: &Arc<PodInfo>,
     cluster: &Cluster,
-    refused: &[(usize, Refusal)],
     random: &mut Rng,
     now: Timestamp,
-) -> Found {
+) -> Result<Found, String> {
+    let Asked { cycle, refused, extenders } = asked;
+    if !profile.preempts {
+        return Ok(Found { preemption: Preemption::Keep, message: String::new() });
+    }
     if let Some(message) = not_eligible(pod, cluster, refused) {
-        return Found { preemption: Preemption::Keep, message: format!("preemption: {message}") };
+        let message = format!("preemption: {message}");
+        return Ok(Found { preemption: Preemption::Keep, message });
     }
     let hopeful: Vec<usize> =
         refused.iter().filter(|(_, it)| it.preemption_helps).map(|(slot, _)| *slot).collect();
     let (mut candidates, mut failures) = (Vec::new(), Vec::new());
     if let Some(cycle) = cycle.filter(|_| !hopeful.is_empty()) {
-        let wanted = (hopeful.len() / 10).max(CANDIDATES).min(hopeful.len());
+        let args = &profile.args;
+        let wanted = (hopeful.len() * args.min_candidates_percentage / 100)
+            .max(args.min_candidates_absolute)
+            .min(hopeful.len());
         let offset = random.usize(..hopeful.len());
         for at in 0..hopeful.len() {
             let row = cluster.row(hopeful[(offset + at) % hopeful.len()]);
@@ -98,7 +111,13 @@ pub fn find(
             }
         }
     }
-    match candidates.into_iter().min_by_key(|candidate| candidate.cost(now)) {
+    if !candidates.is_empty() && extenders.preempts(pod) {
+        let proposals = candidates.iter().map(Candidate::proposal).collect();
+        let left = extenders.preempt(pod, proposals).await?;
+        candidates =
+            left.into_iter().map(|it| Candidate::of(it, cluster)).collect::<Result<_, _>>()?;
+    }
+    Ok(match candidates.into_iter().min_by_key(|candidate| candidate.cost(now)) {
         Some(Candidate { node, victims, .. }) => {
             let count = victims.len();
             let message = format!(
@@ -112,7 +131,7 @@ pub fn find(
             unfit.absent("Preemption is not helpful for scheduling");
             Found { preemption: Preemption::Clear, message: format!("preemption: {unfit}") }
         }
-    }
+    })
 }
 
 /// Why it may not make room; it may try again where others already go for its sake.
@@ -147,6 +166,29 @@ struct Candidate {
 }
 
 impl Candidate {
+    fn proposal(&self) -> Proposal {
+        Proposal {
+            node: self.node.clone(),
+            victims: self.victims.iter().map(|victim| victim.0.uid.clone()).collect(),
+            violations: self.violations as i64,
+        }
+    }
+
+    fn of(proposal: Proposal, cluster: &Cluster) -> Result<Candidate, String> {
+        let Proposal { node, victims, violations } = proposal;
+        let row = cluster
+            .find(&node)
+            .ok_or_else(|| format!("nodeinfo not found for node name {node:?}"))?;
+        let find = |uid: Box<str>| {
+            let pod = row.pods.iter().find(|pod| pod.uid == uid);
+            pod.cloned().map(Victim).ok_or_else(|| {
+                format!("extender claims to preempt pod (UID: {uid}) on node: {node}, but the pod is not found on that node")
+            })
+        };
+        let victims = victims.into_iter().map(find).collect::<Result<_, String>>()?;
+        Ok(Candidate { victims, violations: violations.max(0) as usize, node })
+    }
+
     /// Upstream's order: budgets, the highest priority, the sum of priorities, how many, and the
     /// one whose most important victims started last.
     fn cost(&self, now: Timestamp) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
@@ -167,7 +209,7 @@ fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate
     if potential.is_empty() {
         let reason = "No preemption victims found for incoming pod".into();
         let reasons = [reason].into_iter().collect();
-        return Err(Refusal { filter: 0, reasons, preemption_helps: false });
+        return Err(Refusal { filter: 0, reasons, preemption_helps: false, is_error: false });
     }
     let (mut cycle, mut row) = (cycle.clone(), row.clone());
     for victim in &potential {

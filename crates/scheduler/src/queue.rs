@@ -2,22 +2,22 @@
 //!
 //! Pure: it is told the time. A pod that fits nowhere waits until something happens that may help
 //! it, and then some time more if it has tried often; while nobody else is there, that is skipped.
+use crate::config::Configuration;
 use crate::pod::PodInfo;
 use jiff::{SignedDuration, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// How long a pod that failed waits, doubled each time: upstream's.
-const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
-const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
-/// Whatever is missed: after this time a pod is tried again.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(5);
+use std::time::Duration;
 
 type Uid = Box<str>;
 
-#[derive(Default)]
 pub struct Queue {
+    /// How long a pod that failed waits, doubled each time, and at most.
+    first_backoff: SignedDuration,
+    longest_backoff: SignedDuration,
+    /// Whatever is missed: after this time a pod is tried again.
+    longest_wait: SignedDuration,
     entries: HashMap<Uid, Entry>,
     /// By priority, then by age.
     active: BTreeSet<(Reverse<i32>, Timestamp, u64, Uid)>,
@@ -40,9 +40,18 @@ struct Entry {
     state: State,
     /// What may help it ([`crate::event`]).
     wakes: u32,
+    /// Who refused it: rows of [`crate::filter::FILTERS`].
+    filters: u32,
     /// Other pods are being deleted for it: it does not try meanwhile. True: something happened
     /// that would have woken it.
     preempting: Option<bool>,
+}
+
+/// Why a pod waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    pub wakes: u32,
+    pub filters: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,9 +69,25 @@ enum State {
 }
 
 impl Queue {
+    pub fn new(configuration: &Configuration) -> Queue {
+        let Configuration { pod_initial_backoff, pod_max_backoff, longest_wait, .. } =
+            configuration;
+        let signed = |it: Duration| SignedDuration::try_from(it).unwrap_or(SignedDuration::MAX);
+        Queue {
+            first_backoff: signed(*pod_initial_backoff),
+            longest_backoff: signed(*pod_max_backoff),
+            longest_wait: signed(*longest_wait),
+            entries: HashMap::new(),
+            active: BTreeSet::new(),
+            backoff: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            listening: 0,
+            count: 0,
+        }
+    }
+
     /// A pod that waits for a node, new or changed.
-    pub fn set(&mut self, pod: Arc<PodInfo>, now: Timestamp) {
-        let gated = pod.wishes.gated;
+    pub fn set(&mut self, pod: Arc<PodInfo>, gated: bool, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(&pod.uid) else {
             self.count += 1;
             let state = State::Gated;
@@ -72,6 +97,7 @@ impl Queue {
                 number: self.count,
                 state,
                 wakes: 0,
+                filters: 0,
                 preempting: None,
                 pod: pod.clone(),
             };
@@ -81,7 +107,9 @@ impl Queue {
             }
             return;
         };
-        let is_other = entry.pod.wishes != pod.wishes || entry.pod.labels != pod.labels;
+        let is_other = entry.pod.wishes != pod.wishes
+            || entry.pod.labels != pod.labels
+            || entry.pod.device_claims != pod.device_claims;
         let state = entry.state;
         entry.pod = pod.clone();
         match state {
@@ -94,6 +122,12 @@ impl Queue {
             State::Active if is_other => self.put(&pod.uid, State::Active),
             _ => {}
         }
+    }
+
+    /// Pods that are not to be tried.
+    pub fn held(&self) -> Vec<Arc<PodInfo>> {
+        let held = self.entries.values().filter(|entry| entry.state == State::Gated);
+        held.map(|entry| entry.pod.clone()).collect()
     }
 
     /// It is gone, or has a node.
@@ -123,9 +157,10 @@ impl Queue {
     }
 
     /// It fits nowhere, until one of these happens.
-    pub fn refused(&mut self, uid: &str, wakes: u32, is_preempting: bool, now: Timestamp) {
+    pub fn refused(&mut self, uid: &str, by: Refused, is_preempting: bool, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        entry.wakes = wakes;
+        let Refused { wakes, filters } = by;
+        (entry.wakes, entry.filters) = (wakes, filters);
         entry.since = now;
         entry.preempting = is_preempting.then_some(false);
         self.listening |= wakes;
@@ -136,7 +171,7 @@ impl Queue {
     pub fn failed(&mut self, uid: &str, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.since = now;
-        let due = now + backoff(entry.attempts);
+        let due = now + after(entry.attempts, self.first_backoff, self.longest_backoff);
         self.put(uid, State::Backoff { due, is_error: true });
     }
 
@@ -151,6 +186,16 @@ impl Queue {
 
     /// Something happened in the cluster.
     pub fn wake(&mut self, events: u32, now: Timestamp) {
+        self.wake_if(events, now, |_, _| true);
+    }
+
+    /// The same, for those whom it may help: a pod, and who refused it.
+    pub fn wake_if(
+        &mut self,
+        events: u32,
+        now: Timestamp,
+        may_help: impl Fn(&Arc<PodInfo>, u32) -> bool,
+    ) {
         if self.waiting.is_empty() {
             self.listening = 0;
         }
@@ -161,7 +206,7 @@ impl Queue {
         for uid in waiting {
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
             match &mut entry.preempting {
-                _ if entry.wakes & events == 0 => {}
+                _ if entry.wakes & events == 0 || !may_help(&entry.pod, entry.filters) => {}
                 Some(missed) => *missed = true,
                 None => self.retry(&uid, now),
             }
@@ -171,7 +216,7 @@ impl Queue {
     /// When somebody should look again, if nothing happens.
     pub fn due(&self) -> Option<Timestamp> {
         let backoff = self.backoff.first().map(|(due, _)| *due);
-        let waiting = self.waiting.first().map(|(since, _)| *since + LONGEST_WAIT);
+        let waiting = self.waiting.first().map(|(since, _)| *since + self.longest_wait);
         backoff.into_iter().chain(waiting).min()
     }
 
@@ -188,7 +233,7 @@ impl Queue {
             self.put(&uid, State::Active);
         }
         while let Some((since, uid)) = self.waiting.first()
-            && *since + LONGEST_WAIT <= now
+            && *since + self.longest_wait <= now
         {
             let uid = uid.clone();
             self.retry(&uid, now);
@@ -198,10 +243,8 @@ impl Queue {
     /// At once if it has waited long enough.
     fn retry(&mut self, uid: &str, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        let due = entry.since + backoff(entry.attempts);
-        if entry.pod.wishes.gated {
-            self.put(uid, State::Gated);
-        } else if due > now {
+        let due = entry.since + after(entry.attempts, self.first_backoff, self.longest_backoff);
+        if due > now {
             self.put(uid, State::Backoff { due, is_error: false });
         } else {
             self.put(uid, State::Active);
@@ -241,10 +284,10 @@ fn active_key(entry: &Entry) -> (Reverse<i32>, Timestamp, u64, Uid) {
     (Reverse(entry.pod.wishes.priority), entry.since, entry.number, entry.pod.uid.clone())
 }
 
-fn backoff(attempts: u32) -> SignedDuration {
+fn after(attempts: u32, first: SignedDuration, longest: SignedDuration) -> SignedDuration {
     match attempts {
         0 => SignedDuration::ZERO,
-        n => FIRST_BACKOFF.saturating_mul(1 << (n - 1).min(8)).min(LONGEST_BACKOFF),
+        n => first.saturating_mul(1 << (n - 1).min(20)).min(longest),
     }
 }
 
@@ -263,7 +306,8 @@ mod tests {
     impl Test {
         fn new() -> Test {
             let now = Timestamp::UNIX_EPOCH;
-            Test { queue: Queue::default(), start: now, now }
+            let queue = Queue::new(&Configuration::default());
+            Test { queue, start: now, now }
         }
 
         fn at(&mut self, milliseconds: i64) -> &mut Test {
@@ -272,7 +316,9 @@ mod tests {
         }
 
         fn set(&mut self, text: &str) {
-            self.queue.set(pod(text), self.now);
+            let pod = pod(text);
+            let gated = pod.wishes.gated;
+            self.queue.set(pod, gated, self.now);
         }
 
         fn take(&mut self) -> Option<String> {
@@ -280,7 +326,8 @@ mod tests {
         }
 
         fn refuse(&mut self, name: &str, wakes: u32) {
-            self.queue.refused(&format!("{name}-uid"), wakes, false, self.now);
+            let by = Refused { wakes, filters: 0 };
+            self.queue.refused(&format!("{name}-uid"), by, false, self.now);
         }
 
         fn wake(&mut self, events: u32) {
@@ -384,7 +431,8 @@ mod tests {
         let mut test = Test::new();
         test.set("a");
         test.take();
-        test.queue.refused("a-uid", event::POD_GONE, true, test.now);
+        let by = Refused { wakes: event::POD_GONE, filters: 0 };
+        test.queue.refused("a-uid", by, true, test.now);
         test.at(3000).wake(event::POD_GONE);
         assert_eq!(test.take(), None);
         test.queue.preempted("a-uid", true, test.now);

@@ -59,6 +59,17 @@ const SHORT: &[(&str, &str, &str)] = &[
     ("class", "provisioner", "provisioner"),
     ("class", "mode", "volumeBindingMode"),
     ("csinode", "drivers", "spec.drivers"),
+    ("slice", "node", "spec.nodeName"),
+    ("slice", "all", "spec.allNodes"),
+    ("slice", "devices", "spec.devices"),
+    ("slice", "counters", "spec.sharedCounters"),
+    ("deviceclass", "selector", "spec.selectors.0.cel.expression"),
+    ("deviceclass", "resource", "spec.extendedResourceName"),
+    ("deviceclaim", "requests", "spec.devices.requests"),
+    ("deviceclaim", "constraints", "spec.devices.constraints"),
+    ("deviceclaim", "results", "status.allocation.devices.results"),
+    ("pod", "devices", "spec.resourceClaims"),
+    ("node", "features", "status.declaredFeatures"),
 ];
 
 /// A line's object: its kind and its tree.
@@ -76,6 +87,11 @@ pub fn tree(line: &str) -> (String, Value) {
             tree["status"] = json!({ "allocatable": roomy });
             tree["metadata"]["labels"] = json!({ "kubernetes.io/hostname": name });
         }
+        "slice" => {
+            tree["spec"] = json!({ "driver": "gpu.io",
+                "pool": { "name": name, "generation": 1, "resourceSliceCount": 1 } });
+        }
+        "deviceclass" => tree["spec"] = json!({}),
         "budget" => {
             tree["status"] = json!({ "currentHealthy": 0, "desiredHealthy": 0,
             "expectedPods": 0 })
@@ -176,6 +192,10 @@ pub fn put(engine: &mut Engine, text: &str) {
             "class" => drop(cluster.storage.classes.insert(name.into(), kept(&tree))),
             "csinode" => drop(cluster.storage.csi_nodes.insert(name.into(), kept(&tree))),
             "budget" => drop(cluster.budgets.insert(key, kept(&tree))),
+            "slice" => drop(cluster.devices.slices.insert(name.into(), kept(&tree))),
+            "deviceclass" => drop(cluster.devices.classes.insert(name.into(), kept(&tree))),
+            "taintrule" => drop(cluster.devices.rules.insert(name.into(), kept(&tree))),
+            "deviceclaim" => engine.device_claim(&key, Some(kept(&tree)), now()),
             "service" => {
                 tree["kind"] = "Service".into();
                 tree["apiVersion"] = "v1".into();
@@ -187,7 +207,7 @@ pub fn put(engine: &mut Engine, text: &str) {
 }
 
 pub fn engine(text: &str) -> Engine {
-    let mut engine = Engine::new("default-scheduler", 1);
+    let mut engine = Engine::new(&crate::config::Configuration::default(), 1);
     put(&mut engine, text);
     engine
 }
@@ -200,14 +220,30 @@ pub fn decide(cluster: &str, pod_line: &str) -> String {
 
 pub fn shown(decision: Decision) -> String {
     match decision {
-        Decision::Place { node, volumes } => {
+        Decision::Place { node, plan } => {
+            let volumes = plan.volumes;
             let name = |name: &Option<String>| name.clone().unwrap_or_default();
             let give = volumes.give.iter().map(|(volume, claim)| {
                 format!(" give {} to {}", name(&volume.metadata.name), name(&claim.metadata.name))
             });
             let provide = volumes.provide.iter();
             let provide = provide.map(|claim| format!(" provide {}", name(&claim.metadata.name)));
-            format!("on {node}{}", give.chain(provide).collect::<String>())
+            let devices = plan.devices.claims.iter().filter_map(|(claim, allocation)| {
+                Some((name(&claim.metadata.name), allocation.clone()?))
+            });
+            let extended = plan.devices.extended.iter();
+            let extended = extended.map(|it| ("extended".to_owned(), it.allocation.clone()));
+            let devices = devices.chain(extended).map(|(claim, allocation)| {
+                let results = crate::devices::results(&allocation).iter();
+                let results = results.map(|it| {
+                    let amounts = it.consumed_capacity.iter().flatten();
+                    let amounts = amounts.map(|(name, amount)| format!("({name} {})", amount.0));
+                    format!(" {}:{}{}", it.request, it.device, amounts.collect::<String>())
+                });
+                format!(" {claim}{}", results.collect::<String>())
+            });
+            let all = give.chain(provide).chain(devices.collect::<Vec<_>>());
+            format!("on {node}{}", all.collect::<String>())
         }
         Decision::Refuse { message, preemption, .. } => match preemption {
             Preemption::Make { victims, .. } => {
@@ -216,6 +252,7 @@ pub fn shown(decision: Decision) -> String {
             }
             _ => message,
         },
+        Decision::Fail { message } => format!("error: {message}"),
     }
 }
 

@@ -5,6 +5,7 @@ use client::testing::World;
 use client::{ApiResource, Context};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 use std::time::Duration;
@@ -33,6 +34,9 @@ fn put(world: &World, text: &str) {
             "claim" => ApiResource::of::<PersistentVolumeClaim>(),
             "volume" => ApiResource::of::<PersistentVolume>(),
             "class" => ApiResource::of::<StorageClass>(),
+            "slice" => ApiResource::of::<ResourceSlice>(),
+            "deviceclass" => ApiResource::of::<DeviceClass>(),
+            "deviceclaim" => ApiResource::of::<ResourceClaim>(),
             other => panic!("{other} is no kind of a test's line"),
         };
         if !resource.is_namespaced() {
@@ -200,4 +204,206 @@ async fn it_ends_with_its_context() {
     put(&world, "pod p");
     rest().await;
     assert_eq!(node_of(&world, "p"), "");
+}
+
+/// Answers every request with the same, and remembers paths and bodies.
+async fn server(answer: &'static str) -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let heard = heard.clone();
+            tokio::spawn(async move {
+                let mut text = String::new();
+                let mut buffer = vec![0; 65536];
+                while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                    text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    let length = head.lines().find_map(|line| {
+                        let (name, value) = line.split_once(':')?;
+                        name.eq_ignore_ascii_case("content-length")
+                            .then(|| value.trim())?
+                            .parse()
+                            .ok()
+                    });
+                    if body.len() < length.unwrap_or(0) {
+                        continue;
+                    }
+                    let path = head.split(' ').nth(1).unwrap_or_default();
+                    heard.lock().expect("a lock").push(format!("{path} {body}"));
+                    text.clear();
+                    if answer.is_empty() {
+                        continue;
+                    }
+                    let length = answer.len();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{answer}");
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (format!("http://{address}/prefix"), asked)
+}
+
+/// A world with an extender, in real time: it is a server of its own.
+async fn extended(text: &str, extender: &str) -> World {
+    let context = Context::new();
+    let world = World::new(&context);
+    put(&world, text);
+    let file = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: [{extender}]\n"
+    );
+    let configuration = crate::Configuration::read(file.as_bytes()).expect("a configuration");
+    let config = Config { configuration, host: "here".to_owned() };
+    let source = world.source();
+    tokio::spawn(async move { run(&context, source, config).await });
+    world
+}
+
+async fn until(what: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if what() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it does not come to pass");
+}
+
+#[tokio::test]
+async fn an_extender_has_a_say_about_nodes() {
+    let answer = r#"{"NodeNames":["b"],"FailedNodes":{"a":"too hot"}}"#;
+    let (url, asked) = server(answer).await;
+    let extender = format!("{{urlPrefix: '{url}', filterVerb: filter, nodeCacheCapable: true}}");
+    let world = extended("node a\nnode b\npod p cpu=1", &extender).await;
+    until(|| !node_of(&world, "p").is_empty()).await;
+    assert_eq!(node_of(&world, "p"), "b");
+    let asked = asked.lock().expect("a lock").clone();
+    assert!(asked[0].starts_with("/prefix/filter {"), "{asked:?}");
+    assert!(asked[0].contains(r#""NodeNames":["#) && asked[0].contains(r#""Nodes":null"#));
+}
+
+#[tokio::test]
+async fn what_an_extender_refuses_is_told_and_a_bound_pod_is_its_own() {
+    let answer = r#"{"NodeNames":[],"FailedAndUnresolvableNodes":{"a":"too hot"}}"#;
+    let (url, _) = server(answer).await;
+    let extender = format!("{{urlPrefix: '{url}', filterVerb: filter, nodeCacheCapable: true}}");
+    let world = extended("node a\npod p cpu=1", &extender).await;
+    until(|| !condition(&world, "p").is_empty()).await;
+    let told = condition(&world, "p");
+    assert!(told.starts_with("False Unschedulable: 0/1 nodes are available: 1 too hot."), "{told}");
+    // Whoever binds is asked to, with the pod's name.
+    let (url, asked) = server("{}").await;
+    let extender = format!("{{urlPrefix: '{url}', bindVerb: bind}}");
+    let world = extended("node a\npod p cpu=1", &extender).await;
+    until(|| !asked.lock().expect("a lock").is_empty()).await;
+    let asked = asked.lock().expect("a lock")[0].clone();
+    assert!(asked.starts_with("/prefix/bind ") && asked.contains(r#""Node":"a""#), "{asked}");
+    assert_eq!(node_of(&world, "p"), "", "the extender binds it");
+}
+
+#[tokio::test]
+async fn an_extender_that_hangs_fails_the_attempt_or_is_ignored() {
+    let (url, _) = server("").await;
+    let fields = format!("urlPrefix: '{url}', filterVerb: filter, httpTimeout: 100ms");
+    let world = extended("node a\npod p cpu=1", &format!("{{{fields}}}")).await;
+    until(|| !condition(&world, "p").is_empty()).await;
+    let told = condition(&world, "p");
+    assert!(
+        told.contains("SchedulerError") && told.contains("context deadline exceeded"),
+        "{told}"
+    );
+    let world = extended("node a\npod p cpu=1", &format!("{{{fields}, ignorable: true}}")).await;
+    until(|| node_of(&world, "p") == "a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn devices_are_written_before_the_pod_is_bound() {
+    let text = r#"node a
+        slice pa node=a devices=[{"name":"d0"}]
+        deviceclass gpu
+        deviceclaim c requests=[{"name":"r","exactly":{"deviceClassName":"gpu"}}]"#;
+    let (_, world) = world(text).await;
+    world.written();
+    put(&world, r#"pod p devices=[{"name":"gpu","resourceClaimName":"c"}]"#);
+    rest().await;
+    assert_eq!(node_of(&world, "p"), "a");
+    let written: Vec<_> =
+        world.written().into_iter().filter(|line| !line.contains("events")).collect();
+    assert_eq!(
+        written,
+        [
+            "update resourceclaims.resource.k8s.io default/c",
+            "update resourceclaims.resource.k8s.io/status default/c",
+            "create pods/binding default/p",
+        ]
+    );
+    let claim = world.get::<ResourceClaim>("default", "c").expect("a claim");
+    let status = claim.status.clone().unwrap_or_default();
+    let allocation = status.allocation.unwrap_or_default();
+    assert_eq!(crate::devices::results(&allocation)[0].device, "d0");
+    assert_eq!(status.reserved_for.unwrap_or_default()[0].uid, "p-uid");
+    // The only device is taken; the next pod waits, and gets it when the claim goes.
+    put(
+        &world,
+        r#"deviceclaim e requests=[{"name":"r","exactly":{"deviceClassName":"gpu"}}]
+        pod q devices=[{"name":"gpu","resourceClaimName":"e"}]"#,
+    );
+    rest().await;
+    let told = condition(&world, "q");
+    assert!(told.contains("1 cannot allocate all claims"), "{told}");
+    world.remove::<ResourceClaim>("default", "c");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(node_of(&world, "q"), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_claim_is_not_made_yet_is_not_tried() {
+    let text = r#"node a
+        slice pa node=a devices=[{"name":"d0"}]
+        deviceclass gpu
+        pod p devices=[{"name":"gpu","resourceClaimTemplateName":"t"}]"#;
+    let (_, world) = world(text).await;
+    assert_eq!(events(&world), Vec::<String>::new());
+    put(
+        &world,
+        r#"deviceclaim c requests=[{"name":"r","exactly":{"deviceClassName":"gpu"}}] metadata.ownerReferences=[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"p-uid","controller":true}]
+        pod p devices=[{"name":"gpu","resourceClaimTemplateName":"t"}] status.resourceClaimStatuses=[{"name":"gpu","resourceClaimName":"c"}]"#,
+    );
+    rest().await;
+    assert_eq!(node_of(&world, "p"), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn profiles_have_names_of_their_own() {
+    let context = Context::simulated("2026-01-01T12:00:00Z".parse().expect("a moment"), 1);
+    let world = World::new(&context);
+    put(
+        &world,
+        "node a labels.tier=slow\nnode b\npod p spec.schedulerName=picky\npod q spec.schedulerName=nobodys",
+    );
+    let file = "apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: picky
+  pluginConfig:
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms: [{matchExpressions: [{key: tier, operator: In, values: [slow]}]}]
+";
+    let configuration = crate::Configuration::read(file.as_bytes()).expect("a configuration");
+    let config = Config { configuration, host: "here".to_owned() };
+    let source = world.source();
+    tokio::spawn(async move { run(&context, source, config).await });
+    rest().await;
+    assert_eq!((node_of(&world, "p").as_str(), node_of(&world, "q").as_str()), ("a", ""));
+    let event = world.all::<Event>()[0].clone();
+    assert_eq!(event.reporting_controller.as_deref(), Some("picky"));
 }

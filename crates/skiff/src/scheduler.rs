@@ -1,9 +1,12 @@
 //! `skiff scheduler`: the scheduler alone, in the place of upstream's.
 use crate::alone::{self, Accepted, Leading, Serving, Upstreams};
+use ::scheduler::{Config, Configuration};
+use anyhow::Context as _;
 use client::https::Https;
 use client::{Context, Registry, Source};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 const NAME: &str = "kube-scheduler";
 pub const PORT: u16 = 10259;
@@ -13,6 +16,13 @@ pub struct Options {
     /// Where the API server is and who we are to it; in a pod, its service account by default.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// A KubeSchedulerConfiguration: profiles, plugins, extenders. What it says of the API server counts
+    /// instead of the flags; flags about the election count before it.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// After how long a pod is tried again, whatever was missed.
+    #[arg(long, value_parser = alone::duration, default_value = "5m")]
+    pod_max_in_unschedulable_pods_duration: Duration,
     #[command(flatten)]
     election: Leading,
     #[command(flatten)]
@@ -21,8 +31,7 @@ pub struct Options {
     accepted: Accepted<Flags>,
 }
 
-/// Flags of upstream's scheduler that mean nothing here. A configuration file is none of them: whoever
-/// gives one wants what it says.
+/// Flags of upstream's scheduler that mean nothing here.
 #[derive(Debug)]
 struct Flags;
 
@@ -49,7 +58,6 @@ impl Upstreams for Flags {
         "logging-format",
         "permit-address-sharing",
         "permit-port-sharing",
-        "pod-max-in-unschedulable-pods-duration",
         "profiling",
         "requestheader-allowed-names",
         "requestheader-client-ca-file",
@@ -63,17 +71,49 @@ impl Upstreams for Flags {
     ];
 }
 
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub async fn run(mut options: Options) -> anyhow::Result<()> {
     options.accepted.warn();
+    let configuration = configuration(&mut options)?;
     let config = alone::config(options.kubeconfig.as_deref())?;
     let registry = Arc::new(Registry::default());
     let context = Context::new().with_metrics(registry.clone());
     let source: Arc<dyn Source> = Arc::new(Https::new(&context, config.for_component(NAME))?);
     options.serving.start(&context, &source, registry, PORT).await?;
     let own = source.clone();
-    let settings = ::scheduler::Config::new(&alone::hostname());
+    let settings = Config { configuration, host: alone::hostname() };
     let work = move |term: Context| async move { ::scheduler::run(&term, own, settings).await };
     alone::until_stopped(&context, options.election.work(&context, source, NAME, work)).await
+}
+
+/// What the file says, where it says something; it counts instead of most flags.
+fn configuration(options: &mut Options) -> anyhow::Result<Configuration> {
+    let mut configuration = match &options.config {
+        Some(path) => read(path)?,
+        None => Configuration::default(),
+    };
+    configuration.longest_wait = options.pod_max_in_unschedulable_pods_duration;
+    if options.config.is_some() {
+        let kubeconfig = &configuration.kubeconfig;
+        options.kubeconfig = (!kubeconfig.is_empty()).then(|| kubeconfig.into());
+        let (given, file) = (&mut options.election, configuration.leader_election.clone());
+        given.leader_elect = given.leader_elect.or(file.leader_elect);
+        let lease = given.leader_elect_lease_duration.or(file.lease_duration);
+        given.leader_elect_lease_duration = lease;
+        let renew = given.leader_elect_renew_deadline.or(file.renew_deadline);
+        given.leader_elect_renew_deadline = renew;
+        given.leader_elect_retry_period = given.leader_elect_retry_period.or(file.retry_period);
+        let name = given.leader_elect_resource_name.take().or(file.resource_name);
+        given.leader_elect_resource_name = name;
+        let namespace = given.leader_elect_resource_namespace.take().or(file.resource_namespace);
+        given.leader_elect_resource_namespace = namespace;
+    }
+    Ok(configuration)
+}
+
+fn read(path: &Path) -> anyhow::Result<Configuration> {
+    let bytes =
+        std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    Configuration::read(&bytes).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))
 }
 
 #[cfg(test)]
@@ -99,7 +139,30 @@ mod tests {
             --kubeconfig=/etc/kubernetes/scheduler.conf --leader-elect=true";
         let found = parse(&flags.replace('\\', "")).expect("they are understood");
         assert_eq!(found.kubeconfig, Some(PathBuf::from("/etc/kubernetes/scheduler.conf")));
-        // What it says would be lost.
-        assert!(parse("--config=/etc/kubernetes/scheduler.yaml").is_err());
+    }
+
+    #[test]
+    fn a_file_counts_and_flags_of_the_election_count_before_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("config.yaml");
+        let text = "apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: /there}
+leaderElection: {leaderElect: false, resourceName: other}
+profiles: [{schedulerName: a}, {schedulerName: b}]
+";
+        std::fs::write(&path, text).expect("written");
+        let words = ["scheduler", "--kubeconfig=/here", "--leader-elect-resource-name=mine"];
+        let words = words.map(str::to_owned).into_iter();
+        let words = words.chain([format!("--config={}", path.display())]);
+        let mut options = Cli::try_parse_from(words).expect("they are understood").options;
+        let found = configuration(&mut options).expect("a configuration");
+        assert_eq!(found.profiles.len(), 2);
+        assert_eq!(options.kubeconfig, Some(PathBuf::from("/there")));
+        assert_eq!(options.election.leader_elect, Some(false));
+        assert_eq!(options.election.leader_elect_resource_name.as_deref(), Some("mine"));
+        std::fs::write(&path, text.replace("profiles", "profile")).expect("written");
+        let said = configuration(&mut options).expect_err("it is refused").to_string();
+        assert!(said.ends_with("strict decoding error: unknown field \"profile\""), "{said}");
     }
 }

@@ -301,7 +301,7 @@ fn contains<'a>(work: &mut Work, args: &[Value<'a>]) -> Outcome<'a> {
         [item, Value::List(list)] => {
             Ok(Value::Bool(list.iter().any(|other| equal(work, item, &other))))
         }
-        [key, Value::Map(map)] => Ok(Value::Bool(map.get(key).is_some())),
+        [key, Value::Map(map)] => Ok(Value::Bool(map.contains(key))),
         _ => Err(Error::NoOverload),
     }
 }

@@ -55,7 +55,7 @@ impl Semver {
         self.numbers.cmp(&other.numbers).then(released)
     }
 
-    fn parse(text: &str) -> Result<Semver, String> {
+    pub fn parse(text: &str) -> Result<Semver, String> {
         if text.is_empty() {
             return Err("Version string empty".to_owned());
         }

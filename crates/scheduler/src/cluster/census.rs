@@ -6,9 +6,8 @@
 use super::NodeRow;
 use crate::pod::PodInfo;
 use api::selector::label::Selector;
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counts that are kept; the one that nobody asked for longest makes room.
 const TALLIES: usize = 64;
@@ -20,7 +19,7 @@ pub const NOWHERE: u32 = u32::MAX;
 pub struct Census {
     tallies: Vec<Tally>,
     /// Made when first asked for.
-    topologies: RefCell<Vec<Arc<Topology>>>,
+    topologies: Mutex<Vec<Arc<Topology>>>,
     /// Counts questions.
     asked: u64,
 }
@@ -71,7 +70,7 @@ impl Census {
     }
 
     pub fn topology(&self, rows: &[NodeRow], key: &str) -> Arc<Topology> {
-        let mut all = self.topologies.borrow_mut();
+        let mut all = self.topologies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = all.iter().find(|topology| *topology.key == *key) {
             return kept.clone();
         }
@@ -97,11 +96,11 @@ impl Census {
         for tally in &mut self.tallies {
             Arc::make_mut(&mut tally.by_slot).push(0);
         }
-        self.topologies.get_mut().clear();
+        self.nodes_changed();
     }
 
     pub fn nodes_changed(&mut self) {
-        self.topologies.get_mut().clear();
+        self.topologies.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Storage {
     pub classes: HashMap<Arc<str>, Arc<StorageClass>>,
     pub csi_nodes: HashMap<Arc<str>, Arc<CSINode>>,
     pub csi_drivers: HashMap<Arc<str>, Arc<CSIDriver>>,
-    pub capacities: HashMap<NamespacedName, Arc<CSIStorageCapacity>>,
+    pub capacities: BTreeMap<NamespacedName, Arc<CSIStorageCapacity>>,
     /// Volumes that were given to claims, until the API server tells so.
     pub given: HashMap<Box<str>, NamespacedName>,
     /// Claims that are to be provided for on a node, until the API server tells so.

@@ -1,6 +1,7 @@
 //! A pod and its node: volumes first, then the binding.
-use super::{Hands, tell};
+use super::{Hands, claims, tell};
 use crate::cluster::storage::{self, SELECTED_NODE};
+use crate::decide;
 use crate::engine::Nomination;
 use crate::filter::volumes::Plan;
 use crate::pod::PodInfo;
@@ -14,32 +15,48 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long volumes may take: upstream's `bindTimeoutSeconds`.
-const VOLUMES: Duration = Duration::from_secs(600);
-
-pub async fn bind(hands: &Hands, pod: &Arc<PodInfo>, node: &str, volumes: Plan) {
-    let outcome = match prepare(hands, node, &volumes).await {
-        Ok(()) => assign(hands, pod, node).await,
-        Err(message) => Err(message),
-    };
+pub async fn bind(hands: &Hands, pod: &Arc<PodInfo>, node: &str, plan: decide::Plan) {
+    let outcome = attempt(hands, pod, node, &plan).await;
+    claims::forget_extended(hands, pod, &plan.devices);
     match outcome {
         Ok(()) => {
             let note = format!("Successfully assigned {} to {node}", pod.key);
             let happening = Happening::normal(pod.reference(), "Scheduled", note);
-            hands.recorder.record(happening.while_("Binding"));
+            hands.record(pod, happening.while_("Binding"));
         }
         Err(message) => {
             tracing::debug!(pod = %pod.key, node, message, "a pod could not be bound");
-            let uid = pod.uid.clone();
-            let _ =
-                hands.news.send(Box::new(move |engine, now| engine.unbind(&uid, &volumes, now)));
+            if !plan.devices.is_empty() {
+                claims::release(hands, pod, &plan.devices).await;
+            }
+            let own = pod.clone();
+            let _ = hands.news.send(Box::new(move |engine, now| engine.unbind(&own, &plan, now)));
             let nomination = Nomination::Set("".into());
             tell::refused(hands, pod, "SchedulerError", &message, &nomination).await;
         }
     }
 }
 
+async fn attempt(
+    hands: &Hands,
+    pod: &PodInfo,
+    node: &str,
+    plan: &decide::Plan,
+) -> Result<(), String> {
+    prepare(hands, pod, node, &plan.volumes).await?;
+    if !plan.devices.is_empty() {
+        let prepared = claims::prepare(hands, pod, node, &plan.devices).await;
+        prepared.map_err(|text| format!("running PreBind plugin \"DynamicResources\": {text}"))?;
+    }
+    assign(hands, pod, node).await
+}
+
 async fn assign(hands: &Hands, pod: &PodInfo, node: &str) -> Result<(), String> {
+    if let Some(extenders) = hands.extenders.as_ref().filter(|it| it.binds(pod))
+        && let Some(outcome) = extenders.bind(pod, node).await
+    {
+        return outcome;
+    }
     let _turn = hands.writes.acquire().await;
     let binding = json!({
         "apiVersion": "v1",
@@ -48,16 +65,50 @@ async fn assign(hands: &Hands, pod: &PodInfo, node: &str) -> Result<(), String> 
         "target": { "kind": "Node", "name": node },
     });
     let posted = hands.client.post::<Pod>(&pod.key, "binding", &binding).await;
-    posted
-        .map(drop)
-        .map_err(|status| format!("running Bind plugin \"DefaultBinder\": {}", status.message))
+    match posted {
+        Ok(_) => Ok(()),
+        Err(status) if is_unclear(&status) && is_bound(hands, pod, node).await => Ok(()),
+        Err(status) => Err(format!("running Bind plugin \"DefaultBinder\": {}", status.message)),
+    }
 }
 
-async fn prepare(hands: &Hands, node: &str, volumes: &Plan) -> Result<(), String> {
+/// The server may have done it all the same: nobody heard it say no.
+fn is_unclear(status: &Status) -> bool {
+    status.code == 0 || status.code == 408 || status.code == 429 || status.code >= 500
+}
+
+/// Asks until it is known. A pod that is taken for unbound while it is not would have its room on the
+/// node given to another.
+async fn is_bound(hands: &Hands, pod: &PodInfo, node: &str) -> bool {
+    let mut pause = Duration::from_millis(50);
+    while !hands.context.is_stopped() {
+        let found = hands.client.get::<Pod>(&pod.key.namespace, &pod.key.name).await;
+        match found.and_then(|object| object.typed::<Pod>().map_err(Status::internal_error)) {
+            Ok(found) => {
+                let spec = found.spec.as_ref();
+                return found.metadata.uid.as_deref() == Some(&pod.uid)
+                    && spec.and_then(|spec| spec.node_name.as_deref()) == Some(node);
+            }
+            Err(status) if !is_unclear(&status) => return false,
+            Err(_) => {
+                tokio::select! {
+                    () = hands.context.stopped() => return false,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                pause = (pause * 2).min(Duration::from_secs(5));
+            }
+        }
+    }
+    false
+}
+
+async fn prepare(hands: &Hands, pod: &PodInfo, node: &str, volumes: &Plan) -> Result<(), String> {
     if volumes.is_empty() {
         return Ok(());
     }
-    let within = tokio::time::timeout(VOLUMES, provide(hands, node, volumes));
+    let usual = Duration::from_secs(600);
+    let longest = hands.profile(pod).map_or(usual, |profile| profile.args.bind_timeout);
+    let within = tokio::time::timeout(longest, provide(hands, node, volumes));
     let outcome = within.await.unwrap_or_else(|_| Err("timed out".to_owned()));
     outcome.map_err(|message| {
         format!("running PreBind plugin \"VolumeBinding\": binding volumes: {message}")

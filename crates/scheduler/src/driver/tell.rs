@@ -23,7 +23,7 @@ pub async fn refused(
     nomination: &Nomination,
 ) {
     let happening = Happening::warning(pod.reference(), "FailedScheduling", shortened(message));
-    hands.recorder.record(happening.while_("Scheduling"));
+    hands.record(pod, happening.while_("Scheduling"));
     let told = Told {
         status: "False".into(),
         reason: reason.into(),
@@ -101,7 +101,7 @@ async fn evict(
     node: &str,
 ) -> Result<(), Status> {
     let _turn = hands.writes.acquire().await;
-    let scheduler = &hands.scheduler_name;
+    let scheduler = &preemptor.wishes.scheduler;
     let condition = json!({
         "type": "DisruptionTarget",
         "status": "True",
@@ -126,7 +126,7 @@ async fn evict(
     {
         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
         let happening = Happening::normal(victim.reference(), "Preempted", note);
-        hands.recorder.record(happening.while_("Preempting").with(preemptor.reference()));
+        hands.record(preemptor, happening.while_("Preempting").with(preemptor.reference()));
     }
     Ok(())
 }

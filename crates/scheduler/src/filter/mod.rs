@@ -2,6 +2,8 @@
 //!
 //! What a plugin works out once per pod (upstream's PreFilter) is in the [`Cycle`]; a plugin that
 //! has nothing to say about a pod is not asked about any node.
+pub mod devices;
+pub mod hints;
 mod interpod;
 mod node;
 mod resources;
@@ -12,11 +14,13 @@ pub mod volumes;
 
 pub use interpod::selects;
 pub use node::allowed;
-pub use spread::is_included;
+pub use spread::{Constraints, HOSTNAME, is_included};
 
 use crate::cluster::{Cluster, NodeRow};
+use crate::config::Profile;
 use crate::event;
 use crate::pod::PodInfo;
+use devices::Devices;
 use interpod::InterPod;
 use smallvec::SmallVec;
 use spread::HardSpread;
@@ -129,7 +133,28 @@ pub static FILTERS: &[Filter] = &[
             | event::POD_LABELS
             | event::NAMESPACE,
     },
+    Filter {
+        name: "DynamicResources",
+        concerns: |cycle| cycle.devices.is_needed(),
+        check: devices::check,
+        wakes: event::NODE_ADD
+            | event::NODE_LABELS
+            | event::NODE_ALLOCATABLE
+            | event::NODE_TAINTS
+            | event::DEVICE_CLAIM
+            | event::DEVICE_CLASS
+            | event::RESOURCE_SLICE,
+    },
+    Filter {
+        name: "NodeDeclaredFeatures",
+        concerns: |cycle| !cycle.pod.wishes.features.is_empty(),
+        check: node::features,
+        wakes: event::NODE_ADD | event::NODE_FEATURES,
+    },
 ];
+
+/// Instead of a row of [`FILTERS`]: an extender refused.
+pub const EXTENDER: usize = usize::MAX;
 
 pub type Verdict = Result<(), Refusal>;
 
@@ -141,6 +166,8 @@ pub struct Refusal {
     pub reasons: SmallVec<[Cow<'static, str>; 1]>,
     /// It would help to take other pods away.
     pub preemption_helps: bool,
+    /// Nothing can be said of the node: the attempt fails.
+    pub is_error: bool,
 }
 
 impl Refusal {
@@ -150,6 +177,17 @@ impl Refusal {
             filter: 0,
             reasons: [reason.into()].into_iter().collect(),
             preemption_helps: true,
+            is_error: false,
+        }
+    }
+
+    /// In these words.
+    fn said(reason: String, is_error: bool) -> Refusal {
+        Refusal {
+            filter: 0,
+            reasons: [reason.into()].into_iter().collect(),
+            preemption_helps: false,
+            is_error,
         }
     }
 
@@ -164,43 +202,89 @@ impl Refusal {
 pub struct Hopeless {
     pub filter: &'static str,
     pub message: String,
+    /// It is not that the pod fits nowhere: the attempt fails.
+    pub is_error: bool,
 }
 
 /// One pod's attempt: the pod, the cluster, and what plugins have worked out about both.
 #[derive(Clone)]
 pub struct Cycle<'a> {
     pub cluster: &'a Cluster,
+    pub profile: &'a Profile,
     pub pod: &'a Arc<PodInfo>,
     pub volumes: Volumes,
-    spread: Vec<HardSpread<'a>>,
+    pub devices: Devices,
+    /// How it is spread: as it says, or as its profile says.
+    pub constraints: Constraints,
+    spread: Vec<HardSpread>,
     interpod: InterPod,
-    /// Rows of [`FILTERS`] that have something to say.
-    asked: u32,
+    /// Rows of [`FILTERS`] that have something to say, in the profile's order.
+    asked: SmallVec<[u8; 16]>,
 }
 
 impl<'a> Cycle<'a> {
-    pub fn new(cluster: &'a Cluster, pod: &'a Arc<PodInfo>) -> Result<Cycle<'a>, Hopeless> {
-        node::conflict(pod)?;
-        let mut cycle = Cycle {
-            cluster,
-            pod,
-            volumes: Volumes::of(cluster, pod)?,
-            spread: spread::count(cluster, pod),
-            interpod: InterPod::count(cluster, pod),
-            asked: 0,
-        };
-        for (at, filter) in FILTERS.iter().enumerate() {
-            cycle.asked |= u32::from((filter.concerns)(&cycle)) << at;
+    pub fn new(
+        cluster: &'a Cluster,
+        profile: &'a Profile,
+        pod: &'a Arc<PodInfo>,
+        constraints: Constraints,
+    ) -> Result<Cycle<'a>, Hopeless> {
+        let is_asked = |name: &str| profile.pre_filters & mask(name) != 0;
+        if is_asked("NodeAffinity") {
+            node::conflict(pod)?;
         }
+        let volumes = match Volumes::of(cluster, pod) {
+            Err(hopeless) if is_asked(hopeless.filter) => return Err(hopeless),
+            volumes => volumes.unwrap_or_default(),
+        };
+        let timeout = profile.args.binding_timeout;
+        let devices = match Devices::of(cluster, pod, timeout) {
+            Err(hopeless) if is_asked(hopeless.filter) => return Err(hopeless),
+            devices => devices.unwrap_or_default(),
+        };
+        let runs = |name: &str| {
+            let row = FILTERS.iter().position(|filter| filter.name == name);
+            row.is_some_and(|row| profile.filters.contains(&(row as u8)))
+        };
+        let spread = match runs("PodTopologySpread") {
+            true => spread::count(cluster, pod, &constraints),
+            false => Vec::new(),
+        };
+        let interpod = match runs("InterPodAffinity") {
+            true => InterPod::count(cluster, pod),
+            false => InterPod::default(),
+        };
+        let asked = SmallVec::new();
+        let mut cycle =
+            Cycle { cluster, profile, pod, volumes, devices, constraints, spread, interpod, asked };
+        cycle.find_asked();
         Ok(cycle)
+    }
+
+    /// The pod without anything that other pods have to do with.
+    fn alone(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<PodInfo>) -> Cycle<'a> {
+        Cycle {
+            cluster,
+            profile,
+            pod,
+            volumes: Volumes::default(),
+            devices: Devices::default(),
+            constraints: Constraints::default(),
+            spread: Vec::new(),
+            interpod: InterPod::default(),
+            asked: SmallVec::new(),
+        }
+    }
+
+    fn find_asked(&mut self) {
+        let rows = self.profile.filters.iter().copied();
+        self.asked = rows.filter(|at| (FILTERS[usize::from(*at)].concerns)(self)).collect();
     }
 
     /// Asks every plugin about a node; the first refusal counts.
     pub fn check(&self, row: &NodeRow) -> Verdict {
-        let mut asked = self.asked;
-        while asked != 0 {
-            let at = asked.trailing_zeros() as usize;
-            asked &= asked - 1;
+        for at in &self.asked {
+            let at = usize::from(*at);
             if let Err(refusal) = (FILTERS[at].check)(self, row) {
                 return Err(Refusal { filter: at, ..refusal });
             }
@@ -247,10 +331,8 @@ impl<'a> Cycle<'a> {
         }
         self.interpod.changed(cluster, own, row, pod, by);
         self.volumes.changed(own, pod, by);
-        for (at, filter) in FILTERS.iter().enumerate() {
-            // A pod that comes may bring rules of its own.
-            self.asked |= u32::from((filter.concerns)(self)) << at;
-        }
+        // A pod that comes may bring rules of its own.
+        self.find_asked();
     }
 }
 

@@ -33,10 +33,18 @@ pub fn tolerates(pod: &PodInfo, row: &NodeRow) -> bool {
 
 pub fn has_affinity(cycle: &Cycle<'_>) -> bool {
     let wishes = &cycle.pod.wishes;
-    !wishes.node_selector.is_empty() || wishes.node_terms.is_some()
+    !wishes.node_selector.is_empty()
+        || wishes.node_terms.is_some()
+        || cycle.profile.args.added_affinity.required.is_some()
 }
 
 pub fn affinity(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
+    let added = cycle.profile.args.added_affinity.required.as_ref();
+    if added.is_some_and(|terms| {
+        !terms.iter().any(|term| term.matches(&row.node.name, &row.node.labels))
+    }) {
+        return Err(Refusal::anyway("node(s) didn't match scheduler-enforced node affinity"));
+    }
     match matches_affinity(cycle.pod, row) {
         true => Ok(()),
         false => Err(Refusal::anyway("node(s) didn't match Pod's node affinity/selector")),
@@ -70,6 +78,7 @@ pub fn conflict(pod: &PodInfo) -> Result<(), Hopeless> {
         Some(names) if names.is_empty() => Err(Hopeless {
             filter: "NodeAffinity",
             message: "pod affinity terms conflict".to_owned(),
+            is_error: false,
         }),
         _ => Ok(()),
     }
@@ -80,5 +89,13 @@ pub fn ports(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
     match held.any(|held| cycle.pod.wishes.ports.iter().any(|port| port.conflicts(held))) {
         false => Ok(()),
         true => Err(Refusal::for_now("node(s) didn't have free ports for the requested pod ports")),
+    }
+}
+
+pub fn features(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
+    let declares = |name: &&str| row.node.features.iter().any(|other| **other == **name);
+    match cycle.pod.wishes.features.iter().all(declares) {
+        true => Ok(()),
+        false => Err(Refusal::anyway("node(s) didn't match Pod's required features")),
     }
 }

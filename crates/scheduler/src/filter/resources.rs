@@ -1,6 +1,7 @@
 //! Whether what a pod needs is left on a node.
 use super::{Cycle, Refusal, Verdict};
 use crate::cluster::NodeRow;
+use crate::config::is_extended;
 use crate::resources::Resources;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -28,13 +29,28 @@ pub fn fit(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
     let [a, b, c] = [needs, has, used].map(|resources| resources.ephemeral_storage);
     missing(&|| "Insufficient ephemeral-storage".into(), [a, b, c]);
     for (name, needed) in &needs.scalars {
+        if is_ignored(cycle, name) || cycle.is_backed_by_devices(row, name) {
+            continue;
+        }
         let amounts = [*needed, has.scalar(name), used.scalar(name)];
         missing(&|| format!("Insufficient {name}").into(), amounts);
     }
     match reasons.is_empty() {
         true => Ok(()),
-        false => Err(Refusal { filter: 0, reasons, preemption_helps }),
+        false => Err(Refusal { filter: 0, reasons, preemption_helps, is_error: false }),
     }
+}
+
+/// Somebody else looks after it: an extender, or whoever configured the profile.
+fn is_ignored(cycle: &Cycle<'_>, name: &str) -> bool {
+    let args = &cycle.profile.args.fit;
+    if args.ignored.is_empty() && args.ignored_groups.is_empty() {
+        return false;
+    }
+    let group = name.split('/').next().unwrap_or_default();
+    is_extended(name)
+        && (args.ignored.iter().any(|it| **it == *name)
+            || args.ignored_groups.iter().any(|it| **it == *group))
 }
 
 /// The usual case, without a text in sight.

@@ -1,15 +1,63 @@
 //! Constraints of topology spread that must hold (`DoNotSchedule`).
 use super::{Cycle, Refusal, Verdict, node};
 use crate::cluster::{Cluster, NOWHERE, NodeRow, Topology};
+use crate::config::{DefaultSpread, Profile};
 use crate::pod::{PodInfo, Spread};
-use std::sync::Arc;
+use api::selector::label::Selector;
+use std::sync::{Arc, LazyLock};
+
+/// How a pod is spread.
+#[derive(Debug, Clone, Default)]
+pub struct Constraints {
+    pub all: Arc<[Spread]>,
+    /// Nodes without one of the labels do not count. The usual constraints do without.
+    pub needs_all: bool,
+}
+
+impl Constraints {
+    /// What the pod says; if it says nothing, what its profile says of pods that belong together.
+    pub fn of(cluster: &Cluster, profile: &Profile, pod: &PodInfo) -> Constraints {
+        if !pod.wishes.spread.is_empty() {
+            return Constraints { all: pod.wishes.spread.clone(), needs_all: true };
+        }
+        let usual = match &profile.args.default_spread {
+            DefaultSpread::System => &*USUAL,
+            DefaultSpread::List(list) => list,
+        };
+        let selector = match usual.is_empty() {
+            true => None,
+            false => cluster.owners.selector(pod),
+        };
+        let Some(selector) = selector else { return Constraints::default() };
+        let constraint = |it: &Spread| Spread { selector: selector.clone(), ..it.clone() };
+        let is_list = matches!(profile.args.default_spread, DefaultSpread::List(_));
+        Constraints { all: usual.iter().map(constraint).collect(), needs_all: is_list }
+    }
+}
+
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// How pods are spread that do not say: upstream's keys and skews.
+static USUAL: LazyLock<Vec<Spread>> = LazyLock::new(|| {
+    let keys = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
+    let constraint = |(key, max_skew): (&str, i64)| Spread {
+        is_hard: false,
+        max_skew,
+        topology_key: key.into(),
+        selector: Selector::nothing(),
+        min_domains: 1,
+        honors_affinity: true,
+        honors_taints: false,
+    };
+    keys.into_iter().map(constraint).collect()
+});
 
 /// One constraint and the pods that it counts.
 #[derive(Clone)]
-pub struct HardSpread<'a> {
-    constraint: &'a Spread,
+pub struct HardSpread {
     /// All of the pod's: a node counts only if it has the labels of all of them.
-    all: &'a [Spread],
+    all: Arc<[Spread]>,
+    at: usize,
     topology: Arc<Topology>,
     /// Pods by domain; domains in which no node counts have none.
     counts: Vec<Option<i64>>,
@@ -17,15 +65,15 @@ pub struct HardSpread<'a> {
     counts_itself: bool,
 }
 
-pub fn count<'a>(cluster: &Cluster, pod: &'a PodInfo) -> Vec<HardSpread<'a>> {
-    let all = &pod.wishes.spread;
-    let hard = all.iter().filter(|constraint| constraint.is_hard);
-    let mut spreads: Vec<HardSpread<'a>> = hard
-        .map(|constraint| {
-            let topology = cluster.topology(&constraint.topology_key);
+pub fn count(cluster: &Cluster, pod: &PodInfo, constraints: &Constraints) -> Vec<HardSpread> {
+    let all = &constraints.all;
+    let hard = (0..all.len()).filter(|at| all[*at].is_hard);
+    let mut spreads: Vec<HardSpread> = hard
+        .map(|at| {
+            let topology = cluster.topology(&all[at].topology_key);
             let counts = vec![None; topology.domains];
-            let counts_itself = constraint.selector.matches(&pod.labels);
-            HardSpread { constraint, all, topology, counts, least: 0, counts_itself }
+            let counts_itself = all[at].selector.matches(&pod.labels);
+            HardSpread { all: all.clone(), at, topology, counts, least: 0, counts_itself }
         })
         .collect();
     if spreads.is_empty() {
@@ -33,10 +81,11 @@ pub fn count<'a>(cluster: &Cluster, pod: &'a PodInfo) -> Vec<HardSpread<'a>> {
     }
     let topologies: Vec<_> = spreads.iter().map(|spread| spread.topology.clone()).collect();
     for spread in &mut spreads {
-        let pods = cluster.count(&pod.key.namespace, &spread.constraint.selector);
+        let constraint = &all[spread.at];
+        let pods = cluster.count(&pod.key.namespace, &constraint.selector);
         for row in cluster.nodes() {
             let everywhere = topologies.iter().all(|it| it.of_slot[row.slot] != NOWHERE);
-            if everywhere && is_included(spread.constraint, pod, row) {
+            if everywhere && is_included(constraint, pod, row) {
                 let domain = spread.topology.of_slot[row.slot] as usize;
                 *spread.counts[domain].get_or_insert(0) += i64::from(pods[row.slot]);
             }
@@ -52,10 +101,14 @@ pub fn is_included(constraint: &Spread, pod: &PodInfo, row: &NodeRow) -> bool {
         && (!constraint.honors_taints || node::tolerates(pod, row))
 }
 
-impl HardSpread<'_> {
+impl HardSpread {
+    fn constraint(&self) -> &Spread {
+        &self.all[self.at]
+    }
+
     fn find_least(&mut self) {
         let counted = self.counts.iter().flatten();
-        let is_wide = counted.clone().count() as i64 >= self.constraint.min_domains;
+        let is_wide = counted.clone().count() as i64 >= self.constraint().min_domains;
         self.least = if is_wide { counted.copied().min().unwrap_or(0) } else { 0 };
     }
 
@@ -64,8 +117,8 @@ impl HardSpread<'_> {
         let has_all = hard.into_iter().all(|it| row.label(&it.topology_key).is_some());
         if pod.key.namespace != own.key.namespace
             || !has_all
-            || !self.constraint.selector.matches(&pod.labels)
-            || !is_included(self.constraint, own, row)
+            || !self.constraint().selector.matches(&pod.labels)
+            || !is_included(self.constraint(), own, row)
         {
             return;
         }
@@ -87,7 +140,7 @@ pub fn check(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
         }
         let here = spread.counts[domain as usize].unwrap_or(0);
         let skew = here + i64::from(spread.counts_itself) - spread.least;
-        if skew > spread.constraint.max_skew {
+        if skew > spread.constraint().max_skew {
             return Err(Refusal::for_now("node(s) didn't match pod topology spread constraints"));
         }
     }

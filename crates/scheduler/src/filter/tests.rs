@@ -10,7 +10,7 @@ fn check(cluster: &str, pod: &str, expected: Expect) {
 #[test]
 fn every_plugin_has_a_name_of_upstreams() {
     let names: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
-    expect!["NodeName NodeUnschedulable TaintToleration NodeAffinity NodePorts NodeResourcesFit VolumeRestrictions NodeVolumeLimits VolumeBinding VolumeZone PodTopologySpread InterPodAffinity"]
+    expect!["NodeName NodeUnschedulable TaintToleration NodeAffinity NodePorts NodeResourcesFit VolumeRestrictions NodeVolumeLimits VolumeBinding VolumeZone PodTopologySpread InterPodAffinity DynamicResources NodeDeclaredFeatures"]
         .assert_eq(&names.join(" "));
 }
 

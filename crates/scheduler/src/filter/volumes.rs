@@ -6,7 +6,7 @@ use crate::selectors::{NodeTerm, selector};
 use api::names::NamespacedName;
 use api::quantity::Quantity as Amount;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Volumes {
         }
         if immediate {
             let message = "pod has unbound immediate PersistentVolumeClaims".to_owned();
-            return Err(Hopeless { filter: "VolumeBinding", message });
+            return Err(Hopeless { filter: "VolumeBinding", message, is_error: false });
         }
         Ok(all)
     }
@@ -93,7 +93,7 @@ fn claim<'a>(
     name: &str,
     is_ephemeral: bool,
 ) -> Result<&'a Arc<PersistentVolumeClaim>, Hopeless> {
-    let hopeless = |message| Err(Hopeless { filter: "VolumeBinding", message });
+    let hopeless = |message| Err(Hopeless { filter: "VolumeBinding", message, is_error: false });
     let key = NamespacedName::new(&pod.key.namespace, name);
     let Some(claim) = cluster.storage.claims.get(&key) else {
         return hopeless(match is_ephemeral {
@@ -259,7 +259,7 @@ pub fn plan(cycle: &Cycle<'_>, row: &NodeRow) -> Result<Plan, Refusal> {
     }
     match reasons.is_empty() {
         true => Ok(plan),
-        false => Err(Refusal { filter: 0, reasons, preemption_helps: false }),
+        false => Err(Refusal { filter: 0, reasons, preemption_helps: false, is_error: false }),
     }
 }
 
@@ -296,6 +296,30 @@ fn bind_delayed(cycle: &Cycle<'_>, row: &NodeRow, plan: &mut Plan) -> Delayed {
         }
     }
     Delayed::Fits
+}
+
+/// Of volumes that are given: class, asked for, and what they have.
+pub fn given_space(plan: &Plan) -> impl Iterator<Item = (String, i64, i64)> {
+    plan.give.iter().map(|(volume, claim)| {
+        let spec = volume.spec.as_ref();
+        let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_default();
+        let has = spec.and_then(|spec| spec.capacity.as_ref()?.get("storage"));
+        (class, requested(claim), has.map_or(0, |it| bytes(&it.0)))
+    })
+}
+
+/// Of volumes that are provided where their driver says how much there is: class, asked for, there is.
+pub fn free_space(cycle: &Cycle<'_>, plan: &Plan, row: &NodeRow) -> Vec<(String, i64, i64)> {
+    let storage = &cycle.cluster.storage;
+    let of = |claim: &Arc<PersistentVolumeClaim>| {
+        let class = storage.classes.get(storage::class_of(claim))?;
+        let driver = storage.csi_drivers.get(class.provisioner.as_str())?;
+        driver.spec.storage_capacity.filter(|is| *is)?;
+        let found = capacity_for(cycle.cluster, class, claim, row)?;
+        let has = found.capacity.as_ref().map_or(0, |it| bytes(&it.0));
+        Some((storage::class_of(claim).to_owned(), requested(claim), has))
+    };
+    plan.provide.iter().filter_map(of).collect()
 }
 
 fn key(claim: &PersistentVolumeClaim) -> NamespacedName {
@@ -397,9 +421,18 @@ fn has_capacity(
     if driver.is_none_or(|driver| driver.spec.storage_capacity != Some(true)) {
         return true;
     }
+    capacity_for(cluster, class, claim, row).is_some()
+}
+
+/// The first that will do; the order is the objects' own, so that it is the same each time.
+fn capacity_for<'a>(
+    cluster: &'a Cluster,
+    class: &StorageClass,
+    claim: &PersistentVolumeClaim,
+    row: &NodeRow,
+) -> Option<&'a Arc<CSIStorageCapacity>> {
     let wanted = requested(claim);
-    let mut all = cluster.storage.capacities.values();
-    all.any(|capacity| {
+    cluster.storage.capacities.values().find(|capacity| {
         let space = capacity.maximum_volume_size.as_ref().or(capacity.capacity.as_ref());
         Some(&capacity.storage_class_name) == class.metadata.name.as_ref()
             && space.is_some_and(|space| bytes(&space.0) >= wanted)

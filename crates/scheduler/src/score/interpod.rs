@@ -6,9 +6,6 @@ use crate::pod::PodInfo;
 use crate::selectors::PodTerm;
 use std::collections::HashMap;
 
-/// What a pod is worth that must be near ours anyway: upstream's `hardPodAffinityWeight`.
-const HARD: i64 = 1;
-
 /// Weights of places: a label of nodes and its value.
 #[derive(Default)]
 struct Weights(HashMap<Box<str>, HashMap<Box<str>, i64>>);
@@ -24,6 +21,9 @@ impl Weights {
 pub fn score(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
     let mut weights = Weights::default();
     let own = &cycle.pod.wishes.preferred_pods;
+    if own.is_empty() && cycle.profile.args.ignore_preferred_terms_of_existing_pods {
+        return None;
+    }
     if own.is_empty() {
         for row in cycle.cluster.with_affinity() {
             let caring = row.pods.iter().filter(|pod| pod.has_affinity());
@@ -54,7 +54,8 @@ pub fn score(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
 
 /// What a pod that is there says of ours.
 fn wishes_of(cycle: &Cycle<'_>, weights: &mut Weights, row: &NodeRow, other: &PodInfo) {
-    let required = other.wishes.affinity.iter().map(|term| (HARD, term));
+    let args = &cycle.profile.args;
+    let required = other.wishes.affinity.iter().map(|term| (args.hard_pod_affinity_weight, term));
     let preferred = other.wishes.preferred_pods.iter().map(|(weight, term)| (*weight, term));
     for (weight, term) in required.chain(preferred) {
         if selects(cycle.cluster, term, cycle.pod) {

@@ -20,12 +20,15 @@ pub fn taints(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
 
 pub fn affinity(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
     let preferred = &cycle.pod.wishes.preferred_nodes;
-    if preferred.is_empty() {
+    let added = &cycle.profile.args.added_affinity.preferred;
+    if preferred.is_empty() && added.is_empty() {
         return None;
     }
     let sum = |row: &&NodeRow| {
-        let matching =
-            preferred.iter().filter(|(_, term)| term.matches(&row.node.name, &row.node.labels));
+        let matching = added
+            .iter()
+            .chain(preferred)
+            .filter(|(_, term)| term.matches(&row.node.name, &row.node.labels));
         matching.map(|(weight, _)| weight).sum()
     };
     let mut scores: Vec<i64> = nodes.iter().map(sum).collect();

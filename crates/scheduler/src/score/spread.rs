@@ -1,23 +1,17 @@
 //! Pods of a kind spread over zones and nodes, as their constraints say or as is usual.
 use super::MAX;
 use crate::cluster::{NOWHERE, NodeRow, Topology};
-use crate::filter::{Cycle, is_included};
+use crate::filter::{Cycle, HOSTNAME, is_included};
 use crate::pod::{PodInfo, Spread};
-use api::selector::label::Selector;
 use std::sync::Arc;
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
-/// How pods are spread that do not say: keys and skews, upstream's.
-const USUAL: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
 
 pub fn score(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
     let pod = cycle.pod;
-    let constraints = constraints(cycle);
+    let constraints: Vec<&Spread> = soft(cycle).collect();
     if constraints.is_empty() {
         return None;
     }
-    // Usual constraints do without labels that nodes do not have.
-    let needs_all = !pod.wishes.spread.is_empty();
+    let needs_all = cycle.constraints.needs_all;
     let places: Vec<Arc<Topology>> =
         constraints.iter().map(|it| cycle.cluster.topology(&it.topology_key)).collect();
     let is_placed =
@@ -90,7 +84,7 @@ fn by_domain(
     }
     let is_simple = !constraint.honors_taints && is_unpicky(cycle.pod);
     let others: Vec<Arc<Topology>> = match needs_all {
-        true => soft(cycle.pod).map(|it| cycle.cluster.topology(&it.topology_key)).collect(),
+        true => soft(cycle).map(|it| cycle.cluster.topology(&it.topology_key)).collect(),
         false => Vec::new(),
     };
     for row in cycle.cluster.nodes() {
@@ -108,29 +102,6 @@ fn is_unpicky(pod: &PodInfo) -> bool {
     pod.wishes.node_selector.is_empty() && pod.wishes.node_terms.is_none()
 }
 
-fn soft(pod: &PodInfo) -> impl Iterator<Item = &Spread> {
-    pod.wishes.spread.iter().filter(|constraint| !constraint.is_hard)
-}
-
-fn constraints(cycle: &Cycle<'_>) -> Vec<Spread> {
-    if !cycle.pod.wishes.spread.is_empty() {
-        return soft(cycle.pod).cloned().collect();
-    }
-    match cycle.cluster.owners.selector(cycle.pod) {
-        Some(selector) => usual(&selector),
-        None => Vec::new(),
-    }
-}
-
-fn usual(selector: &Selector) -> Vec<Spread> {
-    let constraint = |(key, max_skew): (&str, i64)| Spread {
-        is_hard: false,
-        max_skew,
-        topology_key: key.into(),
-        selector: selector.clone(),
-        min_domains: 1,
-        honors_affinity: true,
-        honors_taints: false,
-    };
-    USUAL.into_iter().map(constraint).collect()
+fn soft<'a>(cycle: &'a Cycle<'_>) -> impl Iterator<Item = &'a Spread> {
+    cycle.constraints.all.iter().filter(|constraint| !constraint.is_hard)
 }

@@ -1,5 +1,6 @@
 use super::{SCORES, normalize};
-use crate::filter::Cycle;
+use crate::config::Profile;
+use crate::filter::{Constraints, Cycle};
 use crate::testing::{decider, pod};
 use std::fmt::Write;
 
@@ -9,7 +10,10 @@ fn check(plugin: &str, cluster: &str, pod_line: &str, expected: &str) {
     let mut decider = decider(cluster);
     decider.cluster.settle();
     let pod = pod(pod_line);
-    let cycle = Cycle::new(&decider.cluster, &pod).expect("a pod that may fit");
+    let profile = decider.profiles[0].clone();
+    let constraints = Constraints::of(&decider.cluster, &profile, &pod);
+    let cycle = Cycle::new(&decider.cluster, &profile, &pod, constraints);
+    let cycle = cycle.expect("a pod that may fit");
     let mut nodes: Vec<_> = decider.cluster.nodes().collect();
     nodes.sort_by_key(|node| node.node.name.clone());
     let mut said = String::new();
@@ -26,15 +30,20 @@ fn check(plugin: &str, cluster: &str, pod_line: &str, expected: &str) {
 
 #[test]
 fn weights_are_upstreams() {
-    let weights: Vec<_> = SCORES.iter().map(|row| (row.name, row.weight)).collect();
+    let profile = Profile::usual("default-scheduler");
+    let scores = profile.scores.iter();
+    let weights: Vec<_> =
+        scores.map(|(at, weight)| (SCORES[usize::from(*at)].name, *weight)).collect();
     assert_eq!(
         weights,
         [
             ("TaintToleration", 3),
             ("NodeAffinity", 2),
             ("NodeResourcesFit", 1),
+            ("VolumeBinding", 1),
             ("PodTopologySpread", 2),
             ("InterPodAffinity", 2),
+            ("DynamicResources", 2),
             ("NodeResourcesBalancedAllocation", 1),
             ("ImageLocality", 1),
         ]

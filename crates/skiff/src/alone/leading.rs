@@ -10,22 +10,23 @@ use std::time::Duration;
 pub struct Leading {
     /// Whether several of us agree on one that acts.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
-        default_value_t = true, action = clap::ArgAction::Set)]
-    leader_elect: bool,
-    /// After how long without a word another may lead.
-    #[arg(long, value_parser = duration, default_value = "15s")]
-    leader_elect_lease_duration: Duration,
-    /// How long a leader tries to say that it still leads.
-    #[arg(long, value_parser = duration, default_value = "10s")]
-    leader_elect_renew_deadline: Duration,
-    /// How often everybody tries.
-    #[arg(long, value_parser = duration, default_value = "2s")]
-    leader_elect_retry_period: Duration,
+        action = clap::ArgAction::Set)]
+    pub leader_elect: Option<bool>,
+    /// After how long without a word another may lead: 15s unless told otherwise.
+    #[arg(long, value_parser = duration)]
+    pub leader_elect_lease_duration: Option<Duration>,
+    /// How long a leader tries to say that it still leads: 10s.
+    #[arg(long, value_parser = duration)]
+    pub leader_elect_renew_deadline: Option<Duration>,
+    /// How often everybody tries: 2s.
+    #[arg(long, value_parser = duration)]
+    pub leader_elect_retry_period: Option<Duration>,
     /// The lease, if not the component's usual one.
     #[arg(long)]
-    leader_elect_resource_name: Option<String>,
-    #[arg(long, default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
+    pub leader_elect_resource_name: Option<String>,
+    /// Where the lease is: in kube-system.
+    #[arg(long)]
+    pub leader_elect_resource_namespace: Option<String>,
 }
 
 impl Leading {
@@ -56,16 +57,17 @@ impl Leading {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if !self.leader_elect {
+        if self.leader_elect == Some(false) {
             work(context.clone()).await;
             return Ok(());
         }
         let name = self.leader_elect_resource_name.as_deref().unwrap_or(component);
-        let namespace = &self.leader_elect_resource_namespace;
+        let namespace = self.leader_elect_resource_namespace.as_deref().unwrap_or("kube-system");
+        let seconds = |given: Option<Duration>, usual| given.unwrap_or(Duration::from_secs(usual));
         let election = Election {
-            lease_duration: self.leader_elect_lease_duration,
-            renew_deadline: self.leader_elect_renew_deadline,
-            retry_period: self.leader_elect_retry_period,
+            lease_duration: seconds(self.leader_elect_lease_duration, 15),
+            renew_deadline: seconds(self.leader_elect_renew_deadline, 10),
+            retry_period: seconds(self.leader_elect_retry_period, 2),
             ..Election::new(context, namespace, name, &super::hostname())
         };
         let client = Client::new(source).managed_by(component);
