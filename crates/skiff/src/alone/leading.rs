@@ -6,7 +6,7 @@ use client::{Client, Context, Source};
 use std::sync::Arc;
 use std::time::Duration;
 
-#[derive(Clone, clap::Args)]
+#[derive(Clone, Default, clap::Args)]
 pub struct Leading {
     /// Whether several of us agree on one that acts.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
@@ -32,18 +32,11 @@ pub struct Leading {
 impl Leading {
     /// Upstream's usual times, if one of several is to act.
     pub fn usual(leader_elect: bool) -> Leading {
-        Leading {
-            leader_elect,
-            leader_elect_lease_duration: Duration::from_secs(15),
-            leader_elect_renew_deadline: Duration::from_secs(10),
-            leader_elect_retry_period: Duration::from_secs(2),
-            leader_elect_resource_name: None,
-            leader_elect_resource_namespace: "kube-system".to_owned(),
-        }
+        Leading { leader_elect: Some(leader_elect), ..Leading::default() }
     }
 
     pub fn is_one_of_several(&self) -> bool {
-        self.leader_elect
+        self.leader_elect != Some(false)
     }
 
     /// Works for as long as it may: while it leads, or from now on if nobody has to.
