@@ -3,7 +3,7 @@ use crate::report::Report;
 use apiserver::User;
 use apiserver::authz::Attributes;
 use apiserver::authz::rbac::Index;
-use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
+use serde_json::{Value, json};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -12,31 +12,33 @@ const DECISIONS: usize = 200_000;
 
 pub fn run(_: &[String], report: &mut Report) {
     let mut index = Index::default();
-    let text = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+    let mut put = |kind: &str, place: &str, object: Value| {
+        let row = api::kinds::find_kind("rbac.authorization.k8s.io/v1", kind).expect("a row");
+        index.put(row, place, Some(object));
+    };
     for role in 0..50 {
-        let rule = |resource: &str| PolicyRule {
-            verbs: vec!["get".into(), "list".into(), "watch".into()],
-            api_groups: text(&["", "apps"]),
-            resources: text(&[resource]),
-            ..PolicyRule::default()
-        };
-        let rules = ["pods", "services", "configmaps", "deployments"].map(rule).to_vec();
-        index.add_cluster_role(&format!("role-{role}"), rules);
+        let rules: Vec<Value> = ["pods", "services", "configmaps", "deployments"]
+            .map(|resource| {
+                json!({ "verbs": ["get", "list", "watch"], "apiGroups": ["", "apps"],
+                    "resources": [resource] })
+            })
+            .to_vec();
+        put("ClusterRole", &format!("role-{role}"), json!({ "rules": rules }));
     }
     for binding in 0..BINDINGS {
-        let role = RoleRef {
-            api_group: None,
-            kind: "ClusterRole".into(),
-            name: format!("role-{}", binding % 50),
-        };
-        let subject = Subject {
-            kind: if binding % 4 == 0 { "Group" } else { "User" }.into(),
-            name: format!("subject-{}", binding % 500),
-            ..Subject::default()
-        };
-        let namespace = format!("namespace-{}", binding % 20);
-        let place = (binding % 2 == 0).then_some(namespace.as_str());
-        index.bind(place, &role, Some(&[subject]), "a binding");
+        let object = json!({
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": format!("role-{}", binding % 50) },
+            "subjects": [{ "kind": if binding % 4 == 0 { "Group" } else { "User" },
+                "name": format!("subject-{}", binding % 500) }],
+        });
+        match binding % 2 == 0 {
+            true => {
+                let place = format!("namespace-{}/binding-{binding}", binding % 20);
+                put("RoleBinding", &place, object);
+            }
+            false => put("ClusterRoleBinding", &format!("binding-{binding}"), object),
+        }
     }
     let user = |name: usize| User {
         name: format!("subject-{name}"),

@@ -192,6 +192,13 @@ impl Binding {
 }
 
 impl Index {
+    /// A role or binding as it is now; `place` is its namespace, if it has one, and its name: `ns/name`.
+    /// A server hears of them from its store; this is for who has none, such as benchmarks.
+    pub fn put(&mut self, kind: &'static Resource, place: &str, object: Option<Value>) {
+        let key = Key::from(format!("{}{place}", kind.key_prefix()).as_str());
+        self.apply(Change::read(kind, &key, object));
+    }
+
     fn apply(&mut self, change: Change) {
         match change {
             Change::Role(name, rules) => self.put_role(name, rules),
@@ -324,7 +331,7 @@ mod tests {
         fn change(&mut self, kind: &str, place: &str, object: Option<Value>) {
             let row = find_kind("rbac.authorization.k8s.io/v1", kind).expect("a row");
             let key = format!("{}{place}", row.key_prefix());
-            self.index.apply(Change::read(row, &Key::from(key.as_str()), object.clone()));
+            self.index.put(row, place, object.clone());
             match object {
                 Some(object) => self.there.insert(key, (row, object)),
                 None => self.there.remove(&key),
