@@ -5,10 +5,12 @@
 mod census;
 mod owners;
 pub mod storage;
+mod terms;
 
-pub use census::{NOWHERE, Topology};
+pub use census::{Counted, NOWHERE, Topology};
 pub use owners::{Owner, Owners};
 pub use storage::Storage;
+pub use terms::{Kind, Terms};
 
 use crate::devices::Ledger;
 use crate::node::NodeInfo;
@@ -17,7 +19,7 @@ use crate::resources::Resources;
 use api::object::Pairs;
 use api::selector::label::Selector;
 use census::Census;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -32,9 +34,8 @@ pub struct Cluster {
     pods: HashMap<Box<str>, Placed>,
     /// Pods that wait until room is made for them, by node.
     nominated: HashMap<Box<str>, Vec<Arc<PodInfo>>>,
-    /// Rows with pods that keep others away, and with pods that care about others at all.
-    with_anti_affinity: BTreeSet<usize>,
-    with_affinity: BTreeSet<usize>,
+    /// What pods that are there say about others.
+    pub terms: Terms,
     /// How many nodes have an image.
     images: HashMap<Box<str>, usize>,
     /// How many pods use a claim, by namespace and name.
@@ -75,7 +76,7 @@ struct Placed {
 impl NodeRow {
     pub fn add(&mut self, pod: &Arc<PodInfo>) {
         self.requested.add(&pod.wishes.requests);
-        for (sum, own) in self.non_zero.iter_mut().zip(pod.wishes.non_zero) {
+        for (sum, own) in self.non_zero.iter_mut().zip(pod.wishes.non_zero_placed) {
             *sum += own;
         }
         self.pods.push(pod.clone());
@@ -85,7 +86,7 @@ impl NodeRow {
         let at = self.pods.iter().position(|pod| *pod.uid == *uid)?;
         let pod = self.pods.swap_remove(at);
         self.requested.subtract(&pod.wishes.requests);
-        for (sum, own) in self.non_zero.iter_mut().zip(pod.wishes.non_zero) {
+        for (sum, own) in self.non_zero.iter_mut().zip(pod.wishes.non_zero_placed) {
             *sum -= own;
         }
         Some(pod)
@@ -126,14 +127,6 @@ impl Cluster {
         self.order().iter().map(|slot| &self.rows[*slot])
     }
 
-    pub fn with_anti_affinity(&self) -> impl Iterator<Item = &NodeRow> {
-        self.with_anti_affinity.iter().map(|slot| &self.rows[*slot]).filter(|row| row.exists)
-    }
-
-    pub fn with_affinity(&self) -> impl Iterator<Item = &NodeRow> {
-        self.with_affinity.iter().map(|slot| &self.rows[*slot]).filter(|row| row.exists)
-    }
-
     /// How many nodes have an image.
     pub fn nodes_with_image(&self, name: &str) -> usize {
         self.images.get(name).copied().unwrap_or(0)
@@ -156,8 +149,10 @@ impl Cluster {
     }
 
     /// What a pod will ask about, so that it is kept up to date from now on.
-    pub fn expect(&mut self, namespace: &str, selectors: &[&Selector]) {
-        self.census.expect(&self.rows, namespace, selectors);
+    pub fn expect(&mut self, namespace: &str, selectors: &[&Selector], counts: Counted) {
+        if !selectors.is_empty() {
+            self.census.expect(&self.rows, namespace, selectors, counts);
+        }
     }
 
     /// How many pods of a namespace a selector selects, by slot. An empty selector counts nothing,
@@ -166,7 +161,12 @@ impl Cluster {
         if selector.is_everything() {
             return Arc::new(vec![0; self.rows.len()]);
         }
-        self.census.count(&self.rows, namespace, selector)
+        self.census.count(&self.rows, namespace, selector, Counted::Staying)
+    }
+
+    /// The same with those on their way out, and whatever the selector is.
+    pub fn count_all(&self, namespace: &str, selector: &Selector) -> Arc<Vec<u32>> {
+        self.census.count(&self.rows, namespace, selector, Counted::All)
     }
 
     /// Which value of a label each row has.
@@ -258,7 +258,7 @@ impl Cluster {
         }
         self.census.pod_changed(slot, &pod, true);
         self.rows[slot].add(&pod);
-        self.note_affinity(slot, &pod);
+        self.terms.pod_changed(slot, &pod, true);
         self.pods.insert(pod.uid.clone(), Placed { slot, pod, assumed });
     }
 
@@ -271,22 +271,9 @@ impl Cluster {
             lessen(&mut self.claims_in_use, key);
         }
         self.census.pod_changed(slot, &pod, false);
-        self.note_affinity(slot, &pod);
+        self.terms.pod_changed(slot, &pod, false);
         self.release(slot);
         Some(pod)
-    }
-
-    fn note_affinity(&mut self, slot: usize, pod: &PodInfo) {
-        if !pod.has_affinity() {
-            return;
-        }
-        let pods = &self.rows[slot].pods;
-        let note = |set: &mut BTreeSet<usize>, has: bool| match has {
-            true => set.insert(slot),
-            false => set.remove(&slot),
-        };
-        note(&mut self.with_anti_affinity, pods.iter().any(|pod| pod.has_anti_affinity()));
-        note(&mut self.with_affinity, pods.iter().any(|pod| pod.has_affinity()));
     }
 
     /// Room is made for the pod on a node; an empty name takes that back.
@@ -382,10 +369,11 @@ mod tests {
     fn counts_are_the_same_whether_they_are_kept_or_made() {
         let mut cluster = engine("node a zone=x\nnode b zone=y").decider.cluster;
         let web = Selector::parse("app=web").expect("a selector");
-        cluster.expect("default", &[&web]);
+        cluster.expect("default", &[&web], super::Counted::Staying);
         let sum = |cluster: &super::Cluster| -> [u32; 2] {
             let kept = cluster.count("default", &web);
-            let made = super::Census::default().count(&cluster.rows, "default", &web);
+            let (census, counts) = (super::Census::default(), super::Counted::Staying);
+            let made = census.count(&cluster.rows, "default", &web, counts);
             assert_eq!(kept, made);
             [kept[0], kept[1]]
         };

@@ -1,5 +1,5 @@
 //! One pod's place: the nodes that it may be on, the best of them, or why there is none.
-use crate::cluster::{Cluster, NodeRow};
+use crate::cluster::{Cluster, Counted, NodeRow};
 use crate::config::Profile;
 use crate::extend::{Extenders, Nobody};
 use crate::filter::{
@@ -94,7 +94,13 @@ impl Decider {
         }
         let constraints = Constraints::of(&self.cluster, &profile, pod);
         let selectors: Vec<_> = constraints.all.iter().map(|it| &it.selector).collect();
-        self.cluster.expect(&pod.key.namespace, &selectors);
+        self.cluster.expect(&pod.key.namespace, &selectors, Counted::Staying);
+        for (namespace, selector) in filter::InterPod::counted(pod) {
+            self.cluster.expect(namespace, &[selector], Counted::All);
+        }
+        for (namespace, selector) in score::counted(pod) {
+            self.cluster.expect(namespace, &[selector], Counted::All);
+        }
         let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints.clone()) {
             Ok(cycle) => cycle,
             Err(Hopeless { filter, message, is_error: true }) => {

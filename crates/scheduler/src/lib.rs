@@ -32,6 +32,8 @@ mod driver;
 mod engine;
 mod event;
 pub mod extend;
+#[cfg(test)]
+mod faults;
 pub mod filter;
 mod message;
 mod node;

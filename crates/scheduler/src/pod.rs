@@ -52,6 +52,8 @@ pub struct Wishes {
     pub requests: Resources,
     /// Processor and memory as nodes are compared by.
     pub non_zero: [i64; 2],
+    /// The same once it is there.
+    pub non_zero_placed: [i64; 2],
     pub ports: Box<[HostPort]>,
     pub tolerations: Box<[Toleration]>,
     pub node_selector: Box<[(Box<str>, Box<str>)]>,
@@ -201,6 +203,7 @@ fn wishes(pod: &Pod, spec: &PodSpec, object: &Object) -> Wishes {
         never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
         requests: resources::requests(pod),
         non_zero: resources::non_zero_requests(pod),
+        non_zero_placed: resources::non_zero_placed(pod),
         ports: ports(spec),
         tolerations: spec.tolerations.iter().flatten().map(Toleration::of).collect(),
         node_selector: selector

@@ -88,12 +88,36 @@ pub fn requests(pod: &Pod) -> Resources {
 }
 
 /// The same for comparing nodes: processor and memory, and what says nothing asks for a little.
+/// What a pod asks for as a whole does not count here, as upstream has it (`NewFit` does not tell its
+/// scorer of pods' own resources).
 pub fn non_zero_requests(pod: &Pod) -> [i64; 2] {
-    let all = total_with(pod, |list, mut resources| {
-        if !list.contains_key("cpu") {
+    non_zero(pod, [true, true], false)
+}
+
+/// What a pod that is on a node counts for there. One that asks as a whole is taken by its word for
+/// each resource that it names anywhere (upstream's `getNonMissingContainerRequests`).
+pub fn non_zero_placed(pod: &Pod) -> [i64; 2] {
+    let Some(spec) = &pod.spec else { return [0, 0] };
+    if pod_level(spec).next().is_none() {
+        return non_zero(pod, [true, true], true);
+    }
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let lists: Vec<&List> = containers
+        .filter_map(|it| it.resources.as_ref()?.requests.as_ref())
+        .chain(spec.overhead.as_ref())
+        .chain(spec.resources.as_ref().and_then(|it| it.requests.as_ref()))
+        .collect();
+    let is_missing = |name| !lists.iter().any(|list| list.contains_key(name));
+    non_zero(pod, ["cpu", "memory"].map(is_missing), true)
+}
+
+/// `fill`: whether containers that do not ask for processor, or memory, are taken to.
+fn non_zero(pod: &Pod, fill: [bool; 2], whole: bool) -> [i64; 2] {
+    let all = total_with(pod, whole, |list, mut resources| {
+        if fill[0] && !list.contains_key("cpu") {
             resources.milli_cpu = USUAL_MILLI_CPU;
         }
-        if !list.contains_key("memory") {
+        if fill[1] && !list.contains_key("memory") {
             resources.memory = USUAL_MEMORY;
         }
         resources
@@ -102,10 +126,11 @@ pub fn non_zero_requests(pod: &Pod) -> [i64; 2] {
 }
 
 fn total(pod: &Pod, adjust: fn(Resources) -> Resources) -> Resources {
-    total_with(pod, |_, resources| adjust(resources))
+    total_with(pod, true, |_, resources| adjust(resources))
 }
 
-fn total_with(pod: &Pod, adjust: impl Fn(&List, Resources) -> Resources) -> Resources {
+/// `whole`: what it asks for as a whole counts instead of what its containers do.
+fn total_with(pod: &Pod, whole: bool, adjust: impl Fn(&List, Resources) -> Resources) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
     let of = |container: &Container| {
         let empty = List::new();
@@ -130,7 +155,7 @@ fn total_with(pod: &Pod, adjust: impl Fn(&List, Resources) -> Resources) -> Reso
         starting.raise(&needed);
     }
     running.raise(&starting);
-    for (name, quantity) in pod_level(spec) {
+    for (name, quantity) in pod_level(spec).filter(|_| whole) {
         running.set(name, amount(name, quantity));
     }
     if let Some(overhead) = &spec.overhead {
@@ -201,7 +226,7 @@ mod tests {
             json!({ "containers": [container("1")], "overhead": { "cpu": "250m", "memory": "1Mi" },
                 "resources": { "requests": { "cpu": "3" } } }),
             [3250, 1 << 20, 0],
-            [3250, usual + (1 << 20)],
+            [1250, usual + (1 << 20)],
         );
     }
 

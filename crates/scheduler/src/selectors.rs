@@ -4,6 +4,7 @@ use api::object::Pairs;
 use api::selector::label::{Operator, Requirement, Selector};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// One of several alternatives; all of its requirements must hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +77,8 @@ pub struct PodTerm {
     namespace_selector: Selector,
     pub selector: Selector,
     pub topology_key: Box<str>,
+    /// Equal terms have equal ones.
+    pub hash: u64,
 }
 
 impl PodTerm {
@@ -84,11 +87,24 @@ impl PodTerm {
         if namespaces.is_empty() && term.namespace_selector.is_none() {
             namespaces.push(own_namespace.to_owned());
         }
+        let mut hasher = DefaultHasher::new();
+        // A term that cannot be written down is like any other such: that is slow, not wrong.
+        serde_json::to_string(term).unwrap_or_default().hash(&mut hasher);
+        own_namespace.hash(&mut hasher);
         PodTerm {
+            hash: hasher.finish(),
             namespaces,
             namespace_selector: selector(term.namespace_selector.as_ref()),
             selector: selector(term.label_selector.as_ref()),
             topology_key: term.topology_key.as_str().into(),
+        }
+    }
+
+    /// The one namespace whose pods are meant, if that is all that is said of namespaces.
+    pub fn only_namespace(&self) -> Option<&str> {
+        match (&self.namespaces[..], self.namespace_selector.is_nothing()) {
+            ([only], true) => Some(only),
+            _ => None,
         }
     }
 

@@ -27,8 +27,16 @@ pub struct Census {
 struct Tally {
     namespace: Box<str>,
     selector: Selector,
+    counts: Counted,
     by_slot: Arc<Vec<u32>>,
     asked: u64,
+}
+
+/// Whether pods on their way out count: to spreading they are gone, to neighbours they are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Staying,
+    All,
 }
 
 /// The values of one label, as small numbers.
@@ -42,11 +50,19 @@ pub struct Topology {
 }
 
 impl Census {
-    pub fn expect(&mut self, rows: &[NodeRow], namespace: &str, selectors: &[&Selector]) {
+    pub fn expect(
+        &mut self,
+        rows: &[NodeRow],
+        namespace: &str,
+        selectors: &[&Selector],
+        counts: Counted,
+    ) {
         self.asked += 1;
         for selector in selectors {
             let asked = self.asked;
-            if let Some(tally) = self.tallies.iter_mut().find(|it| it.is(namespace, selector)) {
+            if let Some(tally) =
+                self.tallies.iter_mut().find(|it| it.is(namespace, selector, counts))
+            {
                 tally.asked = asked;
                 continue;
             }
@@ -55,17 +71,24 @@ impl Census {
             {
                 self.tallies.swap_remove(oldest);
             }
-            let by_slot = Arc::new(tally(rows, namespace, selector));
+            let by_slot = Arc::new(tally(rows, namespace, selector, counts));
             let selector = (*selector).clone();
-            self.tallies.push(Tally { namespace: namespace.into(), selector, by_slot, asked });
+            let namespace = namespace.into();
+            self.tallies.push(Tally { namespace, selector, counts, by_slot, asked });
         }
     }
 
-    pub fn count(&self, rows: &[NodeRow], namespace: &str, selector: &Selector) -> Arc<Vec<u32>> {
-        let kept = self.tallies.iter().find(|it| it.is(namespace, selector));
+    pub fn count(
+        &self,
+        rows: &[NodeRow],
+        namespace: &str,
+        selector: &Selector,
+        counts: Counted,
+    ) -> Arc<Vec<u32>> {
+        let kept = self.tallies.iter().find(|it| it.is(namespace, selector, counts));
         match kept {
             Some(kept) => kept.by_slot.clone(),
-            None => Arc::new(tally(rows, namespace, selector)),
+            None => Arc::new(tally(rows, namespace, selector, counts)),
         }
     }
 
@@ -80,10 +103,10 @@ impl Census {
     }
 
     pub fn pod_changed(&mut self, slot: usize, pod: &PodInfo, is_there: bool) {
-        if pod.deleting {
-            return;
-        }
         for tally in &mut self.tallies {
+            if pod.deleting && tally.counts == Counted::Staying {
+                continue;
+            }
             if *tally.namespace == *pod.key.namespace && tally.selector.matches(&pod.labels) {
                 // Nobody holds the counts between decisions, so this copies nothing.
                 let count = &mut Arc::make_mut(&mut tally.by_slot)[slot];
@@ -105,15 +128,16 @@ impl Census {
 }
 
 impl Tally {
-    fn is(&self, namespace: &str, selector: &Selector) -> bool {
-        *self.namespace == *namespace && self.selector == *selector
+    fn is(&self, namespace: &str, selector: &Selector, counts: Counted) -> bool {
+        self.counts == counts && *self.namespace == *namespace && self.selector == *selector
     }
 }
 
-/// Pods on their way out are not counted.
-fn tally(rows: &[NodeRow], namespace: &str, selector: &Selector) -> Vec<u32> {
+fn tally(rows: &[NodeRow], namespace: &str, selector: &Selector, counts: Counted) -> Vec<u32> {
     let is_counted = |pod: &&Arc<PodInfo>| {
-        !pod.deleting && *pod.key.namespace == *namespace && selector.matches(&pod.labels)
+        (counts == Counted::All || !pod.deleting)
+            && *pod.key.namespace == *namespace
+            && selector.matches(&pod.labels)
     };
     rows.iter().map(|row| row.pods.iter().filter(is_counted).count() as u32).collect()
 }

@@ -1,8 +1,9 @@
 //! Pods that must be near other pods, or far from them, in both directions.
 use super::{Cycle, Refusal, Verdict};
-use crate::cluster::{Cluster, NOWHERE, NodeRow, Topology};
+use crate::cluster::{Cluster, Kind, NOWHERE, NodeRow, Topology};
 use crate::pod::PodInfo;
 use crate::selectors::PodTerm;
+use api::selector::label::Selector;
 use std::sync::Arc;
 
 /// How many pods matter in each place, by the label of nodes that says what a place is. Labels are
@@ -19,6 +20,33 @@ impl Counts {
     }
 
     fn note(&mut self, cluster: &Cluster, row: &NodeRow, term: &PodTerm, by: i64) {
+        let (topology, counts) = self.of(cluster, term);
+        let domain = topology.of_slot.get(row.slot).copied().unwrap_or(NOWHERE);
+        if let Some(count) = counts.get_mut(domain as usize) {
+            *count += by;
+            self.all += by;
+        }
+    }
+
+    /// Many at once: rows and how many pods of each matter.
+    fn note_all(
+        &mut self,
+        cluster: &Cluster,
+        term: &PodTerm,
+        rows: impl Iterator<Item = (usize, u32)>,
+    ) {
+        let (topology, counts) = self.of(cluster, term);
+        let mut sum = 0;
+        for (slot, pods) in rows {
+            if let Some(count) = counts.get_mut(topology.of_slot[slot] as usize) {
+                *count += i64::from(pods);
+                sum += i64::from(pods);
+            }
+        }
+        self.all += sum;
+    }
+
+    fn of(&mut self, cluster: &Cluster, term: &PodTerm) -> &mut (Arc<Topology>, Vec<i64>) {
         let known = self.by_label.iter().position(|(it, _)| it.key == term.topology_key);
         let at = known.unwrap_or_else(|| {
             let topology = cluster.topology(&term.topology_key);
@@ -26,12 +54,7 @@ impl Counts {
             self.by_label.push((topology, none));
             self.by_label.len() - 1
         });
-        let (topology, counts) = &mut self.by_label[at];
-        let domain = topology.of_slot.get(row.slot).copied().unwrap_or(NOWHERE);
-        if let Some(count) = counts.get_mut(domain as usize) {
-            *count += by;
-            self.all += by;
-        }
+        &mut self.by_label[at]
     }
 
     /// How many there are in the node's place; `None`: it is in no such place.
@@ -70,19 +93,44 @@ impl InterPod {
         let wishes = &pod.wishes;
         let has_terms = !wishes.affinity.is_empty() || !wishes.anti_affinity.is_empty();
         let mut counts = InterPod { has_terms, ..InterPod::default() };
-        for row in cluster.with_anti_affinity() {
-            for other in &row.pods {
-                counts.count_kept_away(cluster, pod, row, other, 1);
+        for rule in cluster.terms.all().filter(|rule| rule.kind == Kind::KeepsAway) {
+            if selects(cluster, &rule.term, pod) {
+                let rows = rule.rows.iter().map(|(slot, pods)| (*slot, *pods));
+                counts.kept_away.note_all(cluster, &rule.term, rows);
             }
         }
-        if has_terms {
+        // What few terms ask for is counted already; the rest is looked for pod by pod.
+        let alone = wishes.affinity.len() == 1;
+        let near = wishes.affinity.iter().filter(|_| alone).map(|term| (term, true));
+        let far = wishes.anti_affinity.iter().map(|term| (term, false));
+        let mut slow = wishes.affinity.len() > 1;
+        for (term, is_near) in near.chain(far) {
+            let Some(namespace) = term.only_namespace() else {
+                slow = true;
+                continue;
+            };
+            let pods = cluster.count_all(namespace, &term.selector);
+            let rows = pods.iter().copied().enumerate().filter(|(_, pods)| *pods > 0);
+            let counts = if is_near { &mut counts.near } else { &mut counts.far };
+            counts.note_all(cluster, term, rows);
+        }
+        if slow {
             for row in cluster.nodes() {
                 for other in &row.pods {
-                    counts.count_own(cluster, pod, row, other, 1);
+                    counts.count_own(cluster, pod, row, other, 1, true);
                 }
             }
         }
         counts
+    }
+
+    /// The terms that are counted as pods come and go, if they are asked for.
+    pub fn counted(pod: &PodInfo) -> impl Iterator<Item = (&str, &Selector)> {
+        let wishes = &pod.wishes;
+        let alone = wishes.affinity.len() == 1;
+        let near = wishes.affinity.iter().filter(move |_| alone);
+        let terms = near.chain(&wishes.anti_affinity);
+        terms.filter_map(|term| Some((term.only_namespace()?, &term.selector)))
     }
 
     pub fn is_needed(&self) -> bool {
@@ -98,7 +146,7 @@ impl InterPod {
         by: i64,
     ) {
         self.count_kept_away(cluster, own, row, pod, by);
-        self.count_own(cluster, own, row, pod, by);
+        self.count_own(cluster, own, row, pod, by, false);
     }
 
     fn count_kept_away(
@@ -123,13 +171,19 @@ impl InterPod {
         row: &NodeRow,
         other: &PodInfo,
         by: i64,
+        only_slow: bool,
     ) {
         let affinity = &own.wishes.affinity;
-        if !affinity.is_empty() && affinity.iter().all(|term| selects(cluster, term, other)) {
+        let is_counted = |term: &PodTerm| only_slow && term.only_namespace().is_some();
+        let is_near_counted = affinity.len() == 1 && is_counted(&affinity[0]);
+        if !affinity.is_empty()
+            && !is_near_counted
+            && affinity.iter().all(|term| selects(cluster, term, other))
+        {
             affinity.iter().for_each(|term| self.near.note(cluster, row, term, by));
         }
         for term in &own.wishes.anti_affinity {
-            if selects(cluster, term, other) {
+            if !is_counted(term) && selects(cluster, term, other) {
                 self.far.note(cluster, row, term, by);
             }
         }

@@ -12,7 +12,7 @@ mod spread;
 mod tests;
 pub mod volumes;
 
-pub use interpod::selects;
+pub use interpod::{InterPod, selects};
 pub use node::allowed;
 pub use spread::{Constraints, HOSTNAME, is_included};
 
@@ -21,7 +21,6 @@ use crate::config::Profile;
 use crate::event;
 use crate::pod::PodInfo;
 use devices::Devices;
-use interpod::InterPod;
 use smallvec::SmallVec;
 use spread::HardSpread;
 use std::borrow::Cow;

@@ -83,11 +83,15 @@ pub fn count(cluster: &Cluster, pod: &PodInfo, constraints: &Constraints) -> Vec
     for spread in &mut spreads {
         let constraint = &all[spread.at];
         let pods = cluster.count(&pod.key.namespace, &constraint.selector);
-        for row in cluster.nodes() {
-            let everywhere = topologies.iter().all(|it| it.of_slot[row.slot] != NOWHERE);
-            if everywhere && is_included(constraint, pod, row) {
-                let domain = spread.topology.of_slot[row.slot] as usize;
-                *spread.counts[domain].get_or_insert(0) += i64::from(pods[row.slot]);
+        let wishes = &pod.wishes;
+        let is_picky = constraint.honors_affinity
+            && (!wishes.node_selector.is_empty() || wishes.node_terms.is_some());
+        let is_simple = !constraint.honors_taints && !is_picky;
+        for slot in cluster.order().iter().copied() {
+            let everywhere = topologies.iter().all(|it| it.of_slot[slot] != NOWHERE);
+            if everywhere && (is_simple || is_included(constraint, pod, cluster.row(slot))) {
+                let domain = spread.topology.of_slot[slot] as usize;
+                *spread.counts[domain].get_or_insert(0) += i64::from(pods[slot]);
             }
         }
         spread.find_least();

@@ -1,44 +1,74 @@
 //! Pods that would rather be near other pods, or far from them, in both directions.
 use super::MAX;
-use crate::cluster::NodeRow;
+use crate::cluster::{Cluster, Kind, NodeRow, Topology};
 use crate::filter::{Cycle, selects};
 use crate::pod::PodInfo;
 use crate::selectors::PodTerm;
-use std::collections::HashMap;
+use api::selector::label::Selector;
+use std::sync::Arc;
 
-/// Weights of places: a label of nodes and its value.
+/// Weights of places, by the label of nodes that says what a place is. Labels are few.
 #[derive(Default)]
-struct Weights(HashMap<Box<str>, HashMap<Box<str>, i64>>);
+struct Weights(Vec<(Arc<Topology>, Vec<i64>)>);
 
 impl Weights {
-    fn add(&mut self, row: &NodeRow, term: &PodTerm, weight: i64) {
-        let Some(value) = row.label(&term.topology_key) else { return };
-        let values = self.0.entry(term.topology_key.clone()).or_default();
-        *values.entry(value.into()).or_default() += weight;
+    fn add(
+        &mut self,
+        cluster: &Cluster,
+        term: &PodTerm,
+        weight: i64,
+        rows: impl Iterator<Item = (usize, u32)>,
+    ) {
+        let known = self.0.iter().position(|(it, _)| it.key == term.topology_key);
+        let at = known.unwrap_or_else(|| {
+            let topology = cluster.topology(&term.topology_key);
+            let none = vec![0; topology.domains];
+            self.0.push((topology, none));
+            self.0.len() - 1
+        });
+        let (topology, weights) = &mut self.0[at];
+        for (slot, pods) in rows {
+            if let Some(sum) = weights.get_mut(topology.of_slot[slot] as usize) {
+                *sum += weight * i64::from(pods);
+            }
+        }
     }
 }
 
 pub fn score(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
-    let mut weights = Weights::default();
+    let (cluster, args) = (cycle.cluster, &cycle.profile.args);
     let own = &cycle.pod.wishes.preferred_pods;
-    if own.is_empty() && cycle.profile.args.ignore_preferred_terms_of_existing_pods {
+    if own.is_empty() && (args.ignore_preferred_terms_of_existing_pods || cluster.terms.is_empty())
+    {
         return None;
     }
-    if own.is_empty() {
-        for row in cycle.cluster.with_affinity() {
-            let caring = row.pods.iter().filter(|pod| pod.has_affinity());
-            caring.for_each(|other| wishes_of(cycle, &mut weights, row, other));
-        }
-    } else {
-        for row in cycle.cluster.nodes() {
-            for other in &row.pods {
-                for (weight, term) in own {
-                    if selects(cycle.cluster, term, other) {
-                        weights.add(row, term, *weight);
-                    }
-                }
-                wishes_of(cycle, &mut weights, row, other);
+    let mut weights = Weights::default();
+    for (weight, term) in own {
+        match term.only_namespace() {
+            Some(namespace) => {
+                let pods = cluster.count_all(namespace, &term.selector);
+                let rows = pods.iter().copied().enumerate().filter(|(_, pods)| *pods > 0);
+                weights.add(cluster, term, *weight, rows);
             }
+            None => {
+                for row in cluster.nodes() {
+                    let meant = row.pods.iter().filter(|pod| selects(cluster, term, pod));
+                    let count = meant.count() as u32;
+                    weights.add(cluster, term, *weight, std::iter::once((row.slot, count)));
+                }
+            }
+        }
+    }
+    // What pods that are there say of ours.
+    for rule in cluster.terms.all() {
+        let weight = match rule.kind {
+            Kind::KeepsAway => continue,
+            Kind::Near => args.hard_pod_affinity_weight,
+            Kind::Prefers(weight) => weight,
+        };
+        if selects(cluster, &rule.term, cycle.pod) {
+            let rows = rule.rows.iter().map(|(slot, pods)| (*slot, *pods));
+            weights.add(cluster, &rule.term, weight, rows);
         }
     }
     if weights.0.is_empty() {
@@ -46,22 +76,16 @@ pub fn score(cycle: &Cycle<'_>, nodes: &[&NodeRow]) -> Option<Vec<i64>> {
     }
     let sum = |row: &&NodeRow| -> i64 {
         let places = weights.0.iter();
-        places.filter_map(|(key, values)| values.get(row.label(key)?)).sum()
+        places.filter_map(|(topology, sums)| sums.get(topology.of_slot[row.slot] as usize)).sum()
     };
     let scores: Vec<i64> = nodes.iter().map(sum).collect();
     Some(normalized(&scores))
 }
 
-/// What a pod that is there says of ours.
-fn wishes_of(cycle: &Cycle<'_>, weights: &mut Weights, row: &NodeRow, other: &PodInfo) {
-    let args = &cycle.profile.args;
-    let required = other.wishes.affinity.iter().map(|term| (args.hard_pod_affinity_weight, term));
-    let preferred = other.wishes.preferred_pods.iter().map(|(weight, term)| (*weight, term));
-    for (weight, term) in required.chain(preferred) {
-        if selects(cycle.cluster, term, cycle.pod) {
-            weights.add(row, term, weight);
-        }
-    }
+/// The terms that are counted as pods come and go, if they are asked for.
+pub fn counted(pod: &PodInfo) -> impl Iterator<Item = (&str, &Selector)> {
+    let terms = pod.wishes.preferred_pods.iter();
+    terms.filter_map(|(_, term)| Some((term.only_namespace()?, &term.selector)))
 }
 
 fn normalized(scores: &[i64]) -> Vec<i64> {

@@ -11,6 +11,8 @@ mod spread;
 mod tests;
 mod volumes;
 
+pub use interpod::counted;
+
 use crate::cluster::NodeRow;
 use crate::filter::Cycle;
 

@@ -87,12 +87,12 @@ fn by_domain(
         true => soft(cycle).map(|it| cycle.cluster.topology(&it.topology_key)).collect(),
         false => Vec::new(),
     };
-    for row in cycle.cluster.nodes() {
-        let Some(Some(count)) = domains.get_mut(place.of_slot[row.slot] as usize) else { continue };
-        if others.iter().all(|other| other.of_slot[row.slot] != NOWHERE)
-            && (is_simple || is_included(constraint, cycle.pod, row))
+    for slot in cycle.cluster.order().iter().copied() {
+        let Some(Some(count)) = domains.get_mut(place.of_slot[slot] as usize) else { continue };
+        if others.iter().all(|other| other.of_slot[slot] != NOWHERE)
+            && (is_simple || is_included(constraint, cycle.pod, cycle.cluster.row(slot)))
         {
-            *count += i64::from(pods[row.slot]);
+            *count += i64::from(pods[slot]);
         }
     }
     (domains, size + usize::from(nowhere))
