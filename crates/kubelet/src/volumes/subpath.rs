@@ -78,4 +78,39 @@ mod tests {
         }
         assert!(!folder.path().join("outside/x").exists());
     }
+
+    /// A container puts a folder and a link to the host in each other's place as fast as it can.
+    #[test]
+    fn nobody_is_quick_enough_to_lead_a_part_outside() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("v");
+        fs::create_dir_all(volume.join("a")).unwrap();
+        fs::create_dir(folder.path().join("outside")).unwrap();
+        symlink("../outside", volume.join("b")).unwrap();
+        let outside = fs::canonicalize(folder.path().join("outside")).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                use rustix::fs::{CWD, RenameFlags, renameat_with};
+                // Bounded, so that a test that fails ends.
+                for _ in 0..1_000_000 {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    let (one, other) = (volume.join("a"), volume.join("b"));
+                    renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            for _ in 0..5000 {
+                for part in ["a", "a/c"] {
+                    let Ok(found) = find(&volume, part) else { continue };
+                    let seen = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()));
+                    let seen = seen.unwrap();
+                    assert!(!seen.starts_with(&outside), "{}", seen.display());
+                }
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    }
 }

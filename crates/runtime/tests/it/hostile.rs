@@ -292,6 +292,17 @@ async fn a_volume_on_dev_stays_as_it_is() {
             .await;
         assert_eq!((code, log.as_str()), (0, ""), "{place}");
     }
+    // A file in the place of the null device alone is not shown for what is masked either.
+    let (_, log) = machine
+        .output(&sandbox, "cat /proc/keys /proc/timer_list", |config| {
+            config.mounts = vec![Mount {
+                container_path: "/dev/null".to_owned(),
+                host_path: volume.join("null").display().to_string(),
+                ..Mount::default()
+            }];
+        })
+        .await;
+    assert!(!log.contains("believed"), "{log}");
     use std::os::unix::fs::FileTypeExt;
     for entry in std::fs::read_dir(&volume).unwrap().flatten() {
         let kind = entry.file_type().unwrap();
