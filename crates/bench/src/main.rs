@@ -6,6 +6,7 @@ mod allocations;
 mod api;
 mod authz;
 mod codec;
+mod controllers;
 mod dns;
 mod hollow;
 mod measured;
@@ -32,6 +33,11 @@ const BENCHES: &[Bench] = &[
     },
     Bench { name: "authz", about: "decisions of RBAC with a thousand bindings", run: authz::run },
     Bench { name: "codec", about: "decode, encode and patch a typical pod", run: codec::run },
+    Bench {
+        name: "controllers",
+        about: "rollouts, Jobs, namespaces, garbage, slices and CronJobs on played nodes, beside upstream's",
+        run: controllers::run,
+    },
     Bench { name: "dns", about: "names of services over UDP", run: dns::run },
     Bench {
         name: "fairness",

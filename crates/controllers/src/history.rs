@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// The label of pods that says which revision they are of.
 pub const REVISION: &str = "controller-revision-hash";
+/// The label that revisions of StatefulSets say their hash in.
+pub const STATEFUL: &str = "controller.kubernetes.io/hash";
 /// Old ones that are kept unless the workload says otherwise.
 const KEPT: i32 = 10;
 
@@ -61,7 +63,10 @@ impl History {
         let namespace = owner.metadata().namespace.clone().unwrap_or_default();
         let base = owner.metadata().name.clone().unwrap_or_default();
         let (name, hash) = loop {
-            let hash = template::hash(template, Some(collisions));
+            let hash = match label {
+                STATEFUL => hash_of(&data, collisions),
+                _ => template::hash(template, Some(collisions)),
+            };
             let name = format!("{}-{hash}", base.get(..223).unwrap_or(&base));
             if world.find::<ControllerRevision>(&namespace, &name).is_none() {
                 break (name, hash);
@@ -104,6 +109,18 @@ impl History {
         let surplus = old.len().saturating_sub(kept);
         old.iter().take(surplus).map(|one| Action::delete(&***one)).collect()
     }
+}
+
+/// The hash of a StatefulSet's revision: upstream's, byte for byte (`HashControllerRevision`), so that the
+/// revisions of one are those of the other.
+fn hash_of(data: &Value, collisions: i32) -> String {
+    // Go writes these in another way.
+    let text =
+        data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    let bytes = text.into_bytes().into_iter().chain(collisions.to_string().into_bytes());
+    let fnv =
+        bytes.fold(0x811c_9dc5_u32, |hash, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte));
+    template::spelled(fnv)
 }
 
 fn hash_in(name: &str) -> String {

@@ -342,6 +342,31 @@ mod tests {
         assert_eq!(found.len(), 49);
     }
 
+    /// Each row's own file, or its folder, has tests.
+    #[test]
+    fn every_row_has_tests() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+        let files = |folder: &std::path::Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let mut modules: Vec<String> = Vec::new();
+        for path in files(&root).into_iter().filter(|path| !path.ends_with("lib.rs")) {
+            let inner = files(&path);
+            match inner.is_empty() {
+                true => modules.push(read(&path)),
+                false => modules.push(inner.iter().map(|path| read(path)).collect()),
+            }
+        }
+        for name in names() {
+            let named = format!("name: \"{name}\"");
+            let own = modules.iter().find(|text| text.contains(&named));
+            let own = own.unwrap_or_else(|| panic!("no module says {named}"));
+            assert!(own.contains("#[test]"), "nothing tests the {name}");
+        }
+    }
+
     #[test]
     fn names_select_as_upstreams_flag_does() {
         let count = |list: &[&str]| {

@@ -27,7 +27,9 @@ pub const CONTROLLER: Controller = Controller {
 
 /// Finds the `expressionWarnings` of a policy.
 #[derive(Clone)]
-pub struct Check(pub Arc<dyn Fn(&ValidatingAdmissionPolicySpec) -> Vec<Value> + Send + Sync>);
+pub struct Check(pub Arc<Warnings>);
+
+pub type Warnings = dyn Fn(&ValidatingAdmissionPolicySpec) -> Vec<Value> + Send + Sync;
 
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

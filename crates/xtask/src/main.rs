@@ -1,5 +1,6 @@
 //! Chores of the repository: `cargo xtask` lists them.
 mod conformance;
+mod differential;
 mod discovery;
 mod facts;
 mod fuzz;
@@ -23,6 +24,18 @@ const CHORES: &[Chore] = &[
         arguments: conformance::USAGE,
         about: "run upstream's conformance suite and write docs/conformance.md; needs root and Go",
         run: conformance::run,
+    },
+    Chore {
+        name: "differential",
+        arguments: "OURS THEIRS [STORY]",
+        about: "tell two clusters the same stories and compare what their control loops make of them",
+        run: |arguments| match arguments {
+            [ours, theirs] => differential::run(Path::new(ours), Path::new(theirs), None),
+            [ours, theirs, story] => {
+                differential::run(Path::new(ours), Path::new(theirs), Some(story))
+            }
+            _ => Err("give two kubeconfigs".into()),
+        },
     },
     Chore {
         name: "discovery",

@@ -249,6 +249,8 @@ impl<'a> Rollout<'a> {
             counted: self.last_status().replicas.unwrap_or_default(),
         };
         let (is_rolling, is_saturated) = (self.is_rolling(), self.is_saturated());
+        let size = |set: &ReplicaSet| (name(set).to_owned(), replicas(set));
+        let before: Vec<_> = self.old.iter().chain(&self.new).map(size).collect();
         let mut active: Vec<&mut ReplicaSet> =
             self.old.iter_mut().chain(&mut self.new).filter(|set| replicas(set) > 0).collect();
         match active.as_mut_slice() {
@@ -265,7 +267,7 @@ impl<'a> Rollout<'a> {
             all if is_rolling => proportion::share_out(all, &sizes),
             _ => {}
         }
-        self.annotate(|set| replicas(set) > 0);
+        self.annotate(|set| replicas(set) > 0 || !before.contains(&size(set)));
         if self.is_paused() {
             self.forget_history();
         }

@@ -32,7 +32,12 @@ pub fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     let fnv = bytes
         .iter()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    let digits = fnv.to_string().into_bytes();
+    spelled(fnv)
+}
+
+/// A number in letters that spell nothing.
+pub fn spelled(number: u32) -> String {
+    let digits = number.to_string().into_bytes();
     digits.iter().map(|digit| char::from(ALPHABET[usize::from(*digit) % ALPHABET.len()])).collect()
 }
 

@@ -165,7 +165,27 @@ fn unmanaged(budget: &PodDisruptionBudget) -> String {
          result, the status of the PDB cannot be calculated correctly, which may result in \
          undefined behavior. To account for these pods please set \".spec.minAvailable\" field of \
          the PDB to an integer value.",
-        selector(budget)
+        shown(budget)
+    )
+}
+
+/// A budget's selector, in the words of Go: those are what people see.
+fn shown(budget: &PodDisruptionBudget) -> String {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let Some(selector) = selector else { return "nil".to_owned() };
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(name, value)| format!("{name}: {value},")).collect();
+    let each = selector.match_expressions.iter().flatten().map(|it| {
+        let values = it.values.clone().unwrap_or_default().join(" ");
+        format!(
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
+            it.key, it.operator
+        )
+    });
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        each.collect::<String>()
     )
 }
 

@@ -66,9 +66,9 @@ fn who_cannot_count_allows_nothing() {
     check(
         &format!("{BUDGET} spec.maxUnavailable=1\n pod a ready"),
         expect![[r#"
-        event UnmanagedPods Pods selected by this PodDisruptionBudget (selector: app=web) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.
-        update poddisruptionbudgets.policy/status web {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"","observedGeneration":1,"reason":"InsufficientPods","status":"False","type":"DisruptionAllowed"}],"currentHealthy":1,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0,"observedGeneration":1}
-    "#]],
+            event UnmanagedPods Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{app: web,},MatchExpressions:[]LabelSelectorRequirement{},}) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.
+            update poddisruptionbudgets.policy/status web {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"","observedGeneration":1,"reason":"InsufficientPods","status":"False","type":"DisruptionAllowed"}],"currentHealthy":1,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0,"observedGeneration":1}
+        "#]],
     );
     check(
         "poddisruptionbudget web spec.minAvailable=1",

@@ -91,8 +91,9 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
     turn.note_suspension();
     let end = turn.end(&count, &objects);
     match &end {
+        // These count as failed.
         Some(_) => turn.delete(&count.active),
-        None if spec.suspend == Some(true) => turn.delete(&count.active),
+        None if spec.suspend == Some(true) => turn.discard(&count.active),
         None => turn.fill(&count),
     }
     turn.finish(&count, end);
@@ -266,6 +267,23 @@ impl Turn<'_> {
         }
     }
 
+    /// They go and do not count: nobody waits for how they end.
+    fn discard(&mut self, pods: &[Arc<Pod>]) {
+        let owner = reference(self.old);
+        let one = |pod: &Arc<Pod>| {
+            let mut actions = Vec::new();
+            if is_tracked(pod) {
+                actions.push(release(pod));
+            }
+            actions.push(Action::delete_for(owner.clone(), &**pod));
+            Action::Several { actions, otherwise: None }
+        };
+        let actions: Vec<_> = pods.iter().map(one).collect();
+        if !actions.is_empty() {
+            self.actions.push(Action::Several { actions, otherwise: None });
+        }
+    }
+
     /// As many active pods as there may be, and no more than are still needed.
     fn fill(&mut self, count: &Count) {
         let parallelism = self.spec.parallelism.unwrap_or(1).max(0);
@@ -278,7 +296,7 @@ impl Turn<'_> {
         let wanted = wanted as usize;
         let active = count.active.len();
         if active > wanted {
-            return self.delete(&count.active[wanted..]);
+            return self.discard(&count.active[wanted..]);
         }
         let leaving = match policy::replaces_failed_only(self.spec) {
             true => count.leaving.len(),

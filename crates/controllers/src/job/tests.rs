@@ -99,10 +99,11 @@ fn a_suspended_job_has_no_pods() {
     check(
         &format!("job web spec.suspend=true spec.completions=1\n pod a {POD}"),
         expect![[r#"
-        event Suspended Job suspended
-        delete pods default/a
-        update jobs.batch/status web {"active":1,"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job suspended","reason":"JobSuspended","status":"True","type":"Suspended"}],"ready":0,"terminating":0,"uncountedTerminatedPods":{}}
-    "#]],
+            event Suspended Job suspended
+            patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
+            delete pods default/a
+            update jobs.batch/status web {"active":1,"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job suspended","reason":"JobSuspended","status":"True","type":"Suspended"}],"ready":0,"terminating":0,"uncountedTerminatedPods":{}}
+        "#]],
     );
 }
 

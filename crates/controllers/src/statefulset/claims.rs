@@ -48,7 +48,7 @@ pub fn missing(view: &View<'_>, pod: &Pod) -> Vec<Action> {
         claim.status = None;
         let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
         let set_name = set.metadata.name.as_deref().unwrap_or_default();
-        let text = format!("create Claim {name} Pod {pod_name} in StatefulSet {set_name} success");
+        let text = format!("Create Claim {name} Pod {pod_name} in StatefulSet {set_name} success");
         actions.push(Action::ensure(&claim));
         let told = Happening::normal(reference(set), "SuccessfulCreate", text);
         actions.push(Action::Record(told));
@@ -82,15 +82,14 @@ pub fn owned_rightly(view: &View<'_>, pod: &Pod, is_condemned: bool) -> Vec<Acti
     for claim in existing(view, number(view, pod)) {
         let owners = claim.metadata.owner_references.clone().unwrap_or_default();
         // Somebody else minds it.
-        if owners.iter().any(|owner| owner.controller == Some(true) && owner.kind != "StatefulSet")
-        {
+        let is_ours = |owner: &OwnerReference| uids.contains(&Some(&*owner.uid));
+        if owners.iter().any(|owner| owner.controller == Some(true) && !is_ours(owner)) {
             continue;
         }
-        let is_ours = |owner: &OwnerReference| uids.contains(&Some(&*owner.uid));
         let mut new: Vec<_> = owners.iter().filter(|owner| !is_ours(owner)).cloned().collect();
         new.extend(wanted.clone());
         let is_same = |a: &[OwnerReference], b: &[OwnerReference]| {
-            a.len() == b.len() && a.iter().all(|one| b.iter().any(|other| other.uid == one.uid))
+            a.len() == b.len() && a.iter().all(|one| b.contains(one))
         };
         if !is_same(&owners, &new) {
             let mut changed = (*claim).clone();
@@ -110,7 +109,8 @@ fn wanted_owner(view: &View<'_>, pod: &Pod, is_condemned: bool) -> Option<OwnerR
             kind: kind.to_owned(),
             name: name.clone().unwrap_or_default(),
             uid: uid.clone().unwrap_or_default(),
-            ..OwnerReference::default()
+            controller: Some(true),
+            block_owner_deletion: Some(true),
         }
     };
     if is_condemned && deletes(&policy.when_scaled) {

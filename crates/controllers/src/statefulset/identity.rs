@@ -51,7 +51,6 @@ pub fn new_pod(view: &View<'_>, ordinal: i32) -> Pod {
 fn pod_of(view: &View<'_>, template: &PodTemplateSpec, revision: &str, ordinal: i32) -> Pod {
     let set = view.set;
     let mut pod = pods::from_template(template, set);
-    pod.metadata.generate_name = None;
     pod.metadata.name =
         Some(format!("{}-{ordinal}", set.metadata.name.as_deref().unwrap_or_default()));
     pod.metadata.labels.get_or_insert_default().insert(REVISION.to_owned(), revision.to_owned());

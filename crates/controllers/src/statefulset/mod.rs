@@ -80,7 +80,7 @@ impl View<'_> {
 
     /// The pod goes, and the set's events say so.
     fn delete(&self, pod: &Pod) -> Vec<Action> {
-        let text = self.event("delete", pod);
+        let text = self.event("Delete", pod);
         let told = Happening::normal(reference(self.set), "SuccessfulDelete", text);
         vec![Action::delete(pod), Action::Record(told)]
     }
@@ -88,7 +88,7 @@ impl View<'_> {
     fn create(&self, pod: &Pod) -> Vec<Action> {
         let mut actions = claims::missing(self, pod);
         let failed = {
-            let (object, text) = (reference(self.set), self.event("create", pod));
+            let (object, text) = (reference(self.set), self.event("Create", pod));
             let text = text.trim_end_matches("successful").to_owned();
             Box::new(move |status: &api::status::Status| {
                 let text = format!("{text}failed error: {}", status.message);
@@ -97,7 +97,7 @@ impl View<'_> {
         };
         let create = vec![Action::create(pod)];
         actions.push(Action::Several { actions: create, otherwise: Some(failed) });
-        let text = self.event("create", pod);
+        let text = self.event("Create", pod);
         let told = Happening::normal(reference(self.set), "SuccessfulCreate", text);
         actions.push(Action::Record(told));
         actions

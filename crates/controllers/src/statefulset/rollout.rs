@@ -80,12 +80,14 @@ fn replica(
     if pods::phase(pod) == "Pending" && !is_going(pod) {
         actions.extend(claims::missing(view, pod));
     }
+    if !is_going(pod) {
+        actions.extend(claims::owned_rightly(view, pod, false));
+    }
     let is_well = is_running(pod) && view.is_available(pod);
     if in_order && (is_going(pod) || !is_well) {
         return (actions, true);
     }
     if !is_going(pod) {
-        actions.extend(claims::owned_rightly(view, pod, false));
         let mut marked = (**pod).clone();
         if mark(view.set, &mut marked, number) {
             actions.push(Action::update(&marked));

@@ -3,12 +3,13 @@ mod accounts;
 mod flags;
 
 use crate::alone::{self, Accepted, Leading, Serving, duration, span};
+use ::apiserver::admission::policy::type_checking;
 use ::apiserver::service_account::Keys;
 use anyhow::{Context as _, ensure};
 use client::https::Https;
 use client::{Context, Registry, Source};
 use controllers::csr::Authority;
-use controllers::{Settings, Sources, autoscaler, node_lifecycle, tokens};
+use controllers::{Settings, Sources, autoscaler, node_lifecycle, policy_status, tokens};
 use flags::{Flags, Workers};
 use jiff::SignedDuration;
 use std::path::PathBuf;
@@ -199,6 +200,7 @@ impl Options {
             node_cidr_mask_ipv6: mask(self.node_cidr_mask_size_ipv6, 64),
             authority,
             token_signer: key.map(signer).transpose()?,
+            policy_check: Some(policy_status::Check(Arc::new(type_checking::warnings))),
             legacy_token_clean_up_period: self.legacy_service_account_token_clean_up_period,
             keep_attached: self.disable_force_detach_on_timeout,
             terminated_pod_gc_threshold: self.terminated_pod_gc_threshold,

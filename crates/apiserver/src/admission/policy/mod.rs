@@ -21,7 +21,7 @@ mod mutation;
 mod parameters;
 #[cfg(test)]
 mod tests;
-mod type_checking;
+pub mod type_checking;
 mod validating;
 
 pub use conditions::MatchConditions;

@@ -42,7 +42,8 @@ pub async fn note(api: &ApiServer, resource: &Resource, policy: &ValidatingAdmis
     }
 }
 
-fn warnings(spec: &ValidatingAdmissionPolicySpec) -> Vec<Value> {
+/// The `expressionWarnings` of a policy's status.
+pub fn warnings(spec: &ValidatingAdmissionPolicySpec) -> Vec<Value> {
     let kinds = kinds(spec);
     let params = spec.param_kind.is_some();
     let composed: Vec<(&Resource, Composed)> = kinds
