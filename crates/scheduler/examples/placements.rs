@@ -43,7 +43,7 @@ fn answer(case: &Value) -> Value {
     for owner in list("services").iter().chain(&list("replicaSets")) {
         engine.owner(None, Some(&kept(owner)));
     }
-    let found = engine.decider.judge(&kept(&case["pod"]));
+    let found = engine.decider.judge(&kept(&case["pod"]), now);
     let mut refused: Vec<_> = found.refused;
     refused.sort();
     let refused = refused.into_iter().map(|(node, reasons, helps)| {

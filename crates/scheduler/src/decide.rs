@@ -101,7 +101,7 @@ impl Decider {
         for (namespace, selector) in score::counted(pod) {
             self.cluster.expect(namespace, &[selector], Counted::All);
         }
-        let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints.clone()) {
+        let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints.clone(), now) {
             Ok(cycle) => cycle,
             Err(Hopeless { filter, message, is_error: true }) => {
                 let message = format!("running PreFilter plugin {filter:?}: {message}");
@@ -324,12 +324,12 @@ pub struct Judgement {
 pub type NodeScores = Vec<(Box<str>, i64)>;
 
 impl Decider {
-    pub fn judge(&mut self, pod: &Arc<PodInfo>) -> Judgement {
+    pub fn judge(&mut self, pod: &Arc<PodInfo>, now: Timestamp) -> Judgement {
         self.cluster.settle();
         let mut found = Judgement::default();
         let Some(profile) = self.profile(&pod.wishes.scheduler).cloned() else { return found };
         let constraints = Constraints::of(&self.cluster, &profile, pod);
-        let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints) {
+        let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints, now) {
             Ok(cycle) => cycle,
             Err(hopeless) => {
                 found.hopeless = Some(hopeless.message);

@@ -329,6 +329,21 @@ mod tests {
     use super::*;
     use crate::testing::{node, now, pod, put};
 
+    #[test]
+    fn a_pod_is_tried_again_when_a_node_would_do_and_not_before() {
+        let mut engine = crate::testing::engine("node a cpu=1\npod x node=a cpu=1\npod p cpu=2");
+        assert!(matches!(engine.next(now()).as_deref(), Some([Task::Tell { .. }])));
+        for (line, is_tried) in [
+            ("node b cpu=1", false),
+            (r#"node c cpu=4 taints=[{"key":"k","effect":"NoSchedule"}]"#, false),
+            ("pod y node=b cpu=500m", false),
+            ("node d cpu=4", true),
+        ] {
+            put(&mut engine, line);
+            assert_eq!(engine.next(now()).is_some(), is_tried, "{line}");
+        }
+    }
+
     /// The bound is for a busy machine and code that is not optimised; `bench -- scheduler` has
     /// the figures.
     #[test]

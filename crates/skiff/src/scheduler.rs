@@ -81,7 +81,10 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     options.serving.start(&context, &source, registry, PORT).await?;
     let own = source.clone();
     let settings = Config { configuration, host: alone::hostname() };
-    let work = move |term: Context| async move { ::scheduler::run(&term, own, settings).await };
+    let work = move |term: Context| {
+        // A decision is a large thing to carry about.
+        Box::pin(async move { ::scheduler::run(&term, own, settings).await })
+    };
     alone::until_stopped(&context, options.election.work(&context, source, NAME, work)).await
 }
 

@@ -133,8 +133,15 @@ async fn try_reserve(
         Some(_) => "add allocation and reservation to",
         None => "add reservation to",
     };
-    let _turn = hands.writes.acquire().await;
-    let updated = hands.client.update_status(claim).await;
+    let updated = {
+        let _turn = hands.writes.acquire().await;
+        hands.client.update_status(claim).await
+    };
+    if let Ok(updated) = &updated {
+        // Devices that are written down are not anybody's to take, whatever becomes of the binding:
+        // the ledger has heard of them before it could hear that they are not promised any more.
+        hands.device_claims.seen(updated.revision()).await;
+    }
     let updated =
         updated.and_then(|it| it.typed::<ResourceClaim>().map_err(Status::internal_error));
     Ok(updated.map_err(|status| (what, status)))

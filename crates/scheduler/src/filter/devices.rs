@@ -116,7 +116,12 @@ fn find<'a>(
 }
 
 impl Devices {
-    pub fn of(cluster: &Cluster, pod: &PodInfo, timeout: Duration) -> Result<Devices, Hopeless> {
+    pub fn of(
+        cluster: &Cluster,
+        pod: &PodInfo,
+        timeout: Duration,
+        now: Timestamp,
+    ) -> Result<Devices, Hopeless> {
         let scalars = pod.wishes.requests.scalars.iter();
         let has_extended = !pod.wishes.containers.is_empty()
             && scalars.into_iter().any(|(name, amount)| {
@@ -132,7 +137,7 @@ impl Devices {
             |message: String| Hopeless { filter: "DynamicResources", message, is_error: false };
         for wanted in &pod.device_claims {
             let Some(claim) = find(cluster, pod, wanted).map_err(hopeless)? else { continue };
-            all.claims.push(Wish::of(claim, timeout));
+            all.claims.push(Wish::of(claim, timeout, now));
         }
         for Wish { claim, is_allocated, .. } in &all.claims {
             let key = ledger::key_of(claim);
@@ -192,7 +197,7 @@ impl Devices {
 }
 
 impl Wish {
-    fn of(claim: &Arc<ResourceClaim>, timeout: Duration) -> Wish {
+    fn of(claim: &Arc<ResourceClaim>, timeout: Duration, now: Timestamp) -> Wish {
         let allocation = ledger::allocation(claim);
         let selector = allocation.and_then(|it| it.node_selector.as_ref());
         Wish {
@@ -202,7 +207,7 @@ impl Wish {
                 && match readiness(claim) {
                     Readiness::Ready => false,
                     Readiness::Failed(_) => true,
-                    Readiness::Waiting => is_late(claim, timeout, Timestamp::now()),
+                    Readiness::Waiting => is_late(claim, timeout, now),
                 },
             claim: claim.clone(),
         }

@@ -21,6 +21,7 @@ use crate::config::Profile;
 use crate::event;
 use crate::pod::PodInfo;
 use devices::Devices;
+use jiff::Timestamp;
 use smallvec::SmallVec;
 use spread::HardSpread;
 use std::borrow::Cow;
@@ -227,6 +228,7 @@ impl<'a> Cycle<'a> {
         profile: &'a Profile,
         pod: &'a Arc<PodInfo>,
         constraints: Constraints,
+        now: Timestamp,
     ) -> Result<Cycle<'a>, Hopeless> {
         let is_asked = |name: &str| profile.pre_filters & mask(name) != 0;
         if is_asked("NodeAffinity") {
@@ -237,7 +239,7 @@ impl<'a> Cycle<'a> {
             volumes => volumes.unwrap_or_default(),
         };
         let timeout = profile.args.binding_timeout;
-        let devices = match Devices::of(cluster, pod, timeout) {
+        let devices = match Devices::of(cluster, pod, timeout, now) {
             Err(hopeless) if is_asked(hopeless.filter) => return Err(hopeless),
             devices => devices.unwrap_or_default(),
         };

@@ -1,7 +1,7 @@
 use super::{SCORES, normalize};
 use crate::config::Profile;
 use crate::filter::{Constraints, Cycle};
-use crate::testing::{decider, pod};
+use crate::testing::{decider, now, pod};
 use std::fmt::Write;
 
 /// What a plugin says of each node, in their order: `a=100 b=0`; `-` if it says nothing.
@@ -12,7 +12,7 @@ fn check(plugin: &str, cluster: &str, pod_line: &str, expected: &str) {
     let pod = pod(pod_line);
     let profile = decider.profiles[0].clone();
     let constraints = Constraints::of(&decider.cluster, &profile, &pod);
-    let cycle = Cycle::new(&decider.cluster, &profile, &pod, constraints);
+    let cycle = Cycle::new(&decider.cluster, &profile, &pod, constraints, now());
     let cycle = cycle.expect("a pod that may fit");
     let mut nodes: Vec<_> = decider.cluster.nodes().collect();
     nodes.sort_by_key(|node| node.node.name.clone());
