@@ -130,8 +130,8 @@ impl State {
             return None;
         }
         let resource = cursor.of.resource.to_string();
-        let from = cursor.revision;
-        for past in self.history.iter().filter(|past| past.revision > from) {
+        let next = self.history.partition_point(|past| past.revision <= cursor.revision);
+        for past in &self.history[next..] {
             cursor.revision = past.revision;
             if past.resource != resource {
                 continue;

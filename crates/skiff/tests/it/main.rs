@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 mod client;
 mod cluster;
+mod controller_faults;
 mod controller_manager;
 mod controllers;
 mod custom_resources;
