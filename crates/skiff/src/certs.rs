@@ -41,9 +41,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             let pki = Pki::existing(&data.join("pki")).context(
                 "no keys of a cluster are here: certificates of a node renew themselves",
             )?;
-            for unknown in
-                names.iter().filter(|name| !pki.certificates().iter().any(|one| &one.file == *name))
-            {
+            let known = pki.certificates();
+            let is_known = |name: &&String| known.iter().any(|one| one.file == **name);
+            if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
                 anyhow::bail!("there is no certificate {unknown}: `skiff certs list` names them");
             }
             let made = pki.reissue(names, Timestamp::now())?;

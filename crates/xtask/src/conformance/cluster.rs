@@ -12,6 +12,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 pub enum Cluster {
     Ours(Box<Ours>),
@@ -38,6 +39,8 @@ struct Member {
 const FIRST_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const CARD: &str = "card0";
 const MTU: u32 = 1500;
+/// How long upstream's kubelet may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Cluster {
     pub fn kubeconfig(&self) -> PathBuf {
@@ -141,8 +144,12 @@ impl Member {
     }
 
     /// Starts a program and waits for the line that says that it runs.
-    fn start(&self, mut command: Command, ready: &str) -> Result<Child, String> {
-        let log = self.folder.join("skiff.log");
+    fn start(&self, command: Command, ready: &str) -> Result<Child, String> {
+        self.start_as("skiff", command, ready)
+    }
+
+    fn start_as(&self, name: &str, mut command: Command, ready: &str) -> Result<Child, String> {
+        let log = self.folder.join(format!("{name}.log"));
         let log = File::create(&log).map_err(shell::failed("create", &log))?;
         command.stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(shell::failed("start", Path::new("skiff")))?;
@@ -154,7 +161,7 @@ impl Member {
             false => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(format!("skiff said {line:?}; see skiff.log in {}", self.folder.display()))
+                Err(format!("skiff said {line:?}; see {name}.log in {}", self.folder.display()))
             }
         }
     }
@@ -177,12 +184,39 @@ impl Member {
         for part in parts {
             let arguments = part.arguments(&place)?;
             if part.ours == "kubelet" {
-                let runtime = upstream::runtime(&place, &self.registries());
-                running.push(self.spawn(skiff, &runtime, "runtime")?);
+                make_control_group(&place.cgroup_root)?;
+                let mut runtime = self.within(skiff);
+                runtime.args(upstream::runtime(&place, &self.registries()));
+                // A kubelet that finds no runtime gives up.
+                running.push(self.start_as("runtime", runtime, "the container runtime listens")?);
             }
             running.push(self.spawn(&programs.join(part.name), &arguments, part.name)?);
         }
+        if parts.iter().any(|part| part.ours == "kubelet") {
+            self.until_ready(programs)?;
+        }
         Ok(running)
+    }
+
+    /// Waits for the node of upstream's kubelet to take pods: nobody says so by himself.
+    fn until_ready(&self, programs: &Path) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let mut kubectl = self.within(&programs.join("kubectl"));
+            kubectl.arg("--kubeconfig").arg(self.folder.join("data/kubeconfig"));
+            kubectl.args(["wait", "node", "--all", "--for=condition=Ready", "--timeout=5s"]);
+            let outcome = shell::output(&mut kubectl);
+            let is_ready = outcome.as_ref().is_ok_and(|said| said.contains("condition met"));
+            if is_ready || begun.elapsed() > PATIENCE {
+                return match is_ready {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "no node is ready: see kubelet.log in {}",
+                        self.folder.display()
+                    )),
+                };
+            }
+        }
     }
 
     fn spawn(&self, program: &Path, arguments: &[String], name: &str) -> Result<Child, String> {
@@ -244,6 +278,18 @@ impl Drop for Ours {
             }
         }
     }
+}
+
+/// Upstream's kubelet wants its control group to be there, in every hierarchy.
+fn make_control_group(group: &str) -> Result<(), String> {
+    let root = Path::new("/sys/fs/cgroup");
+    let group = group.trim_start_matches('/');
+    if root.join("cgroup.controllers").exists() {
+        return shell::make_folder(&root.join(group));
+    }
+    let entries = std::fs::read_dir(root).map_err(shell::failed("read", root))?;
+    let hierarchies = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    hierarchies.map(|hierarchy| shell::make_folder(&hierarchy.join(group))).collect()
 }
 
 /// One link for all: a bridge is the first node's card, and the others' cards are its ports.
