@@ -39,6 +39,9 @@ struct Member {
 const FIRST_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const CARD: &str = "card0";
 const MTU: u32 = 1500;
+/// Conditions and taints of nodes, as kubectl prints them.
+const NODES_READY: &str = "jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {end}\
+                           {.items[*].spec.taints}";
 /// How long upstream's kubelet may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -82,8 +85,11 @@ impl Ours {
         }
         let process = ours.up(&options.with)?;
         ours.nodes[0].processes.push(process);
-        let beside = ours.nodes[0].run_parts(&ours.skiff, programs, &options.with)?;
+        let mut beside = Vec::new();
+        let started = ours.nodes[0].run_parts(&ours.skiff, programs, &options.with, &mut beside);
+        // They end with the cluster, whatever became of the others.
         ours.nodes[0].processes.extend(beside);
+        started?;
         for at in 1..ours.nodes.len() {
             let process = ours.join(&ours.nodes[at])?;
             ours.nodes[at].processes.push(process);
@@ -172,7 +178,8 @@ impl Member {
         skiff: &Path,
         programs: &Path,
         parts: &[&Part],
-    ) -> Result<Vec<Child>, String> {
+        running: &mut Vec<Child>,
+    ) -> Result<(), String> {
         let place = Place {
             folder: self.folder.clone(),
             node: format!("node-{}", self.number),
@@ -180,7 +187,6 @@ impl Member {
             state: self.state(),
             cgroup_root: self.cgroup_root(),
         };
-        let mut running = Vec::new();
         for part in parts {
             let arguments = part.arguments(&place)?;
             if part.ours == "kubelet" {
@@ -195,7 +201,7 @@ impl Member {
         if parts.iter().any(|part| part.ours == "kubelet") {
             self.until_ready(programs)?;
         }
-        Ok(running)
+        Ok(())
     }
 
     /// Waits for the node of upstream's kubelet to take pods: nobody says so by himself.
@@ -204,9 +210,10 @@ impl Member {
         loop {
             let mut kubectl = self.within(&programs.join("kubectl"));
             kubectl.arg("--kubeconfig").arg(self.folder.join("data/kubeconfig"));
-            kubectl.args(["wait", "node", "--all", "--for=condition=Ready", "--timeout=5s"]);
-            let outcome = shell::output(&mut kubectl);
-            let is_ready = outcome.as_ref().is_ok_and(|said| said.contains("condition met"));
+            // It is tainted until whoever minds nodes has seen that it is ready.
+            kubectl.args(["get", "nodes", "-o", NODES_READY]);
+            let said = shell::output(&mut kubectl).unwrap_or_default();
+            let is_ready = said.contains("Ready=True") && !said.contains("not-ready");
             if is_ready || begun.elapsed() > PATIENCE {
                 return match is_ready {
                     true => Ok(()),
@@ -288,8 +295,8 @@ fn make_control_group(group: &str) -> Result<(), String> {
         return shell::make_folder(&root.join(group));
     }
     let entries = std::fs::read_dir(root).map_err(shell::failed("read", root))?;
-    let hierarchies = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-    hierarchies.map(|hierarchy| shell::make_folder(&hierarchy.join(group))).collect()
+    let mut hierarchies = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    hierarchies.try_for_each(|hierarchy| shell::make_folder(&hierarchy.join(group)))
 }
 
 /// One link for all: a bridge is the first node's card, and the others' cards are its ports.
