@@ -151,6 +151,10 @@ fn proxy(place: &Place) -> Vec<String> {
         "--proxy-mode=nftables".to_owned(),
         format!("--cluster-cidr={PODS}"),
         format!("--hostname-override={}", place.node),
+        // The connection table is the machine's: a network namespace may not change its size.
+        "--conntrack-max-per-core=0".to_owned(),
+        "--conntrack-tcp-timeout-established=0s".to_owned(),
+        "--conntrack-tcp-timeout-close-wait=0s".to_owned(),
     ]
 }
 
