@@ -277,7 +277,9 @@ pub fn attach(spec: &ContainerSpec, sources: Sources) -> Result<(), Failure> {
     let mut opened = sources.devices.into_iter();
     for device in &spec.devices {
         let tree = opened.next();
-        if !is_own && Path::new(&device.path).starts_with("/dev") {
+        // What somebody brings in its place is theirs.
+        let is_covered = spec.mounts.iter().any(|mount| mount.destination == device.path);
+        if is_covered || !is_own && Path::new(&device.path).starts_with("/dev") {
             continue;
         }
         let made = match tree {
