@@ -300,7 +300,7 @@ fn refuse(
     unfit.preemption = said.collect::<Vec<_>>().join(", ");
     let wakes = match filters {
         0 => event::ANYTHING,
-        filters => filter::wakes(filters),
+        filters => filter::wakes(filter::hints::judges(filters)),
     };
     debug_assert!(FILTERS.len() <= 32, "a mask has a bit for each");
     let (message, preemption) = (unfit.to_string(), found.preemption);

@@ -337,7 +337,8 @@ mod tests {
             ("node b cpu=1", false),
             (r#"node c cpu=4 taints=[{"key":"k","effect":"NoSchedule"}]"#, false),
             ("pod y node=b cpu=500m", false),
-            ("node d cpu=4", true),
+            // Its taint is taken away.
+            ("node c cpu=4", true),
         ] {
             put(&mut engine, line);
             assert_eq!(engine.next(now()).is_some(), is_tried, "{line}");

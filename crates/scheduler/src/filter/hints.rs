@@ -22,6 +22,12 @@ static LOCAL: LazyLock<u32> = LazyLock::new(|| {
     names.into_iter().fold(0, |all, name| all | mask(name))
 });
 
+/// Whose events a pod has to hear of that these refused. Where a node is judged by all filters of this
+/// kind, it may be any of them that it waits for: a node that comes is often tainted at first.
+pub fn judges(filters: u32) -> u32 {
+    if filters & !*LOCAL == 0 { *LOCAL } else { filters }
+}
+
 /// `filters`: those that refused the pod.
 pub fn may_fit(
     cluster: &Cluster,
