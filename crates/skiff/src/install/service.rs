@@ -67,7 +67,7 @@ impl Manager {
 /// Pods outlive the daemon: only the process itself is stopped, and nobody limits what it delegates.
 fn systemd(binary: &str, role: &str) -> String {
     format!(
-        "[Unit]\nDescription=Kubernetes by skiff\nDocumentation=man:skiff\n\
+        "[Unit]\nDescription=Kubernetes by skiff\n\
          Wants=network-online.target\nAfter=network-online.target\n\n\
          [Service]\nExecStart={binary} {role}\nRestart=always\nRestartSec=2\nKillMode=process\n\
          Delegate=yes\nLimitNOFILE=1048576\nLimitNPROC=infinity\nLimitCORE=infinity\nTasksMax=infinity\n\
