@@ -11,6 +11,7 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
 use hyper::upgrade::OnUpgrade;
+use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A call on its way: what every verb needs to know.
@@ -71,6 +72,8 @@ pub struct Received {
     pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// What is to be written, where it never was a text: a component of this process made it.
+    pub given: Option<Arc<Value>>,
     /// What was remarked on a request that is refused after all.
     pub remarks: Mutex<Vec<String>>,
     /// The connection itself, for whoever goes on with it in another protocol.
@@ -95,9 +98,10 @@ impl Received {
     pub fn within(
         user: Arc<User>,
         audit: Option<Arc<Record>>,
-        request: Request<Bytes>,
+        request: Request<()>,
+        given: Option<Arc<Value>>,
     ) -> Received {
-        let (head, body) = request.into_parts();
+        let (head, ()) = request.into_parts();
         Received {
             user,
             audit,
@@ -105,7 +109,8 @@ impl Received {
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
             headers: head.headers,
-            body,
+            body: Bytes::new(),
+            given,
             remarks: Mutex::default(),
             upgrade: Mutex::default(),
             held: Held::default(),

@@ -256,11 +256,19 @@ fn write_item(
 
 /// An object that was written, as the store has it now if it does.
 pub fn written(code: StatusCode, written: Written, resource: &Resource, view: &View) -> Answer {
-    match &written.stored {
-        Some(stored) if view.is_of_stored(resource) => as_stored(code, stored),
+    match written.stored {
+        Some(stored) if view.is_of_stored(resource) => {
+            let mut answer = as_stored(code, &stored);
+            answer.extensions_mut().insert(Stored(stored));
+            answer
+        }
         _ => object(code, written.object, resource, view),
     }
 }
+
+/// What an answer's body says, as the store has it: for whoever asks within the process.
+#[derive(Clone)]
+pub struct Stored(pub Arc<KeyValue>);
 
 fn as_stored(code: StatusCode, stored: &KeyValue) -> Answer {
     let mut out = Vec::with_capacity(stored.value.len() + 40);

@@ -317,6 +317,7 @@ async fn receive(
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers,
         body,
+        given: None,
         remarks: Mutex::default(),
         upgrade,
         held,

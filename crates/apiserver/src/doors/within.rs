@@ -5,7 +5,7 @@
 //! and what is read comes back as the server's own objects, each of which is there once for all who
 //! hold it. What is no object (documents, logs, other servers' groups) is asked over a connection within
 //! the process.
-use crate::answer::{Answer as Sent, Page as Listed};
+use crate::answer::{Answer as Sent, Page as Listed, Stored};
 use crate::asked::Received;
 use crate::call::{
     Call, DeleteOptions, ListOptions, Options, Place, Selectors, Shown, Token, WatchOptions,
@@ -105,17 +105,17 @@ impl Within {
         }
         let passage = Passage::begin(&self.api, &self.user, *call, &request).await?;
         if in_flight::reads(passage.call.verb) {
-            return passage.run(request).await;
+            return passage.run(request, None).await;
         }
         // What writes is finished and recorded, whatever becomes of the one who asked.
-        match tokio::spawn(passage.run(request)).await {
+        match tokio::spawn(passage.run(request, wanted.given.clone())).await {
             Ok(outcome) => outcome,
             Err(broken) => Err(Status::internal_error(format!("a request panicked: {broken}"))),
         }
     }
 
-    fn request(&self, wanted: &source::Request) -> Result<Request<bytes::Bytes>, Status> {
-        let mut request = Request::new(wanted.body.clone());
+    fn request(&self, wanted: &source::Request) -> Result<Request<()>, Status> {
+        let mut request = Request::new(());
         *request.method_mut() = wanted.method.clone();
         *request.uri_mut() = wanted.path.parse().map_err(|_| {
             Status::bad_request(format!("{:?} cannot be part of a request", wanted.path))
@@ -143,12 +143,19 @@ fn wait_of(status: &Status) -> Option<Duration> {
 /// What is asked, as a request and in the words of this server.
 struct Question {
     request: source::Request,
+    /// What is to be written.
+    given: Option<Arc<Value>>,
     options: Options,
 }
 
 impl Question {
     fn of_call(call: &source::Call) -> Question {
-        let mut request = source::Request::from(call);
+        let request = source::Request::without_body(call);
+        let given = match &call.ask {
+            Ask::Create(object, _) | Ask::Update(object, _) => Some(Arc::new(object.clone())),
+            Ask::Patch(patch, _) => Some(Arc::new(patch.value().clone())),
+            Ask::Get | Ask::Delete(_) | Ask::DeleteCollection(..) => None,
+        };
         let options = match &call.ask {
             Ask::Get => Options::None,
             Ask::Create(_, options) | Ask::Update(_, options) | Ask::Patch(_, options) => {
@@ -163,11 +170,7 @@ impl Question {
                 Options::DeleteCollection(delete.map(|delete| (delete, list)))
             }
         };
-        if matches!(options, Options::Delete(_) | Options::DeleteCollection(_)) {
-            // It has been said.
-            request.body = bytes::Bytes::new();
-        }
-        Question { request, options }
+        Question { request, given, options }
     }
 
     fn of_list(of: &Collection, page: &Page) -> Question {
@@ -182,7 +185,8 @@ impl Question {
         };
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let list = ListOptions { selectors: selectors(of), limit, place };
-        Question { request: source::Request::list(of, page), options: Options::List(Ok(list)) }
+        let request = source::Request::list(of, page);
+        Question { request, given: None, options: Options::List(Ok(list)) }
     }
 
     fn of_watch(of: &Collection, from: &WatchFrom) -> Question {
@@ -193,7 +197,8 @@ impl Question {
             bookmarks: true,
             lifetime: from.timeout,
         };
-        Question { request: source::Request::watch(of, from), options: Options::Watch(Ok(watch)) }
+        let request = source::Request::watch(of, from);
+        Question { request, given: None, options: Options::Watch(Ok(watch)) }
     }
 }
 
@@ -250,10 +255,10 @@ impl Passage {
         Ok(Passage { api: api.clone(), user: user.clone(), call, trail, wanted })
     }
 
-    async fn run(self, request: Request<bytes::Bytes>) -> Result<Asked, Status> {
+    async fn run(self, request: Request<()>, given: Option<Arc<Value>>) -> Result<Asked, Status> {
         let begun = Instant::now();
         let (api, call) = (&self.api, &self.call);
-        let received = Received::within(self.user.clone(), self.trail.record(), request);
+        let received = Received::within(self.user.clone(), self.trail.record(), request, given);
         let is_apply = received.is_apply();
         let outcome = self.answer(&received).await;
         let (code, failure) = match &outcome {
@@ -410,6 +415,10 @@ fn event(api: &ApiServer, resource: &ResourceRef, told: Told) -> Option<Event> {
 
 /// What a verb answered, as whoever asked has it.
 async fn said(sent: Sent, call: &Call, warnings: Vec<String>) -> Result<Outcome, Status> {
+    if let Some(Stored(stored)) = sent.extensions().get() {
+        let object = Said::Object(object(stored, &call.resource)?);
+        return Ok(Outcome { object, warnings });
+    }
     let body = sent.into_body().collect().await;
     let body = body.map_err(Status::internal_error)?.to_bytes();
     let is_collection = call.verb == kinds::Verb::DeleteCollection;
@@ -474,6 +483,7 @@ mod tests {
     use super::*;
     use crate::guard::audit::{Audit, LogOptions, Policy};
     use crate::testing::Server;
+    use api::codec::FieldValidation;
     use client::ApiResource;
     use client::source::{Delete, Write};
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -551,6 +561,45 @@ mod tests {
         door.call(call("a", Ask::Get)).await.expect("it is still there");
         door.call(call("a", Ask::Delete(Delete::default()))).await.expect("it is deleted");
         assert_eq!(door.call(call("a", Ask::Get)).await.expect_err("gone").code, 404);
+    }
+
+    /// Nothing is written down and read again on the way: what a write answers is the object that
+    /// readers have.
+    #[tokio::test]
+    async fn what_is_written_is_what_all_share() {
+        let server = Server::start().await;
+        let door = within(&server);
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" },
+            "data": { "k": "v" } });
+        let object = |outcome: Outcome| match outcome.object {
+            Said::Object(object) => object,
+            Said::Status(status) => panic!("{status:?}"),
+        };
+        let made = door.call(call("", Ask::Create(map.clone(), Write::default()))).await;
+        let made = object(made.expect("it is made"));
+        let read = object(door.call(call("a", Ask::Get)).await.expect("it is there"));
+        assert!(Arc::ptr_eq(&made, &read));
+        let patch = source::Patch::Merge(json!({ "data": { "k": "w" } }));
+        let patched = door.call(call("a", Ask::Patch(patch, Write::default()))).await;
+        let patched = object(patched.expect("it is changed"));
+        assert!(patched.revision() > made.revision());
+        let read = object(door.call(call("a", Ask::Get)).await.expect("it is there"));
+        assert!(Arc::ptr_eq(&patched, &read));
+        assert_eq!(read.tree().expect("JSON")["data"]["k"], "w");
+        // What does not fit is refused as it is elsewhere.
+        for (wrong, fault) in [
+            (json!({ "metadata": { "name": "b" }, "data": { "k": 1 } }), "cannot unmarshal"),
+            (json!({ "kind": "Secret", "metadata": { "name": "b" } }), "no kind \"Secret\""),
+        ] {
+            let refused = door.call(call("", Ask::Create(wrong, Write::default()))).await;
+            let refused = refused.expect_err(fault);
+            assert_eq!(refused.code, 400, "{refused:?}");
+            assert!(refused.message.contains(fault), "{}", refused.message);
+        }
+        let strict = Write { field_validation: Some(FieldValidation::Strict), ..Write::default() };
+        let unknown = json!({ "metadata": { "name": "b" }, "dada": {} });
+        let refused = door.call(call("", Ask::Create(unknown, strict))).await.expect_err("strict");
+        assert!(refused.message.contains("unknown field \"dada\""), "{}", refused.message);
     }
 
     #[tokio::test]

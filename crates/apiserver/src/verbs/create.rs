@@ -3,9 +3,8 @@ use super::object::{self, text};
 use super::write::{self, Owner};
 use super::{Context, Outgoing};
 use crate::answer;
-use api::codec::object::Encoding;
 use api::status::Status;
-use http::{StatusCode, header};
+use http::StatusCode;
 
 /// Names made up are tried so often before the client is asked to.
 const NAME_TRIES: usize = 8;
@@ -13,10 +12,8 @@ const NAME_TRIES: usize = 8;
 pub async fn create(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = context.view()?;
-    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let options = call.write_options().check("CreateOptions", false)?;
-    let (mut object, mut warnings) =
-        object::decode(&received.body, encoding, call, options.validation())?;
+    let (mut object, mut warnings) = object::decode(received, call, options.validation())?;
     context.audit(|record| record.request_object(&object));
     let base = text(&object, "generateName").to_owned();
     let made_up = text(&object, "name").is_empty() && !base.is_empty();

@@ -2,10 +2,11 @@
 pub use crate::state::identity::{begin, metadata, text};
 
 use super::Context;
+use crate::asked::Received;
 use crate::call::Call;
 use crate::ground::uuid;
 use crate::state::peculiar::{self, Deletion, Naming};
-use api::codec::json::Decoded;
+use api::codec::json::{self, Decoded};
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::{DecodeError, FieldValidation};
 use api::kinds::Resource;
@@ -17,12 +18,18 @@ use serde_json::Value;
 
 /// Decodes a request's body as the resource's kind, with the warnings that strictness leaves.
 pub fn decode(
-    body: &[u8],
-    encoding: Encoding,
+    received: &Received,
     call: &Call,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let resource = &call.resource;
+    if let Some(given) = &received.given {
+        check_type(&TypeMeta::of(given), resource)?;
+        let decoded = resource.settle_given(Value::clone(given));
+        return settle(decoded.map_err(|e| unfit(resource, &e))?, resource, validation);
+    }
+    let body = &received.body;
+    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let found = object::type_meta(body, encoding).map_err(|error| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {error}",
@@ -51,14 +58,21 @@ pub fn decode_as(
     kind: &str,
 ) -> Result<(Value, Vec<String>), Status> {
     let received = context.received;
-    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let unfit = |error: &DecodeError| {
         let version = api_version.rsplit('/').next().unwrap_or_default();
         Status::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
         ))
     };
-    let decoded = object::decode(&received.body, encoding, ty).map_err(|e| unfit(&e))?;
+    let decoded = match &received.given {
+        Some(given) => json::canonicalize(Value::clone(given), ty),
+        None => {
+            let content_type = received.header(header::CONTENT_TYPE);
+            let encoding = Encoding::of_request(content_type, Encoding::ALL)?;
+            object::decode(&received.body, encoding, ty)
+        }
+    };
+    let decoded = decoded.map_err(|e| unfit(&e))?;
     let validation = context.call.write_options().check("CreateOptions", false)?.validation();
     let (mut value, warnings) = decoded.validate(validation).map_err(|e| unfit(&e))?;
     TypeMeta { api_version: api_version.into(), kind: kind.into() }.write_into(&mut value);

@@ -4,7 +4,8 @@ use super::write::{self, Owner};
 use super::{Context, Outgoing, current, managed};
 use crate::answer;
 use crate::call::Call;
-use api::codec::{DecodeError, FieldValidation, json};
+use api::codec::json::{self, Decoded};
+use api::codec::{DecodeError, FieldValidation};
 use api::content::PatchType;
 use api::field::Path;
 use api::group::GroupKind;
@@ -96,9 +97,10 @@ impl Patch {
             None => PatchType::ALL,
         };
         let language = PatchType::of_request(received.header(header::CONTENT_TYPE), languages)?;
-        let document = match language {
-            PatchType::Apply => api::codec::yaml::decode_untyped(&received.body),
-            _ => json::decode_untyped(&received.body),
+        let document = match (&received.given, language) {
+            (Some(given), _) => Ok(Decoded { value: Value::clone(given), problems: Vec::new() }),
+            (None, PatchType::Apply) => api::codec::yaml::decode_untyped(&received.body),
+            (None, _) => json::decode_untyped(&received.body),
         };
         let document = document.map_err(|e| Status::bad_request(e.to_string()))?;
         let problems = document.problems.iter().map(ToString::to_string).collect();

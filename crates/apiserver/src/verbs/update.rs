@@ -3,17 +3,15 @@ use super::object;
 use super::write::{self, Owner};
 use super::{Context, Outgoing, current};
 use crate::answer;
-use api::codec::object::Encoding;
 use api::rules::Part;
-use http::{StatusCode, header};
+use http::StatusCode;
 use serde_json::Value;
 
 pub async fn update(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = context.view()?;
-    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let options = call.write_options().check("UpdateOptions", false)?;
-    let (mut new, warnings) = object::decode(&received.body, encoding, call, options.validation())?;
+    let (mut new, warnings) = object::decode(received, call, options.validation())?;
     context.audit(|record| record.request_object(&new));
     object::place(&mut new, call)?;
     object::check_name(&new, call)?;

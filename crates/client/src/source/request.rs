@@ -23,6 +23,35 @@ impl Request {
         Request { method: Method::GET, path, content_type: "", body: Bytes::new() }
     }
 
+    /// All but what is written: for whoever hands that over as it is.
+    pub fn without_body(call: &Call) -> Request {
+        let Call { resource, namespace, name, subresource, ask } = call;
+        let mut query = Query::default();
+        let (method, content_type) = match ask {
+            Ask::Get => (Method::GET, ""),
+            Ask::Create(_, options) => {
+                query.write(options);
+                (Method::POST, JSON)
+            }
+            Ask::Update(_, options) => {
+                query.write(options);
+                (Method::PUT, JSON)
+            }
+            Ask::Patch(patch, options) => {
+                query.write(options);
+                query.add("force", if options.force { "true" } else { "" });
+                (Method::PATCH, patch.content_type())
+            }
+            Ask::Delete(_) => (Method::DELETE, JSON),
+            Ask::DeleteCollection(_, selectors) => {
+                query.select(&selectors.0, &selectors.1);
+                (Method::DELETE, JSON)
+            }
+        };
+        let path = query::path(resource, namespace, name, subresource, &query);
+        Request { method, path, content_type, body: Bytes::new() }
+    }
+
     pub fn list(of: &Collection, page: &Page) -> Request {
         let mut query = Query::default();
         query.select(&of.labels, &of.fields);
@@ -40,31 +69,13 @@ impl Request {
 
 impl From<&Call> for Request {
     fn from(call: &Call) -> Request {
-        let Call { resource, namespace, name, subresource, ask } = call;
-        let mut query = Query::default();
-        let (method, content_type, body) = match ask {
-            Ask::Get => (Method::GET, "", Bytes::new()),
-            Ask::Create(body, options) => {
-                query.write(options);
-                (Method::POST, JSON, json(body))
-            }
-            Ask::Update(body, options) => {
-                query.write(options);
-                (Method::PUT, JSON, json(body))
-            }
-            Ask::Patch(patch, options) => {
-                query.write(options);
-                query.add("force", if options.force { "true" } else { "" });
-                (Method::PATCH, patch.content_type(), json(patch.value()))
-            }
-            Ask::Delete(options) => (Method::DELETE, JSON, json(&options.tree())),
-            Ask::DeleteCollection(options, selectors) => {
-                query.select(&selectors.0, &selectors.1);
-                (Method::DELETE, JSON, json(&options.tree()))
-            }
+        let body = match &call.ask {
+            Ask::Get => Bytes::new(),
+            Ask::Create(body, _) | Ask::Update(body, _) => json(body),
+            Ask::Patch(patch, _) => json(patch.value()),
+            Ask::Delete(options) | Ask::DeleteCollection(options, _) => json(&options.tree()),
         };
-        let path = query::path(resource, namespace, name, subresource, &query);
-        Request { method, path, content_type, body }
+        Request { body, ..Request::without_body(call) }
     }
 }
 
