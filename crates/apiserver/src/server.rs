@@ -121,6 +121,8 @@ pub struct Extend {
     pub backends: Backends,
     /// The webhooks that are asked now.
     pub hooks: Hooks,
+    /// What is counted about those who are asked.
+    pub counts: client::Registry,
     /// The webhooks of definitions.
     pub converters: Converters,
     /// The servers that answer for groups of their own.

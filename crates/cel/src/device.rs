@@ -3,7 +3,8 @@
 //! `device` has a driver, attributes and capacities; both are maps by domain, then by name. A domain that
 //! the device says nothing of is empty, so that an expression may ask about any device. Upstream's
 //! `k8s.io/dynamic-resource-allocation/cel`.
-use crate::environment::{CompileError, Environment};
+use crate::environment::Environment;
+use crate::estimate::Sizes;
 use crate::evaluate::{Activation, Program};
 use crate::library::semver::Semver;
 use crate::provider::Types;
@@ -62,12 +63,52 @@ pub struct Device<'a> {
     pub capacity: Vec<(&'a str, Quantity)>,
 }
 
+/// Why an expression cannot be stored.
+#[derive(Debug, PartialEq)]
+pub enum Refused {
+    Invalid(String),
+    /// At worst it costs more than [`MOST_COST`].
+    TooDear,
+}
+
+/// How much of everything a device may have: upstream's limits of a ResourceSlice.
+struct Limits;
+
+impl Sizes for Limits {
+    fn most(&self, path: &[String]) -> Option<u64> {
+        const ENTRIES: u64 = 32;
+        const DOMAIN: u64 = 63;
+        const ID: u64 = 32;
+        const VALUE: u64 = 64;
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        Some(match path[..] {
+            ["device", "driver"] => DOMAIN,
+            ["device", "allowMultipleAllocations"] => 1,
+            ["device", "attributes" | "capacity"] => ENTRIES,
+            ["device", "attributes" | "capacity", "@keys"] => DOMAIN,
+            ["device", "attributes" | "capacity", "@values"] => ENTRIES,
+            ["device", "attributes" | "capacity", "@values", "@keys"] => ID,
+            ["device", "attributes", "@values", _] => VALUE,
+            _ => return None,
+        })
+    }
+}
+
 impl Selector {
     pub fn compile(expression: &str) -> Result<Selector, String> {
-        let program = ENVIRONMENT.compile(expression, &[]).map_err(|error| match error {
-            CompileError::Issues(issues) => format!("compilation failed: {issues}"),
-            other => other.to_string(),
-        })?;
+        let program = ENVIRONMENT.compile(expression, &[]).map_err(|error| error.to_string())?;
+        Selector::of(program)
+    }
+
+    /// Whether one that is new may be stored.
+    pub fn judge(expression: &str) -> Result<(), Refused> {
+        let compiled = ENVIRONMENT.compile_estimated(expression, &[], &Limits);
+        let (program, cost) = compiled.map_err(|error| Refused::Invalid(error.to_string()))?;
+        Selector::of(program).map_err(Refused::Invalid)?;
+        if cost > MOST_COST { Err(Refused::TooDear) } else { Ok(()) }
+    }
+
+    fn of(program: Program) -> Result<Selector, String> {
         match program.output() {
             Type::Bool | Type::Dyn => Ok(Selector(program)),
             other => Err(format!(

@@ -40,6 +40,17 @@ impl Program {
         self.variables.contains(variable)
     }
 
+    /// Whether it reads this field of a variable, or asks whether it is there.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        self.root.any(&|node| match node {
+            Node::Select { operand, field: read, .. } => {
+                **read == *field
+                    && matches!(&**operand, Node::Variable(name) if **name == *variable)
+            }
+            _ => false,
+        })
+    }
+
     pub fn output(&self) -> &Type {
         &self.output
     }

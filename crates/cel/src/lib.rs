@@ -39,7 +39,7 @@ pub use environment::{CompileError, Environment};
 pub use estimate::Sizes;
 pub use evaluate::{Activation, Evaluated, Program};
 pub use issue::{Issue, Issues};
-pub use provider::{SchemaTypes, Types};
+pub use provider::{Declared, Fields, SchemaTypes, Types};
 pub use shape::{Identity, SELF, Shape, ShapeTypes, Step};
 pub use types::Type;
 pub use value::{Entries, List, Map, Moment, Object, Text, Value, View};

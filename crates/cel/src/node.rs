@@ -86,6 +86,32 @@ impl Node {
         if let Node::Constant(value) = self { Some(value) } else { None }
     }
 
+    /// Whether this holds of it or of anything that it is made of.
+    pub fn any(&self, holds: &dyn Fn(&Node) -> bool) -> bool {
+        holds(self) || self.parts().into_iter().any(|part| part.any(holds))
+    }
+
+    fn parts(&self) -> Vec<&Node> {
+        match self {
+            Node::Constant(_) | Node::Variable(_) | Node::Local(_) => Vec::new(),
+            Node::Select { operand, .. } => vec![&**operand],
+            Node::Index { operand, index, .. } => vec![&**operand, &**index],
+            Node::And(all) | Node::Or(all) => all.iter().collect(),
+            Node::Conditional(all) => all.iter().collect(),
+            Node::NotStrictlyFalse(one) => vec![&**one],
+            Node::OrElse { target, other, .. } => vec![&**target, &**other],
+            Node::Call { args, .. } => args.iter().collect(),
+            Node::List(all) => all.iter().map(|(node, _)| node).collect(),
+            Node::Map(all) => all.iter().flat_map(|(key, value, _)| [key, value]).collect(),
+            Node::Struct { fields, .. } => fields.iter().map(|(_, node, _)| node).collect(),
+            Node::Fold(fold) => {
+                vec![&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
+            }
+            Node::Push { values, .. } => values.iter().collect(),
+            Node::Insert { entry, .. } => entry.iter().collect(),
+        }
+    }
+
     /// Whether it is a name and what follows it, which has one cost for the name.
     pub fn is_attribute(&self) -> bool {
         match self {

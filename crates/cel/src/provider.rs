@@ -13,6 +13,29 @@ pub trait Types: Send + Sync {
     fn field(&self, object: &str, field: &str) -> Option<Type>;
 }
 
+/// Object types that are a table: of each its fields, with their types as signatures spell them, or the
+/// names of other rows.
+pub struct Declared(pub fn(&str) -> Option<Fields>);
+
+/// The fields of one object type.
+pub type Fields = &'static [(&'static str, &'static str)];
+
+impl Types for Declared {
+    fn knows(&self, object: &str) -> bool {
+        (self.0)(object).is_some()
+    }
+
+    fn field(&self, object: &str, field: &str) -> Option<Type> {
+        let (_, ty) = (self.0)(object)?.iter().find(|(name, _)| *name == field)?;
+        let element = ty.strip_prefix("list(").and_then(|rest| rest.strip_suffix(')'));
+        match (self.knows(ty), element.filter(|name| self.knows(name))) {
+            (true, _) => Some(Type::object(ty)),
+            (_, Some(name)) => Some(Type::list(Type::object(name))),
+            _ => Type::parse(ty),
+        }
+    }
+}
+
 /// The types of one schema, of a built-in kind or of a custom one. The root has a name; what it
 /// contains is named by the way there: `Pod.spec`, `Pod.spec.containers.@idx`.
 pub struct SchemaTypes {

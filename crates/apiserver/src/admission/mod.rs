@@ -22,6 +22,7 @@ mod configuration;
 mod default_class;
 mod default_toleration_seconds;
 mod deny;
+pub mod device_selectors;
 mod event_rate_limit;
 mod extended_resource_toleration;
 mod external_ips;

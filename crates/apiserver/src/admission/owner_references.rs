@@ -39,7 +39,8 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             namespace: namespace.into(),
             name: name.into(),
         };
-        let wanted = authz::Attributes { verb: "update".into(), what, fields: Vec::new() };
+        let selected = authz::Selected::default();
+        let wanted = authz::Attributes { verb: "update".into(), what, selected };
         async move { authz::decide(api, user, &wanted).await }
     };
     if blocking.is_empty() || may("*", "*", "*", "", "*").await.allowed {

@@ -327,6 +327,7 @@ fn judged(
     verdict.warnings.extend(said.warnings);
     errors.extend(definitions::faults(resource, &errors, object, old));
     errors.extend(admission::policy::faults(resource, object));
+    errors.extend(admission::device_selectors::faults(resource, object, old));
     if errors.is_empty() {
         return Ok(verdict.warnings);
     }

@@ -3,7 +3,7 @@ mod configuration;
 
 use anyhow::Context;
 use apiserver::authn::token::file::TokenFile;
-use apiserver::authn::token::oidc::{Claim, Oidc, Provider};
+use apiserver::authn::token::oidc::{ClaimOrExpression, Oidc, Provider};
 use apiserver::authn::token::webhook::TokenWebhook;
 use apiserver::authn::{Anonymous, Authentication, FrontProxy};
 use apiserver::tls::Trust;
@@ -156,8 +156,8 @@ impl Flags {
         Ok(Some(Provider {
             issuer: issuer.clone(),
             audiences: self.oidc_client_id.iter().cloned().collect(),
-            username: Claim { name: self.oidc_username_claim.clone(), prefix },
-            groups: groups.map(|name| Claim { name, prefix: self.oidc_groups_prefix.clone() }),
+            username: ClaimOrExpression::claim(&self.oidc_username_claim, &prefix),
+            groups: groups.map(|name| ClaimOrExpression::claim(&name, &self.oidc_groups_prefix)),
             required,
             algorithms: self.oidc_signing_algs.clone(),
             ca: ca.transpose()?,

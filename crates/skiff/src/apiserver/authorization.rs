@@ -1,6 +1,7 @@
 //! Upstream's flags that say who decides what somebody may do.
 use anyhow::{Context, bail, ensure};
 use apiserver::authz::Authorizer;
+use apiserver::authz::conditions::Conditions;
 use apiserver::authz::webhook::AuthorizationWebhook;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -107,11 +108,18 @@ struct Hook {
     _timeout: Option<String>,
     subject_access_review_version: Option<String>,
     #[serde(rename = "matchConditionSubjectAccessReviewVersion")]
-    _match_condition_version: Option<String>,
+    match_condition_version: Option<String>,
     failure_policy: Option<String>,
     connection_info: Connection,
     #[serde(default)]
-    match_conditions: Vec<serde_json::Value>,
+    match_conditions: Vec<MatchCondition>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MatchCondition {
+    #[serde(default)]
+    expression: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,7 +132,7 @@ struct Connection {
 
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// What an `AuthorizationConfiguration` says. Conditions wait for CEL.
+/// What an `AuthorizationConfiguration` says.
 fn configured(file: &Path) -> anyhow::Result<Vec<Authorizer>> {
     let entries = entries(&std::fs::read(file)?).map_err(|error| anyhow::anyhow!(error))?;
     entries.into_iter().map(structured).collect()
@@ -160,7 +168,7 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
 
 fn structured(entry: Entry) -> anyhow::Result<Authorizer> {
     let Some(hook) = entry.webhook else { return plain(&entry.kind) };
-    ensure!(hook.match_conditions.is_empty(), "matchConditions are not supported yet");
+    let conditions = conditions(&hook).map_err(|error| anyhow::anyhow!(error))?;
     let ttl = |told: Option<&str>, cached: Option<bool>, default: u64| match (told, cached) {
         (_, Some(false)) => Ok(Duration::ZERO),
         (None, _) => Ok(Duration::from_secs(default)),
@@ -177,6 +185,7 @@ fn structured(entry: Entry) -> anyhow::Result<Authorizer> {
         ttl(hook.unauthorized_ttl.as_deref(), hook.cache_unauthorized_requests, 30)?,
     );
     let mut webhook = AuthorizationWebhook::read(&file, version, ttls)?;
+    webhook.conditions = conditions;
     webhook.fails_closed = match hook.failure_policy.as_deref() {
         Some("Deny") => true,
         Some("NoOpinion") => false,
@@ -185,9 +194,54 @@ fn structured(entry: Entry) -> anyhow::Result<Authorizer> {
     Ok(Authorizer::Webhook(Box::new(webhook)))
 }
 
+fn conditions(hook: &Hook) -> Result<Conditions, String> {
+    let place = "matchConditionSubjectAccessReviewVersion";
+    match hook.match_condition_version.as_deref().unwrap_or_default() {
+        "" if !hook.match_conditions.is_empty() => {
+            return Err(format!(
+                "{place}: Required value: required if match conditions are specified"
+            ));
+        }
+        "" | "v1" => {}
+        other => {
+            return Err(format!("{place}: Unsupported value: {other:?}: supported values: \"v1\""));
+        }
+    }
+    let expressions = hook.match_conditions.iter().map(|condition| condition.expression.clone());
+    Conditions::compile(&expressions.collect::<Vec<_>>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conditions_are_compiled_when_the_file_is_read() {
+        let check = |rest: &str| {
+            let text = format!(
+                "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n\
+                 authorizers: [{{type: Webhook, name: w, webhook: {{failurePolicy: Deny, \
+                 connectionInfo: {{type: KubeConfigFile, kubeConfigFile: /x}}, {rest}}}}}]"
+            );
+            let entries = entries(text.as_bytes())?;
+            let hook = entries[0].webhook.as_ref().expect("a webhook");
+            conditions(hook).map(|conditions| conditions.is_empty())
+        };
+        let version = "matchConditionSubjectAccessReviewVersion: v1";
+        let condition = "matchConditions: [{expression: 'request.user == \"jane\"'}]";
+        assert_eq!(check("matchConditions: []"), Ok(true));
+        assert_eq!(check(&format!("{version}, {condition}")), Ok(false));
+        for (rest, fault) in [
+            (condition.to_owned(), "required if match conditions are specified"),
+            (format!("{condition}, matchConditionSubjectAccessReviewVersion: v2"), "Unsupported"),
+            (format!("{version}, matchConditions: [{{}}]"), "[0].expression: Required value"),
+            (format!("{version}, matchConditions: [{{expression: 'x'}}]"), "undeclared reference"),
+            (format!("{version}, matchConditions: [{{expr: 'true'}}]"), "unknown field"),
+        ] {
+            let error = check(&rest).expect_err(&rest);
+            assert!(error.contains(fault), "{rest}: {error}");
+        }
+    }
 
     #[test]
     fn a_word_that_is_misspelt_opens_nothing() {

@@ -1,5 +1,5 @@
 //! What expressions of admission may name (`apiserver/pkg/admission/plugin/cel/compile.go`).
-use cel::{Environment, Type, Types};
+use cel::{Declared, Environment, Fields, Type, Types};
 use std::sync::{Arc, LazyLock};
 
 /// Which variables there are beside the usual ones.
@@ -12,7 +12,7 @@ pub struct Has {
 }
 
 pub fn environment(has: Has) -> Environment {
-    static DECLARED: LazyLock<Arc<Declared>> = LazyLock::new(Arc::default);
+    static DECLARED: LazyLock<Arc<Declared>> = LazyLock::new(|| Arc::new(Declared(fields)));
     static PATCHES: LazyLock<Arc<Patches>> = LazyLock::new(Arc::default);
     let mut environment = Environment::new()
         .types(DECLARED.clone())
@@ -36,29 +36,6 @@ pub fn environment(has: Has) -> Environment {
 
 /// The object types of `request` and `namespaceObject`. Some of a namespace's fields are left out,
 /// as upstream does.
-#[derive(Default)]
-struct Declared;
-
-impl Types for Declared {
-    fn knows(&self, object: &str) -> bool {
-        fields(object).is_some()
-    }
-
-    fn field(&self, object: &str, field: &str) -> Option<Type> {
-        let (_, ty) = fields(object)?.iter().find(|(name, _)| *name == field)?;
-        Some(match *ty {
-            "texts" => Type::list(Type::String),
-            "labels" => Type::map(Type::String, Type::String),
-            "extra" => Type::map(Type::String, Type::list(Type::String)),
-            "conditions" => Type::list(Type::object("kubernetes.NamespaceCondition")),
-            name if name.starts_with("kubernetes.") => Type::object(name),
-            name => Type::parse(name)?,
-        })
-    }
-}
-
-type Fields = &'static [(&'static str, &'static str)];
-
 #[rustfmt::skip]
 fn fields(object: &str) -> Option<Fields> {
     Some(match object {
@@ -71,19 +48,19 @@ fn fields(object: &str) -> Option<Fields> {
         ],
         "kubernetes.GroupVersionKind" => &[("group", "string"), ("version", "string"), ("kind", "string")],
         "kubernetes.GroupVersionResource" => &[("group", "string"), ("version", "string"), ("resource", "string")],
-        "kubernetes.UserInfo" => &[("username", "string"), ("uid", "string"), ("groups", "texts"), ("extra", "extra")],
+        "kubernetes.UserInfo" => &[("username", "string"), ("uid", "string"), ("groups", "list(string)"), ("extra", "map(string, list(string))")],
         "kubernetes.Namespace" => &[
             ("metadata", "kubernetes.NamespaceMetadata"), ("spec", "kubernetes.NamespaceSpec"),
             ("status", "kubernetes.NamespaceStatus"),
         ],
         "kubernetes.NamespaceMetadata" => &[
-            ("name", "string"), ("generateName", "string"), ("namespace", "string"), ("labels", "labels"),
-            ("annotations", "labels"), ("UID", "string"), ("creationTimestamp", "timestamp"),
+            ("name", "string"), ("generateName", "string"), ("namespace", "string"), ("labels", "map(string, string)"),
+            ("annotations", "map(string, string)"), ("UID", "string"), ("creationTimestamp", "timestamp"),
             ("deletionGracePeriodSeconds", "int"), ("deletionTimestamp", "timestamp"), ("generation", "int"),
-            ("resourceVersion", "string"), ("finalizers", "texts"),
+            ("resourceVersion", "string"), ("finalizers", "list(string)"),
         ],
-        "kubernetes.NamespaceSpec" => &[("finalizers", "texts")],
-        "kubernetes.NamespaceStatus" => &[("conditions", "conditions"), ("phase", "string")],
+        "kubernetes.NamespaceSpec" => &[("finalizers", "list(string)")],
+        "kubernetes.NamespaceStatus" => &[("conditions", "list(kubernetes.NamespaceCondition)"), ("phase", "string")],
         "kubernetes.NamespaceCondition" => &[
             ("status", "string"), ("type", "string"), ("lastTransitionTime", "timestamp"),
             ("message", "string"), ("reason", "string"),

@@ -2,7 +2,7 @@
 use super::compiled::{Expression, Variable};
 use crate::admission::Attributes;
 use crate::guard::authn::User;
-use crate::guard::authz::{self, What};
+use crate::guard::authz::{self, Selected, What};
 use crate::server::ApiServer;
 use api::kinds::{Resource, find_kind};
 use cel::{Activation, Authorization, Check, Decision, Error, Value as Cel, View};
@@ -219,7 +219,10 @@ impl cel::Authorizer for Asked<'_> {
                     name: check.name.clone(),
                 },
             },
-            fields: Vec::new(),
+            selected: Selected::parse(
+                check.field_selector.as_deref().unwrap_or_default(),
+                check.label_selector.as_deref().unwrap_or_default(),
+            ),
         };
         let mut asked = Box::pin(authz::decide(self.api, user, &attributes));
         // Indexes in memory answer at once; only a webhook is waited for.

@@ -2,7 +2,7 @@
 use super::configuration::Hook;
 use super::matter::{Matter, Named};
 use super::review::{self, Verdict};
-use super::{rules, versions};
+use super::{counts, rules, versions};
 use crate::admission::{Attributes, namespaces};
 use crate::extend::backend;
 use crate::ground::uuid;
@@ -11,6 +11,7 @@ use crate::state::objects;
 use api::status::Status;
 use bytes::Bytes;
 use serde_json::Value;
+use std::time::Instant;
 use tokio::sync::OnceCell;
 
 /// What an answer may weigh: upstream reads whatever comes. A patch is no larger than an object, and
@@ -113,13 +114,31 @@ async fn selects_namespace(
     }
 }
 
+/// An object as it is to be, and as it was, where there is one.
+pub type Objects<'a> = (Option<&'a Value>, Option<&'a Value>);
+
 /// Asks a hook; the objects are as its target's version has them.
 pub async fn ask(
     api: &ApiServer,
     hook: &Hook,
     matter: &Matter<'_>,
     target: &Named,
-    (object, old): (Option<&Value>, Option<&Value>),
+    objects: Objects<'_>,
+    is_mutating: bool,
+) -> Result<Verdict, Failed> {
+    let begun = Instant::now();
+    let outcome = put(api, hook, matter, target, objects, is_mutating).await;
+    let about = (matter.operation.as_str(), is_mutating);
+    counts::asked(&api.extend().counts, hook, about, &outcome, begun.elapsed());
+    outcome
+}
+
+async fn put(
+    api: &ApiServer,
+    hook: &Hook,
+    matter: &Matter<'_>,
+    target: &Named,
+    (object, old): Objects<'_>,
     is_mutating: bool,
 ) -> Result<Verdict, Failed> {
     if matter.dry_run {

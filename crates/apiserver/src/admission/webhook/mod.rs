@@ -6,6 +6,7 @@
 //!  rules          whether a hook is to be asked, and about which version        (pure)
 //!  review         the question, and what an answer may say                      (pure)
 //!  call           one question to one hook
+//!  counts         what is counted about it
 //!  mutating       one after the other: each sees what those before it changed
 //!  validating     all at once
 //! ```
@@ -14,6 +15,7 @@
 //! unless its failure policy is `Ignore`.
 mod call;
 mod configuration;
+mod counts;
 mod matter;
 mod mutating;
 mod review;

@@ -102,6 +102,14 @@ async fn a_hook_refuses_and_is_told_all_about_it() {
     assert_eq!(request["options"]["kind"], "DeleteOptions");
     // All over one connection.
     assert_eq!(beside.connections.load(Ordering::Relaxed), 1);
+    let counts = server.api.extend().counts.text();
+    for line in [
+        r#"apiserver_admission_webhook_rejection_count{error_type="no_error",name="h.e.io",operation="CREATE",rejection_code="403",type="validating"} 1"#,
+        r#"apiserver_admission_webhook_request_total{code="200",name="h.e.io",operation="DELETE",rejected="false",type="validating"} 1"#,
+        r#"apiserver_admission_webhook_admission_duration_seconds_count{name="h.e.io",operation="CREATE",rejected="true",type="validating"} 1"#,
+    ] {
+        assert!(counts.lines().any(|told| told == line), "{line}\n{counts}");
+    }
 }
 
 #[tokio::test]

@@ -6,12 +6,16 @@
 //! The authorizers are asked in the order they are configured in; the first that allows or denies
 //! decides. [`node`] and [`rbac`] read an index in memory that follows the store, and nothing else;
 //! a [`webhook`] asks another server. Upstream's default roles are in [`roles`].
+pub mod conditions;
 pub mod escalation;
 pub mod node;
 pub mod rbac;
 pub mod roles;
 pub mod rules;
+mod selected;
 pub mod webhook;
+
+pub use selected::Selected;
 
 use crate::call::{Call, Unserved};
 use crate::guard::authn::User;
@@ -19,7 +23,6 @@ use crate::server::ApiServer;
 use crate::state::peculiar;
 use api::group::GroupResource;
 use api::kinds::Verb;
-use api::selector::field;
 use api::status::Status;
 use webhook::AuthorizationWebhook;
 
@@ -28,8 +31,8 @@ use webhook::AuthorizationWebhook;
 pub struct Attributes {
     pub verb: String,
     pub what: What,
-    /// The fields that a list or watch selects by equality.
-    pub fields: Vec<(String, String)>,
+    /// What a list or watch narrows itself to.
+    pub selected: Selected,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,7 +191,7 @@ impl Attributes {
                 },
                 name,
             },
-            fields: selected_fields(call),
+            selected: selected(call),
         }
     }
 
@@ -205,13 +208,13 @@ impl Attributes {
                 namespace: unserved.namespace,
                 name: unserved.name,
             },
-            fields: Vec::new(),
+            selected: Selected::default(),
         }
     }
 
     pub fn of_path(method: &http::Method, path: &str) -> Attributes {
         let verb = method.as_str().to_ascii_lowercase();
-        Attributes { verb, what: What::Path(path.to_owned()), fields: Vec::new() }
+        Attributes { verb, what: What::Path(path.to_owned()), selected: Selected::default() }
     }
 
     /// A right on a resource that is no request: to bind, escalate, impersonate, approve.
@@ -226,51 +229,18 @@ impl Attributes {
                 namespace: namespace.into(),
                 name: name.into(),
             },
-            fields: Vec::new(),
+            selected: Selected::default(),
         }
     }
 }
 
-/// What a request about many objects selects by equality.
-fn selected_fields(call: &Call) -> Vec<(String, String)> {
+/// What a request about many objects selects.
+fn selected(call: &Call) -> Selected {
     let is_of_many = matches!(call.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
     // A watch of one object by its path selects nothing else.
     if !is_of_many || !call.name.is_empty() {
-        return Vec::new();
+        return Selected::default();
     }
-    call.selectors().map(|selectors| equal_terms(&selectors.fields)).unwrap_or_default()
-}
-
-/// The requirements of a selector that say a field has one value, as those read them who select by
-/// it. What is no selector requires nothing.
-pub fn equal_fields(selector: &str) -> Vec<(String, String)> {
-    field::Selector::parse(selector).map(|selector| equal_terms(&selector)).unwrap_or_default()
-}
-
-fn equal_terms(selector: &field::Selector) -> Vec<(String, String)> {
-    let equal = selector.terms().iter().filter(|term| term.equal);
-    equal.map(|term| (term.field.clone(), term.value.clone())).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_decision_reads_a_selector_as_the_selection_does() {
-        for (selector, expected) in [
-            ("spec.nodeName=n1", "spec.nodeName=n1"),
-            ("spec.nodeName==n1,a=b", "a=b spec.nodeName=n1"),
-            ("spec.nodeName!=n1", ""),
-            // One value with a comma and an equals sign in it: no word about a node.
-            (r"metadata.name=x\,spec.nodeName\=n1", "metadata.name=x,spec.nodeName=n1"),
-            ("spec.nodeName===n1", ""),
-            ("spec.nodeName=n1,nonsense", ""),
-        ] {
-            let fields = equal_fields(selector);
-            let shown: Vec<String> =
-                fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            assert_eq!(shown.join(" "), expected, "{selector}");
-        }
-    }
+    let selectors = call.selectors();
+    selectors.map(|said| Selected::of(&said.fields, &said.labels)).unwrap_or_default()
 }

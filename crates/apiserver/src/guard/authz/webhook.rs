@@ -1,4 +1,5 @@
 //! A service that is asked what somebody may do, with a `SubjectAccessReview`.
+use super::conditions::Conditions;
 use super::{Attributes, Opinion, What};
 use crate::ground::kubeconfig::{Client, Error, Kubeconfig, PAUSE};
 use crate::ground::remembered::Remembered;
@@ -15,6 +16,8 @@ pub struct AuthorizationWebhook {
     answers: Remembered<[u8; 32], Opinion>,
     allowed_ttl: Duration,
     refused_ttl: Duration,
+    /// What must hold for it to be asked at all.
+    pub conditions: Conditions,
     /// What it means that the service cannot be asked.
     pub fails_closed: bool,
 }
@@ -33,11 +36,20 @@ impl AuthorizationWebhook {
             answers,
             allowed_ttl,
             refused_ttl,
+            conditions: Conditions::default(),
             fails_closed: false,
         })
     }
 
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Opinion {
+        match self.conditions.hold(user, attributes) {
+            Ok(true) => {}
+            Ok(false) => return Opinion::none(""),
+            Err(cause) => {
+                tracing::warn!(cause, "conditions of an authorization webhook cannot be evaluated");
+                return self.on_failure();
+            }
+        }
         let spec = spec(user, attributes);
         let key = Sha256::digest(spec.to_string()).into();
         if let Some(known) = self.answers.get(&key) {
@@ -57,9 +69,13 @@ impl AuthorizationWebhook {
             }
             Err(cause) => {
                 tracing::warn!(cause, "Failed to make webhook authorizer request");
-                if self.fails_closed { Opinion::Deny(String::new()) } else { Opinion::none("") }
+                self.on_failure()
             }
         }
+    }
+
+    fn on_failure(&self) -> Opinion {
+        if self.fails_closed { Opinion::Deny(String::new()) } else { Opinion::none("") }
     }
 }
 
@@ -87,14 +103,7 @@ fn spec(user: &User, attributes: &Attributes) -> Value {
             let said = all.iter().filter(|(_, value)| !value.is_empty());
             let mut wanted: Value =
                 said.map(|(field, value)| ((*field).to_owned(), json!(value))).collect();
-            if !attributes.fields.is_empty() {
-                let requirements: Vec<Value> = attributes
-                    .fields
-                    .iter()
-                    .map(|(key, value)| json!({ "key": key, "operator": "In", "values": [value] }))
-                    .collect();
-                wanted["fieldSelector"] = json!({ "requirements": requirements });
-            }
+            attributes.selected.write_into(&mut wanted);
             spec["resourceAttributes"] = wanted;
         }
     }
@@ -105,9 +114,9 @@ fn read(status: &Value) -> Opinion {
     let reason = status["reason"].as_str().unwrap_or_default().to_owned();
     match (status["allowed"] == true, status["denied"] == true) {
         (true, false) => Opinion::Allow(reason),
-        (false, true) => Opinion::Deny(reason),
-        // One that says both knows not what it does.
-        _ => Opinion::NoOpinion(reason),
+        // One that says both knows not what it does: nobody is let in by it.
+        (_, true) => Opinion::Deny(reason),
+        (false, false) => Opinion::NoOpinion(reason),
     }
 }
 
@@ -132,7 +141,7 @@ mod tests {
             (json!({ "allowed": true }), Opinion::Allow(String::new())),
             (json!({ "allowed": false, "reason": "r" }), Opinion::none("r")),
             (json!({ "allowed": false, "denied": true }), Opinion::Deny(String::new())),
-            (json!({ "allowed": true, "denied": true }), Opinion::none("")),
+            (json!({ "allowed": true, "denied": true }), Opinion::Deny(String::new())),
         ] {
             assert_eq!(read(&status), opinion, "{status}");
         }

@@ -3,12 +3,11 @@ use super::{AUTHENTICATION, AUTHORIZATION};
 use crate::admission;
 use crate::answer;
 use crate::guard::authn::{User, token};
-use crate::guard::authz::{self, Attributes, What};
+use crate::guard::authz::{self, Attributes, Selected, What};
 use crate::verbs::{Context, Outgoing, managed, object};
 use api::codec::given;
-use api::codec::object::Encoding;
 use api::status::Status;
-use http::{StatusCode, header};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -16,10 +15,8 @@ use serde_json::{Value, json};
 pub async fn run(context: Context<'_>) -> Outgoing {
     let (call, received) = (context.call, context.received);
     let view = context.own_view()?;
-    let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
     let (mut review, mut warnings) = object::decode(
-        &received.body,
-        encoding,
+        received,
         call,
         call.write_options().check("CreateOptions", false)?.validation(),
     )?;
@@ -100,14 +97,14 @@ async fn access_review(context: Context<'_>, kind: &str, review: &Value) -> Resu
                 namespace: text(&resource["namespace"]),
                 name: text(&resource["name"]),
             },
-            fields: requirements(&resource["fieldSelector"]),
+            selected: Selected::read(resource),
         },
         (None, plain) => {
             let plain = plain.unwrap_or(&Value::Null);
             Attributes {
                 verb: text(&plain["verb"]),
                 what: What::Path(text(&plain["path"])),
-                fields: Vec::new(),
+                selected: Selected::default(),
             }
         }
     };
@@ -173,21 +170,6 @@ fn rules_review(context: Context<'_>, review: &Value) -> Result<Value, Status> {
         status["evaluationError"] = error.into();
     }
     Ok(status)
-}
-
-/// What a selector asks to be equal: given as requirements, or as a query has it.
-fn requirements(selector: &Value) -> Vec<(String, String)> {
-    let equal = |requirement: &Value| match (
-        &requirement["operator"],
-        &strings(&requirement["values"])[..],
-    ) {
-        (operator, [value]) if operator == "In" => Some((text(&requirement["key"]), value.clone())),
-        _ => None,
-    };
-    if let Some(raw) = selector["rawSelector"].as_str() {
-        return authz::equal_fields(raw);
-    }
-    selector["requirements"].as_array().into_iter().flatten().filter_map(equal).collect()
 }
 
 fn text(value: &Value) -> String {

@@ -3,6 +3,7 @@
 //! The authenticators are asked in upstream's order, those that need nobody else first: the token
 //! file, service accounts, bootstrap tokens, OpenID providers, a webhook.
 pub mod bootstrap;
+pub mod claims;
 pub mod file;
 mod jwk;
 pub mod oidc;

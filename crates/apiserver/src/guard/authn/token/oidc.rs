@@ -1,5 +1,6 @@
 //! Tokens of an OpenID provider: its published keys say whether a token is its own, its claims who
 //! it stands for.
+use super::claims::{self, About, Expression, Rule};
 use super::jwk::{ALGORITHMS, Token};
 use crate::ground::kubeconfig::{self, Client};
 use crate::guard::authn::User;
@@ -22,21 +23,62 @@ pub struct Provider {
     pub discovery: Option<String>,
     /// Whom its tokens must be for: one of these.
     pub audiences: Vec<String>,
-    pub username: Claim,
-    pub groups: Option<Claim>,
-    pub uid: Option<String>,
+    pub username: ClaimOrExpression,
+    pub groups: Option<ClaimOrExpression>,
+    pub uid: Option<ClaimOrExpression>,
+    /// What else is known of the user, by what it is called.
+    pub extra: Vec<(String, Expression)>,
     /// Claims that must be there with these values.
     pub required: BTreeMap<String, String>,
+    /// What must hold of the claims, and of the user they make.
+    pub claim_rules: Vec<Rule>,
+    pub user_rules: Vec<Rule>,
     pub algorithms: Vec<String>,
     /// The CA of its address, as PEM; the machine's if there is none.
     pub ca: Option<Vec<u8>>,
 }
 
-/// A claim and what is put before its value.
-#[derive(Debug, Clone, Default)]
-pub struct Claim {
-    pub name: String,
-    pub prefix: String,
+/// Where something about the user comes from.
+#[derive(Debug, Clone)]
+pub enum ClaimOrExpression {
+    /// A claim, and what is put before its value.
+    Claim {
+        name: String,
+        prefix: String,
+    },
+    Expression(Expression),
+}
+
+impl Default for ClaimOrExpression {
+    fn default() -> Self {
+        ClaimOrExpression::claim("sub", "")
+    }
+}
+
+impl ClaimOrExpression {
+    pub fn claim(name: &str, prefix: &str) -> ClaimOrExpression {
+        ClaimOrExpression::Claim { name: name.to_owned(), prefix: prefix.to_owned() }
+    }
+
+    /// One text; none if there is no such claim.
+    fn text(&self, claims: &Value) -> Result<Option<String>, String> {
+        match self {
+            ClaimOrExpression::Claim { name, prefix } => {
+                Ok(claims[name].as_str().map(|text| format!("{prefix}{text}")))
+            }
+            ClaimOrExpression::Expression(expression) => expression.text_of(claims).map(Some),
+        }
+    }
+
+    fn texts(&self, claims: &Value) -> Result<Vec<String>, String> {
+        match self {
+            ClaimOrExpression::Claim { name, prefix } => {
+                let texts = strings(&claims[name]).into_iter();
+                Ok(texts.map(|text| format!("{prefix}{text}")).collect())
+            }
+            ClaimOrExpression::Expression(expression) => expression.texts_of(claims),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -140,39 +182,52 @@ impl Provider {
     }
 
     /// Who the claims of a signed token say it stands for.
-    fn user(&self, claims: &Value, now: i64) -> Result<User, &'static str> {
+    fn user(&self, claims: &Value, now: i64) -> Result<User, String> {
         if claims["exp"].as_i64().is_none_or(|end| now >= end) {
-            return Err("token is expired");
+            return Err("token is expired".into());
         }
         if claims["nbf"].as_i64().is_some_and(|start| now < start) {
-            return Err("token is not valid yet");
+            return Err("token is not valid yet".into());
         }
         if !strings(&claims["aud"]).iter().any(|meant| self.audiences.contains(meant)) {
-            return Err("it is for another audience");
+            return Err("it is for another audience".into());
         }
         // A mail address that is not verified is anybody's.
-        if self.username.name == "email" && claims.get("email_verified").is_some_and(|v| v != true)
-        {
-            return Err("email not verified");
+        let is_mail =
+            matches!(&self.username, ClaimOrExpression::Claim { name, .. } if name == "email");
+        if is_mail && claims.get("email_verified").is_some_and(|v| v != true) {
+            return Err("email not verified".into());
+        }
+        let name = self.username.text(claims)?;
+        let name = name.ok_or("the claim of the user's name is missing")?;
+        if name.is_empty() {
+            return Err("the user has no name".into());
+        }
+        let groups = self.groups.as_ref().map(|from| from.texts(claims)).transpose()?;
+        let uid = self.uid.as_ref().map(|from| from.text(claims)).transpose()?.flatten();
+        let id = "authentication.kubernetes.io/credential-id".to_owned();
+        let jti = claims["jti"].as_str().map(|jti| (id, vec![format!("JTI={jti}")]));
+        let mut extra: BTreeMap<String, Vec<String>> = jti.into_iter().collect();
+        for (key, expression) in &self.extra {
+            let values = expression.texts_of(claims)?;
+            if !values.is_empty() {
+                extra.insert(key.clone(), values);
+            }
         }
         for (name, value) in &self.required {
             if claims[name] != **value {
-                return Err("a required claim is missing or has another value");
+                return Err("a required claim is missing or has another value".into());
             }
         }
-        let text = |name: &str| claims[name].as_str().map(str::to_owned);
-        let name = text(&self.username.name).ok_or("the claim of the user's name is missing")?;
-        let groups = match &self.groups {
-            None => Vec::new(),
-            Some(claim) => {
-                let groups = strings(&claims[&claim.name]);
-                groups.into_iter().map(|group| format!("{}{group}", claim.prefix)).collect()
-            }
-        };
-        let uid = self.uid.as_deref().and_then(text).unwrap_or_default();
-        let id = "authentication.kubernetes.io/credential-id".to_owned();
-        let extra = text("jti").map(|jti| (id, vec![format!("JTI={jti}")])).into_iter().collect();
-        Ok(User { name: format!("{}{name}", self.username.prefix), uid, groups, extra })
+        if let Some(refused) = claims::refusal(&self.claim_rules, About::Claims, claims) {
+            return Err(refused);
+        }
+        let groups = groups.unwrap_or_default();
+        let user = User { name, uid: uid.unwrap_or_default(), groups, extra };
+        match claims::refusal(&self.user_rules, About::User, &claims::seen(&user)) {
+            Some(refused) => Err(refused),
+            None => Ok(user),
+        }
     }
 }
 
@@ -187,16 +242,17 @@ fn strings(value: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::claims::Output;
     use super::*;
     use futures_util::FutureExt;
     use serde_json::json;
 
-    fn check(changes: Value) -> Result<User, &'static str> {
+    fn check(changes: Value) -> Result<User, String> {
         let provider = Provider {
             issuer: "https://id".into(),
             audiences: vec!["skiff".into()],
-            username: Claim { name: "email".into(), prefix: "oidc:".into() },
-            groups: Some(Claim { name: "groups".into(), prefix: "oidc:".into() }),
+            username: ClaimOrExpression::claim("email", "oidc:"),
+            groups: Some(ClaimOrExpression::claim("groups", "oidc:")),
             required: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             ..Provider::default()
         };
@@ -231,6 +287,47 @@ mod tests {
         }
     }
 
+    #[test]
+    fn expressions_say_who_it_is_and_who_is_kept_out() {
+        let compile = |text: &str, about: About, output: Output| {
+            Expression::compile(text, about, output).expect(text)
+        };
+        let claims = |text: &str| compile(text, About::Claims, Output::Any);
+        let rule = |text: &str, about: About| Rule {
+            expression: compile(text, about, Output::Bool),
+            message: "no".into(),
+        };
+        let provider = Provider {
+            audiences: vec!["skiff".into()],
+            username: ClaimOrExpression::Expression(claims("claims.sub.lowerAscii()")),
+            groups: Some(ClaimOrExpression::Expression(claims("claims.roles.split(',')"))),
+            uid: Some(ClaimOrExpression::Expression(claims("claims.oid"))),
+            extra: vec![("example.org/team".into(), claims("claims.?team.orValue('')"))],
+            claim_rules: vec![rule("claims.hd == 'example.org'", About::Claims)],
+            user_rules: vec![rule("!user.username.startsWith('system:')", About::User)],
+            ..Provider::default()
+        };
+        let user = |sub: &str, domain: &str| {
+            let token = json!({ "aud": "skiff", "exp": 100, "sub": sub, "roles": "dev,ops",
+                "oid": "7", "hd": domain, "team": "a" });
+            provider.user(&token, 50)
+        };
+        let jane = user("Jane", "example.org").expect("a user");
+        assert_eq!(
+            (&*jane.name, &*jane.uid, &jane.groups[..]),
+            ("jane", "7", &["dev".to_owned(), "ops".to_owned()][..])
+        );
+        assert_eq!(jane.extra["example.org/team"], ["a"]);
+        for (sub, domain, fault) in [
+            ("Jane", "elsewhere", "claims.hd"),
+            ("system:admin", "example.org", "user.username"),
+            ("", "example.org", "no name"),
+        ] {
+            let refused = user(sub, domain).expect_err(sub);
+            assert!(refused.contains(fault), "{refused}");
+        }
+    }
+
     #[tokio::test]
     async fn whoever_is_known_does_not_wait_while_the_provider_is_asked() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -244,7 +341,6 @@ mod tests {
         let provider = Provider {
             issuer: "https://id".into(),
             audiences: vec!["skiff".into()],
-            username: Claim { name: "sub".into(), prefix: String::new() },
             algorithms: vec!["ES256".into()],
             ..Provider::default()
         };

@@ -6,7 +6,7 @@
 pub mod graph;
 
 use super::rules::allows;
-use super::{Attributes, Opinion, What, roles};
+use super::{Attributes, Opinion, Selected, What, roles};
 use crate::guard::authn::User;
 use graph::{Graph, Object};
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -45,7 +45,7 @@ pub fn decide(graph: &Graph, user: &User, attributes: &Attributes) -> Opinion {
         part: subresource,
         place: namespace,
         name,
-        fields: &attributes.fields,
+        selected: &attributes.selected,
     };
     match (group.as_str(), resource.as_str()) {
         ("", "secrets") => asked.read(Object::Secret),
@@ -81,7 +81,7 @@ struct Asked<'a> {
     part: &'a str,
     place: &'a str,
     name: &'a str,
-    fields: &'a [(String, String)],
+    selected: &'a Selected,
 }
 
 fn allow() -> Opinion {
@@ -178,7 +178,7 @@ impl Asked<'_> {
 
     /// Whether the question is about objects of this node only.
     fn selects_own(&self, field: &str) -> bool {
-        self.fields.iter().any(|(name, value)| name == field && value == self.node)
+        self.selected.has_field(field, self.node)
     }
 
     fn resource_slice(&self) -> Opinion {
@@ -300,8 +300,8 @@ mod tests {
         if let What::Resource { subresource, .. } = &mut attributes.what {
             *subresource = part.into();
         }
-        let field = words.iter().find_map(|word| word.split_once('='));
-        attributes.fields = field.map(|(n, v)| (n.into(), v.into())).into_iter().collect();
+        let field = words.iter().find(|word| word.contains('='));
+        attributes.selected = Selected::parse(field.copied().unwrap_or_default(), "");
         let user = User {
             name: "system:node:n1".into(),
             groups: vec!["system:nodes".into()],
