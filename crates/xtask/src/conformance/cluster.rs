@@ -28,6 +28,8 @@ pub struct Ours {
 
 /// One machine.
 struct Member {
+    /// What its cluster is called.
+    cluster: &'static str,
     number: u8,
     folder: PathBuf,
     network: Held,
@@ -71,7 +73,8 @@ impl Ours {
         options: &Options,
         programs: &Path,
     ) -> Result<Ours, String> {
-        let nodes = (1..=options.nodes.max(1)).map(|number| Member::new(number, folder)).collect();
+        let member = |number: u8| Member::new(options.name(), number, folder);
+        let nodes = (1..=options.nodes.max(1)).map(member).collect();
         let mut ours = Ours { skiff: skiff.to_owned(), nodes };
         for node in &ours.nodes {
             node.reset(&ours.skiff)?; // what an earlier run, killed, has left
@@ -121,9 +124,9 @@ impl Ours {
 }
 
 impl Member {
-    fn new(number: u8, folder: &Path) -> Member {
+    fn new(cluster: &'static str, number: u8, folder: &Path) -> Member {
         let folder = folder.join(format!("node-{number}"));
-        Member { number, folder, network: Held::new(), processes: Vec::new() }
+        Member { cluster, number, folder, network: Held::new(), processes: Vec::new() }
     }
 
     fn address(&self) -> Ipv4Addr {
@@ -132,7 +135,7 @@ impl Member {
 
     /// Paths of sockets are bounded by the kernel, so this one is short.
     fn state(&self) -> String {
-        format!("/run/skiff-conformance-{}", self.number)
+        format!("/run/skiff-{}-{}", self.cluster, self.number)
     }
 
     fn registries(&self) -> PathBuf {
@@ -236,7 +239,7 @@ impl Member {
     }
 
     fn cgroup_root(&self) -> String {
-        format!("/skiff/conformance-{}", self.number)
+        format!("/skiff/{}-{}", self.cluster, self.number)
     }
 
     fn places(&self) -> Vec<String> {

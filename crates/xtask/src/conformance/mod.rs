@@ -7,6 +7,7 @@
 //! and of each run the reports and a log of every failed test.
 mod cluster;
 mod images;
+mod interrupted;
 mod options;
 mod outcome;
 mod programs;
@@ -27,6 +28,7 @@ pub use options::USAGE;
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let options = options::parse(arguments)?;
+    interrupted::listen();
     let places = Places::new()?;
     let programs = places.made.join("bin");
     programs::build(&places.repository.join("conformance"), &programs, options.smoke)?;
@@ -68,10 +70,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         Some(path) => Cluster::Named(path.clone()),
         None => {
             let skiff = skiff(&options)?;
-            let folder = places.made.join("cluster");
+            let folder = places.made.join(options.name());
+            interrupted::cluster_begins();
             Cluster::Ours(Box::new(Ours::start(&skiff, &folder, &images, &options, &programs)?))
         }
     };
+    interrupted::check()?;
     let commit = commit(&places.repository)?;
     let (alone, together): (Vec<&str>, Vec<&str>) =
         chosen.iter().partition(|name| suite::is_alone(name));
@@ -79,7 +83,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         if tests.is_empty() {
             continue;
         }
-        let (timeout, folder) = (options.timeout.as_str(), places.made.join("runs").join(kind));
+        let folder = places.made.join(options.name()).join("runs").join(kind);
+        let timeout = options.timeout.as_str();
         let run = suite::Run { programs: &programs, cluster: &cluster, procs, timeout, folder };
         rows = report::updated(rows, &run.tests(&tests)?, &commit);
         if options.smoke {

@@ -28,6 +28,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// What the cluster and its places are called: one with upstream's parts can be judged beside ours.
+    pub fn name(&self) -> &'static str {
+        if self.with.is_empty() { "conformance" } else { "mixed" }
+    }
+
     /// Whether a test is asked for by name and group.
     pub fn chooses(&self, name: &str) -> bool {
         self.focus.as_ref().is_none_or(|focus| focus.is_match(name))

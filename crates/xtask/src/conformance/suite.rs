@@ -1,11 +1,13 @@
 //! The tests that count, and one run of some of them.
 use super::cluster::Cluster;
+use super::interrupted;
 use super::outcome::{self, Outcome};
 use super::shell::{self, failed};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -66,13 +68,18 @@ impl Run<'_> {
         let _ = std::fs::remove_file(&json);
         let mut child = self
             .command(names)
+            // All that it starts ends with it.
+            .process_group(0)
             .stdout(Stdio::piped())
             .spawn()
             .map_err(failed("start", &self.programs.join("ginkgo")))?;
         let output = child.stdout.take().expect("asked for a pipe");
+        interrupted::suite_is(Some(child.id()));
         self.follow(BufReader::new(output), names.len())?;
         // It fails when a test does; whether the report was written says more.
         child.wait().map_err(|error| error.to_string())?;
+        interrupted::suite_is(None);
+        interrupted::check()?;
         let log = self.folder.join("run.log");
         let text = std::fs::read_to_string(&json)
             .map_err(|_| format!("the suite did not report: see {}", log.display()))?;
