@@ -2,8 +2,7 @@
 //! generation.
 //!
 //! Who reads expressions is no business of control loops: the one who starts them brings it
-//! ([`Check`]). Skiff's own API server writes the same status as soon as it sees a policy; this row is
-//! for other API servers.
+//! ([`Check`]).
 use crate::action::{Action, Target};
 use crate::driver::{Controller, Watching};
 use crate::world::World;

@@ -162,6 +162,14 @@ impl Pki {
         if !self.service_account_key().exists() {
             self.write("sa.key", &KeyPair::generate()?.serialize_pem())?;
         }
+        // By kubeadm's name, for upstream's API server, which finds no public key in a private one.
+        let public = self.folder.join("sa.pub");
+        let key = std::fs::read_to_string(self.service_account_key()).unwrap_or_default();
+        if let Ok(key) = KeyPair::from_pem(&key)
+            && std::fs::read_to_string(public).ok() != Some(key.public_key_pem())
+        {
+            self.write("sa.pub", &key.public_key_pem())?;
+        }
         let mut renewed = false;
         for (file, name) in AUTHORITIES {
             let (key, is_new) = self.key(file)?;
@@ -519,6 +527,8 @@ mod tests {
         let now = Timestamp::now();
         let later = |days: i64| now.checked_add((days * 24).hours()).expect("a time");
         let (ca_key, admin) = (read("ca.key"), read("admin.crt"));
+        let public = read("sa.pub");
+        assert!(public.starts_with(b"-----BEGIN PUBLIC KEY-----"), "{public:?}");
         assert!(!pki.renew(now).expect("nothing to do"));
         assert!(!pki.renew(later(200)).expect("nothing to do"));
         assert_eq!(read("admin.crt"), admin);

@@ -200,7 +200,7 @@ impl Options {
             node_cidr_mask_ipv6: mask(self.node_cidr_mask_size_ipv6, 64),
             authority,
             token_signer: key.map(signer).transpose()?,
-            policy_check: Some(policy_status::Check(Arc::new(type_checking::warnings))),
+            policy_check: Some(policy_check()),
             legacy_token_clean_up_period: self.legacy_service_account_token_clean_up_period,
             keep_attached: self.disable_force_detach_on_timeout,
             terminated_pod_gc_threshold: self.terminated_pod_gc_threshold,
@@ -210,6 +210,11 @@ impl Options {
             ..Settings::default()
         })
     }
+}
+
+/// Reads the expressions of policies.
+pub fn policy_check() -> policy_status::Check {
+    policy_status::Check(Arc::new(type_checking::warnings))
 }
 
 /// Signs with the private key of a file.

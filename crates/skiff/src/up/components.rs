@@ -157,6 +157,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             Some(pki) => Some(crate::controller_manager::signer(&pki.service_account_key())?),
             None => None,
         },
+        policy_check: Some(crate::controller_manager::policy_check()),
         ..Settings::default()
     };
     let name = "kube-controller-manager";

@@ -1,9 +1,8 @@
 //! The policies of one moment, kept true by following the store.
 use super::compiled::{Mutating, Validating};
-use super::type_checking;
 use crate::server::ApiServer;
 use crate::state::following::{self, Kept};
-use api::kinds::{Resource, find_kind};
+use api::kinds::Resource;
 use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicy,
@@ -49,10 +48,6 @@ impl Policies {
 
 const VERSION: &str = "admissionregistration.k8s.io/v1";
 
-fn policies() -> &'static Resource {
-    find_kind(VERSION, "ValidatingAdmissionPolicy").expect("policies are in the registry")
-}
-
 /// Builds the index, and keeps it true from then on.
 pub async fn start(api: &ApiServer) -> Result<(), Status> {
     following::keep::<Objects>(api).await
@@ -85,9 +80,6 @@ impl following::Index for Objects {
     }
 
     async fn settle(&mut self, api: &ApiServer) {
-        for policy in self.validating.iter() {
-            type_checking::note(api, policies(), policy).await;
-        }
         let before = api.policies().current();
         api.policies().replace(Index {
             validating: bound(&self.validating, &self.validating_bindings, &before.validating),

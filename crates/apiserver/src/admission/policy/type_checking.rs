@@ -1,46 +1,16 @@
-//! What a policy's expressions would do wrong with the kinds it is about, told in its status.
+//! What a policy's expressions would do wrong with the kinds it is about, for the control loop that
+//! tells it in the policy's status.
 //!
 //! An expression sees its object as JSON, and most faults show only when it is evaluated. Where the
 //! rules name kinds, it is checked once more with their types; that it then fails is a warning.
 use super::compiled::Composed;
-use crate::server::ApiServer;
-use crate::state::objects;
 use api::kinds::{Resource, find};
 use cel::CompileError;
-use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicySpec,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicySpec;
 use serde_json::{Value, json};
 
 /// So many kinds are looked at.
 const MOST_KINDS: usize = 10;
-
-/// Writes the status of a policy whose present generation has none yet.
-pub async fn note(api: &ApiServer, resource: &Resource, policy: &ValidatingAdmissionPolicy) {
-    let generation = policy.metadata.generation.unwrap_or_default();
-    let status = policy.status.as_ref();
-    if status.and_then(|status| status.observed_generation) == Some(generation) {
-        return;
-    }
-    let (Some(name), Some(spec)) = (policy.metadata.name.as_deref(), policy.spec.as_ref()) else {
-        return;
-    };
-    let warnings = warnings(spec);
-    let checked = match warnings.is_empty() {
-        true => json!({}),
-        false => json!({ "expressionWarnings": warnings }),
-    };
-    let written = objects::modify(api, resource, ("", name), false, |object| {
-        if object["metadata"]["generation"] == generation {
-            object["status"]["observedGeneration"] = generation.into();
-            object["status"]["typeChecking"] = checked.clone();
-        }
-        Ok(())
-    });
-    if let Err(error) = written.await {
-        tracing::debug!(%error, name, "the status of a policy was not written");
-    }
-}
 
 /// The `expressionWarnings` of a policy's status.
 pub fn warnings(spec: &ValidatingAdmissionPolicySpec) -> Vec<Value> {
