@@ -144,7 +144,10 @@ impl Object {
 
     /// Its typed form, decoded for this caller alone, to be changed at will.
     pub fn decode<T: Form>(&self) -> Result<T, DecodeError> {
-        let mut typed: T = serde_json::from_slice(&self.bytes).map_err(syntax)?;
+        let mut typed: T = match serde_json::from_slice(&self.bytes) {
+            Ok(typed) => typed,
+            Err(error) => read_without_nulls(&self.bytes).ok_or_else(|| syntax(error))?,
+        };
         if self.stored {
             typed.metadata_mut().resource_version = Some(self.revision.to_string());
         }
@@ -165,6 +168,24 @@ impl Object {
     }
 }
 
+/// In Kubernetes what is null is not there, and a time that nobody has set is written as null; the typed
+/// crate wants a time or nothing.
+fn read_without_nulls<T: Form>(bytes: &[u8]) -> Option<T> {
+    fn forget(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|_, value| !value.is_null());
+                fields.values_mut().for_each(forget);
+            }
+            Value::Array(items) => items.iter_mut().for_each(forget),
+            _ => {}
+        }
+    }
+    let mut tree: Value = serde_json::from_slice(bytes).ok()?;
+    forget(&mut tree);
+    serde_json::from_value(tree).ok()
+}
+
 fn syntax(error: serde_json::Error) -> DecodeError {
     DecodeError::Syntax(error.to_string())
 }
@@ -179,7 +200,7 @@ impl fmt::Debug for Object {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
     use serde_json::json;
 
     const STORED: &[u8] = br#"{"metadata":{"name":"c","namespace":"n","uid":"u","labels":{"b":"2","a":"1"},"creationTimestamp":"2026-01-02T03:04:05Z"},"apiVersion":"v1","data":{"k":"v"},"kind":"ConfigMap"}"#;
@@ -213,6 +234,17 @@ mod tests {
         // Another kind than it is: the typed crate says so.
         assert!(object.typed::<Secret>().is_err());
         assert!(object.typed::<ConfigMap>().is_ok());
+    }
+
+    /// As a client left it in whose language a time has a zero value.
+    #[test]
+    fn a_time_that_nobody_has_set_keeps_nobody_from_reading_an_object() {
+        let stored = br#"{"metadata":{"name":"s","creationTimestamp":null},"apiVersion":"v1","kind":"Service","status":{"conditions":[{"type":"A","status":"True","lastTransitionTime":null,"reason":"","message":""}]}}"#;
+        let service = Object::stored(Bytes::from_static(stored), 1).typed::<Service>().unwrap();
+        let conditions = service.status.as_ref().unwrap().conditions.as_ref().unwrap();
+        assert_eq!((&*conditions[0].type_, &*conditions[0].status), ("A", "True"));
+        let wrong = br#"{"metadata":{"name":"s"},"apiVersion":"v1","kind":"Service","spec":7}"#;
+        assert!(Object::stored(Bytes::from_static(wrong), 1).typed::<Service>().is_err());
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub enum Cluster {
 pub struct Ours {
     skiff: PathBuf,
     nodes: Vec<Member>,
+    /// The network that all nodes' cards are in.
+    #[expect(dead_code, reason = "it is there as long as the nodes are")]
+    switch: Held,
 }
 
 /// One machine.
@@ -75,11 +78,12 @@ impl Ours {
     ) -> Result<Ours, String> {
         let member = |number: u8| Member::new(options.name(), number, folder);
         let nodes = (1..=options.nodes.max(1)).map(member).collect();
-        let mut ours = Ours { skiff: skiff.to_owned(), nodes };
+        let mut ours = Ours { skiff: skiff.to_owned(), nodes, switch: Held::new() };
         for node in &ours.nodes {
             node.reset(&ours.skiff)?; // what an earlier run, killed, has left
         }
-        connect(&ours.nodes).map_err(|error| format!("a network for the cluster: {error}"))?;
+        connect(&ours.nodes, &ours.switch)
+            .map_err(|error| format!("a network for the cluster: {error}"))?;
         let address = registry::serve(&ours.nodes[0].network.path, FIRST_IP, images)?;
         for node in &ours.nodes {
             shell::make_folder(&node.folder)?;
@@ -302,13 +306,14 @@ fn make_control_group(group: &str) -> Result<(), String> {
     hierarchies.try_for_each(|hierarchy| shell::make_folder(&hierarchy.join(group)))
 }
 
-/// One link for all: a bridge is the first node's card, and the others' cards are its ports.
-fn connect(nodes: &[Member]) -> Result<(), NetlinkError> {
-    let Some((first, others)) = nodes.split_first() else { return Ok(()) };
-    netlink::namespace::within(&first.network.path, || -> Result<(), NetlinkError> {
+/// One link for all: a bridge in a place of its own, whose ports lead to the nodes' cards. A card that
+/// was the bridge itself would do with frames what no card does: where the kernel shows bridged frames
+/// to packet rules, what a service sends back to where it came from never leaves.
+fn connect(nodes: &[Member], switch: &Held) -> Result<(), NetlinkError> {
+    netlink::namespace::within(&switch.path, || -> Result<(), NetlinkError> {
         let mut socket = Socket::open(Family::Route)?;
-        let bridge = socket.ensure_bridge(CARD, MTU)?;
-        for node in others {
+        let bridge = socket.ensure_bridge("switch0", MTU)?;
+        for node in nodes {
             let failed = |source| {
                 let path = node.network.path.display().to_string();
                 NetlinkError::Namespace { path, source }
