@@ -3,8 +3,6 @@ use crate::wire::{Data, Kind, Query, Record};
 use crate::world::{Port, Service, World};
 use std::net::IpAddr;
 
-/// The default of CoreDNS's kubernetes plugin for names of the cluster.
-pub const SECONDS: u32 = 5;
 /// Of this specification.
 const VERSION: &str = "1.1.0";
 
@@ -53,6 +51,15 @@ pub fn answer(query: &Query<'_>, world: &World, seconds: u32) -> Option<Answer> 
     let additional = records.iter().flat_map(|record| targets(&record.data, world, seconds));
     let additional = additional.collect();
     Some(Answer { code, records, authority, additional })
+}
+
+/// The names that a client of a namespace would ask for next, as its search path says, after one that
+/// was not found: those that are the cluster's, and then one that is not.
+pub fn next_names(name: &str, namespace: &str, domain: &str) -> Option<[String; 3]> {
+    let base = name.strip_suffix(domain)?.strip_suffix(".svc.")?;
+    let base = base.strip_suffix(namespace)?.strip_suffix('.')?;
+    (!base.is_empty())
+        .then(|| [format!("{base}.svc.{domain}"), format!("{base}.{domain}"), base.to_owned()])
 }
 
 /// `None`: there is no such name. No records: there is one, and it has none.
@@ -191,6 +198,7 @@ fn authority(world: &World, seconds: u32) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SECONDS;
     use crate::wire::question;
     use crate::world::Backend;
     use expect_test::{Expect, expect};

@@ -1,11 +1,9 @@
-//! Answers of other servers, for as long as they said, and no longer than half a minute.
+//! Answers of other servers, for as long as they said, and no longer than the rules say.
 use crate::wire::{HEADER, Query, Records, word};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// CoreDNS's, as clusters are installed (`cache 30`).
-const LONGEST: u32 = 30;
 const ENTRIES: usize = 10_000;
 const OPT: u16 = 41;
 const SOA: u16 = 6;
@@ -41,8 +39,15 @@ impl Cache {
         Some(bytes)
     }
 
-    pub fn put(&mut self, query: &Query<'_>, limit: usize, bytes: &[u8], now: Instant) {
-        let Some(seconds) = lasts(bytes).filter(|seconds| *seconds > 0) else { return };
+    pub fn put(
+        &mut self,
+        query: &Query<'_>,
+        limit: usize,
+        bytes: &[u8],
+        longest: u32,
+        now: Instant,
+    ) {
+        let Some(seconds) = lasts(bytes, longest).filter(|seconds| *seconds > 0) else { return };
         let key = key(query, limit);
         let until = now + Duration::from_secs(seconds.into());
         let kept = Kept { bytes: bytes.to_vec(), since: now, until };
@@ -55,8 +60,11 @@ impl Cache {
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.answers.len()
+    /// Names that there are, and names that there are not.
+    pub fn len(&self) -> (usize, usize) {
+        let is_denial = |kept: &&Kept| word(&kept.bytes, 2).is_ok_and(|flags| flags & 0xf == 3);
+        let denials = self.answers.values().filter(is_denial).count();
+        (self.answers.len() - denials, denials)
     }
 }
 
@@ -88,7 +96,7 @@ fn records(bytes: &[u8]) -> Records<'_> {
 }
 
 /// For how many seconds an answer may be kept; `None`: not at all.
-fn lasts(bytes: &[u8]) -> Option<u32> {
+fn lasts(bytes: &[u8], longest: u32) -> Option<u32> {
     let flags = word(bytes, 2).ok()?;
     let (truncated, code) = (flags & 0x0200 != 0, flags & 0xf);
     // There is such a name, or there is none. All else is trouble, which may be over at once.
@@ -101,7 +109,7 @@ fn lasts(bytes: &[u8]) -> Option<u32> {
         let minimum = bytes.get(end.checked_sub(4)?..end)?.try_into().ok()?;
         Some(u32::from_be_bytes(minimum))
     });
-    Some(shortest.min(negative.unwrap_or(LONGEST)).min(LONGEST))
+    Some(shortest.min(negative.unwrap_or(longest)).min(longest))
 }
 
 #[cfg(test)]
@@ -109,6 +117,8 @@ mod tests {
     use super::*;
     use crate::wire::{Data, Kind, Record, question};
     use crate::{Answer, Code};
+
+    const LONGEST: u32 = 30;
 
     fn answered(asked: &[u8], seconds: u32, code: Code) -> Vec<u8> {
         let data = Data::Address("192.0.2.1".parse().unwrap());
@@ -124,7 +134,7 @@ mod tests {
         let (now, mut cache) = (Instant::now(), Cache::default());
         let asked = question(7, "Example.org", Kind::A, Some(1232));
         let query = Query::read(&asked).unwrap();
-        cache.put(&query, 1232, &answered(&asked, 20, Code::NoError), now);
+        cache.put(&query, 1232, &answered(&asked, 20, Code::NoError), LONGEST, now);
         let again = question(9, "exAmple.org", Kind::A, Some(1232));
         let query = Query::read(&again).unwrap();
         let later = |seconds| now + Duration::from_secs(seconds);
@@ -141,19 +151,19 @@ mod tests {
         for (code, kept) in [(Code::ServerFailure, false), (Code::NameError, true)] {
             let asked = question(7, "example.org", Kind::A, None);
             let query = Query::read(&asked).unwrap();
-            cache.put(&query, 512, &answered(&asked, 20, code), now);
+            cache.put(&query, 512, &answered(&asked, 20, code), LONGEST, now);
             assert_eq!(cache.get(&query, 512, now).is_some(), kept, "{code:?}");
         }
         for number in 0..ENTRIES + 10 {
             let asked = question(7, &format!("{number}.example.org"), Kind::A, None);
             let query = Query::read(&asked).unwrap();
-            cache.put(&query, 512, &answered(&asked, 100, Code::NoError), now);
+            cache.put(&query, 512, &answered(&asked, 100, Code::NoError), LONGEST, now);
         }
-        assert_eq!(cache.len(), ENTRIES);
+        assert_eq!(cache.len(), (ENTRIES, 0));
         for length in 0..40 {
             let asked = question(7, "example.org", Kind::A, None);
             let bytes = answered(&asked, 20, Code::NoError);
-            lasts(&bytes[..length]);
+            lasts(&bytes[..length], LONGEST);
         }
     }
 }

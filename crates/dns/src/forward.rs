@@ -1,13 +1,14 @@
 //! Names that are not the cluster's: asked of the machine's own servers.
 use crate::answer::{Answer, Code};
 use crate::cache::Cache;
+use crate::corefile::{Forwarding, Order};
 use crate::wire::{HEADER, Kind, Query, question, word};
 use client::Context;
 use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -19,13 +20,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 1000;
 
 pub struct Forward {
-    upstreams: Vec<SocketAddr>,
     pub cache: Mutex<Cache>,
+    pub counts: Counts,
     turns: Semaphore,
     context: Context,
     /// A name that nobody but us asks for: if we are asked, our upstream is we ourselves.
     probe: String,
     is_loop: AtomicBool,
+    /// Which of several servers is next.
+    next: AtomicUsize,
+}
+
+/// What others were asked.
+#[derive(Default)]
+pub struct Counts {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub asked: AtomicU64,
+    pub failed: AtomicU64,
+    pub refused: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,90 +47,182 @@ pub enum Way {
     Tcp,
 }
 
+/// Who is asked, and how long what they say is kept.
+#[derive(Debug, Clone)]
+pub struct Servers {
+    pub forwarding: Option<Forwarding>,
+    pub cache: Option<u32>,
+}
+
 impl Forward {
-    pub fn new(context: &Context, upstreams: Vec<SocketAddr>) -> Arc<Forward> {
-        let forward = Arc::new(Forward {
-            upstreams,
+    pub fn new(context: &Context) -> Arc<Forward> {
+        Arc::new(Forward {
             cache: Mutex::default(),
+            counts: Counts::default(),
             turns: Semaphore::new(AT_ONCE),
             context: context.clone(),
             probe: format!("{:x}.skiff-loop", context.number()),
             is_loop: AtomicBool::new(false),
-        });
-        if !forward.upstreams.is_empty() {
-            tokio::spawn(look_for_loop(forward.clone()));
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// Others are asked from now on: what was said before may not be so, nor lead back here.
+    pub fn renew(self: &Arc<Self>, servers: Vec<SocketAddr>) {
+        *self.cache.lock() = Cache::default();
+        self.is_loop.store(false, Ordering::Relaxed);
+        if !servers.is_empty() {
+            tokio::spawn(look_for_loop(self.clone(), servers));
         }
-        forward
+    }
+
+    /// What is remembered of a name.
+    pub fn remembered(&self, query: &Query<'_>, way: Way) -> Option<Vec<u8>> {
+        self.cache.lock().get(query, limit(query, way), Instant::now())
     }
 
     /// The whole answer. `packet` is what the query was read from.
-    pub async fn resolve(&self, packet: &[u8], query: &Query<'_>, way: Way) -> Vec<u8> {
+    pub async fn resolve(
+        &self,
+        packet: &[u8],
+        query: &Query<'_>,
+        way: Way,
+        servers: &Servers,
+    ) -> Vec<u8> {
         if query.name == self.probe {
             self.is_loop.store(true, Ordering::Relaxed);
             let text = "the DNS servers of this machine lead back here: names outside of the cluster are not resolved; give others with --upstream or --resolv-conf";
             tracing::error!("{text}");
         }
-        let limit = if way == Way::Tcp { usize::from(u16::MAX) } else { query.limit() };
-        if let Some(kept) = self.cache.lock().get(query, limit, Instant::now()) {
-            return kept;
+        let limit = limit(query, way);
+        if servers.cache.is_some() {
+            if let Some(kept) = self.cache.lock().get(query, limit, Instant::now()) {
+                self.counts.hits.fetch_add(1, Ordering::Relaxed);
+                return kept;
+            }
+            self.counts.misses.fetch_add(1, Ordering::Relaxed);
         }
-        let code = match self.upstreams.is_empty() {
-            true => Code::Refused,
-            false => match self.ask(packet, query, way).await {
-                Some(answer) => {
-                    self.cache.lock().put(query, limit, &answer, Instant::now());
-                    return answer;
+        let code = match &servers.forwarding {
+            Some(forwarding) if !forwarding.to.is_empty() => {
+                match self.ask(packet, query, way, forwarding).await {
+                    Some(answer) => {
+                        if let Some(longest) = servers.cache {
+                            let now = Instant::now();
+                            self.cache.lock().put(query, limit, &answer, longest, now);
+                        }
+                        return answer;
+                    }
+                    None => Code::ServerFailure,
                 }
-                None => Code::ServerFailure,
-            },
+            }
+            _ => Code::Refused,
         };
         let mut bytes = Vec::new();
         query.write(&Answer::only(code), limit, &mut bytes);
         bytes
     }
 
-    /// The first answer of any server, each asked once, beginning with any of them.
-    async fn ask(&self, packet: &[u8], query: &Query<'_>, way: Way) -> Option<Vec<u8>> {
+    /// The first answer of any server, each asked once.
+    async fn ask(
+        &self,
+        packet: &[u8],
+        query: &Query<'_>,
+        way: Way,
+        forwarding: &Forwarding,
+    ) -> Option<Vec<u8>> {
         if self.is_loop.load(Ordering::Relaxed) {
             return None;
         }
         // Who comes when so many wait is told at once that it does not work.
-        let _turn = self.turns.try_acquire().ok()?;
-        let first = self.context.number() as usize % self.upstreams.len();
-        for at in 0..self.upstreams.len() {
-            let server = self.upstreams[(first + at) % self.upstreams.len()];
-            // Nobody who sees our questions can guess the next one's number, nor its port.
-            let id = self.context.number() as u16;
-            let mut asked = packet.to_vec();
-            asked[..2].copy_from_slice(&id.to_be_bytes());
-            let exchange = async {
-                match way {
-                    Way::Udp => by_udp(server, &asked, query).await,
-                    Way::Tcp => by_tcp(server, &asked, query).await,
-                }
-            };
-            match timeout(PATIENCE, exchange).await {
-                Ok(Ok(mut answer)) => {
-                    answer[..2].copy_from_slice(&query.id.to_be_bytes());
-                    return Some(answer);
-                }
+        let Ok(_turn) = self.turns.try_acquire() else {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let servers = &forwarding.to;
+        let first = match forwarding.policy {
+            Order::Random => self.context.number() as usize % servers.len(),
+            Order::Turns => self.next.fetch_add(1, Ordering::Relaxed) % servers.len(),
+            Order::First => 0,
+        };
+        let way = if forwarding.by_tcp { Way::Tcp } else { way };
+        for at in 0..servers.len() {
+            let server = servers[(first + at) % servers.len()];
+            self.counts.asked.fetch_add(1, Ordering::Relaxed);
+            match timeout(PATIENCE, self.exchange(server, packet, query, way)).await {
+                Ok(Ok(answer)) => return Some(answer),
                 Ok(Err(error)) => tracing::debug!(%server, %error, "a DNS server does not answer"),
                 Err(_) => tracing::debug!(%server, "a DNS server does not answer in time"),
             }
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
         }
         None
     }
-}
 
-/// Asks for the probe, as CoreDNS's `loop` does.
-async fn look_for_loop(forward: Arc<Forward>) {
-    let packet = question(0, &forward.probe, Kind::Other(13), None);
-    if let Ok(query) = Query::read(&packet) {
-        forward.ask(&packet, &query, Way::Udp).await;
+    /// One server's answer, as if it had been asked what we were asked.
+    async fn exchange(
+        &self,
+        server: SocketAddr,
+        packet: &[u8],
+        query: &Query<'_>,
+        way: Way,
+    ) -> io::Result<Vec<u8>> {
+        // Nobody who sees our questions can guess the next one's number, nor its port, nor how its
+        // letters are written.
+        let id = self.context.number() as u16;
+        let mut asked = packet.to_vec();
+        asked[..2].copy_from_slice(&id.to_be_bytes());
+        let mut answer = match way {
+            Way::Udp => {
+                let plain = asked.clone();
+                scramble(&mut asked, query, self.context.number());
+                match by_udp(server, &asked, query).await? {
+                    Said::Same(answer) => answer,
+                    // A server that writes letters as it likes is asked where nobody can forge.
+                    Said::Otherwise => by_tcp(server, &plain, query).await?,
+                }
+            }
+            Way::Tcp => by_tcp(server, &asked, query).await?,
+        };
+        answer[..2].copy_from_slice(&query.id.to_be_bytes());
+        answer[HEADER..HEADER + query.question.len()].copy_from_slice(query.question);
+        Ok(answer)
     }
 }
 
-async fn by_udp(server: SocketAddr, asked: &[u8], query: &Query<'_>) -> io::Result<Vec<u8>> {
+fn limit(query: &Query<'_>, way: Way) -> usize {
+    if way == Way::Tcp { usize::from(u16::MAX) } else { query.limit() }
+}
+
+/// Writes letters of the question's name large or small as chance has it: whoever answers repeats them,
+/// and whoever forges an answer must guess them.
+fn scramble(asked: &mut [u8], query: &Query<'_>, chance: u64) {
+    // Behind the name are its type and class.
+    let end = HEADER + query.question.len().saturating_sub(4);
+    let Some(name) = asked.get_mut(HEADER..end) else { return };
+    let letters = name.iter_mut().filter(|byte| byte.is_ascii_alphabetic());
+    for (at, letter) in letters.enumerate() {
+        if chance.rotate_right(at as u32) & 1 == 1 {
+            *letter ^= 0x20;
+        }
+    }
+}
+
+/// How a server repeats the question.
+enum Said {
+    Same(Vec<u8>),
+    Otherwise,
+}
+
+/// Asks for the probe, as CoreDNS's `loop` does.
+async fn look_for_loop(forward: Arc<Forward>, servers: Vec<SocketAddr>) {
+    let packet = question(0, &forward.probe, Kind::Other(13), None);
+    let Ok(query) = Query::read(&packet) else { return };
+    for server in servers {
+        let _ = timeout(PATIENCE, forward.exchange(server, &packet, &query, Way::Udp)).await;
+    }
+}
+
+async fn by_udp(server: SocketAddr, asked: &[u8], query: &Query<'_>) -> io::Result<Said> {
     let any: IpAddr = match server.is_ipv4() {
         true => Ipv4Addr::UNSPECIFIED.into(),
         false => Ipv6Addr::UNSPECIFIED.into(),
@@ -130,7 +235,11 @@ async fn by_udp(server: SocketAddr, asked: &[u8], query: &Query<'_>) -> io::Resu
         let length = socket.recv(&mut bytes).await?;
         if answers(&bytes[..length], asked, query) {
             bytes.truncate(length);
-            return Ok(bytes);
+            let question = HEADER..HEADER + query.question.len();
+            return Ok(match bytes.get(question.clone()) == asked.get(question) {
+                true => Said::Same(bytes),
+                false => Said::Otherwise,
+            });
         }
     }
 }
@@ -178,6 +287,23 @@ mod tests {
         let text = "# nameserver 1.1.1.1\nsearch a b\nnameserver 192.0.2.1\n nameserver fd00::1%eth0 x\nnameserver\nnameserver no\n";
         let servers: Vec<String> = name_servers(text).iter().map(ToString::to_string).collect();
         assert_eq!(servers, ["192.0.2.1:53", "[fd00::1]:53"]);
+    }
+
+    #[test]
+    fn letters_are_written_as_chance_has_it() {
+        let asked = question(7, "www.example.org", Kind::A, Some(1232));
+        let query = Query::read(&asked).unwrap();
+        let written = |chance| {
+            let mut copy = asked.clone();
+            scramble(&mut copy, &query, chance);
+            assert_eq!(copy.to_ascii_lowercase(), asked.to_ascii_lowercase());
+            assert_eq!(copy[28..], asked[28..], "nothing but the name");
+            String::from_utf8_lossy(&copy[12..28])
+                .replace(|letter: char| !letter.is_ascii_alphabetic(), ".")
+        };
+        assert_eq!(written(0), ".www.example.org");
+        assert_eq!(written(u64::MAX), ".WWW.EXAMPLE.ORG");
+        assert_eq!(written(0b1010), ".wWw.Example.org");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The world, kept as the API has it.
 use crate::server::{Server, Sockets};
 use crate::world::{self, Backend, Port};
-use crate::{Config, DnsError};
+use crate::{Config, DnsError, Given, Rules};
 use api::codec::DecodeError;
 use api::object::{Keep, Object};
+use api::selector::field::Selector;
 use client::pages::{self, Page};
 use client::source::{Collection, Source};
-use client::{ApiResource, Context, Informers, NamespacedName};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use client::{ApiResource, Context, Informer, Informers, NamespacedName};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,15 +36,72 @@ pub async fn serve(
     config: Config,
     sockets: Vec<Sockets>,
 ) -> Result<(), DnsError> {
-    let server = Server::new(&context, &config);
+    let usual = usual(&config)?;
+    let server = Server::new(&context, &config, usual.clone());
     serve_pages(&context, &config, &server).await?;
-    let informers = Informers::new(&context, source);
+    let informers = Informers::new(&context, source.clone());
     watch(&informers, &server);
+    // Not among the others: who may not read it serves all the same.
+    let _corefile = follow_corefile(&context, source, &config, usual, &server);
     sockets.into_iter().for_each(|sockets| sockets.serve(&context, &server));
     informers.synced().await;
     server.synced.store(true, Ordering::Relaxed);
+    config.is_up.send_replace(true);
     context.stopped().await;
     Ok(())
+}
+
+/// The rules while no ConfigMap has any.
+fn usual(config: &Config) -> Result<Rules, DnsError> {
+    match &config.corefile {
+        Some(text) => parse(text, config),
+        None => Ok(Rules::usual(config.seconds, config.upstreams.clone())),
+    }
+}
+
+fn parse(text: &str, config: &Config) -> Result<Rules, DnsError> {
+    let servers = config.upstreams.iter().map(|server| format!("nameserver {}\n", server.ip()));
+    let resolv_conf: String = servers.collect();
+    Ok(Rules::parse(text, &Given { domain: &config.domain, resolv_conf: &resolv_conf })?)
+}
+
+/// A ConfigMap's Corefile, if it has one.
+struct Corefile(Option<String>);
+
+impl Keep for Corefile {
+    fn keep(object: &Arc<Object>) -> Result<Arc<Corefile>, DecodeError> {
+        let map: ConfigMap = object.decode()?;
+        Ok(Arc::new(Corefile(map.data.and_then(|mut data| data.remove("Corefile")))))
+    }
+}
+
+/// What is not understood leaves the rules as they were.
+fn follow_corefile(
+    context: &Context,
+    source: Arc<dyn Source>,
+    config: &Config,
+    usual: Rules,
+    server: &Arc<Server>,
+) -> Option<Informer<Corefile>> {
+    let (namespace, name) = config.config_map.clone()?;
+    let only = Selector::equals("metadata.name", &name);
+    let of = Collection::all(ApiResource::of::<ConfigMap>()).in_namespace(&namespace);
+    let maps = Informer::<Corefile>::start(context, source, of.with_fields(only));
+    let (server, config) = (server.clone(), config.clone());
+    let tasks = tokio::runtime::Handle::current();
+    maps.on_change(move |change| {
+        // Who looks for loops does so among the others.
+        let _entered = tasks.enter();
+        let text = change.new.as_ref().and_then(|map| map.0.as_deref());
+        match text.map_or_else(|| Ok(usual.clone()), |text| parse(text, &config)) {
+            Ok(rules) => {
+                tracing::info!(from_config_map = text.is_some(), "the rules of names");
+                server.set_rules(rules);
+            }
+            Err(error) => tracing::error!(%error, "the rules of names stay as they were"),
+        }
+    });
+    Some(maps)
 }
 
 /// What DNS wants to know of a service.
@@ -190,7 +248,7 @@ async fn serve_pages(
                 "/health" => Page::ok("OK"),
                 "/ready" if server.synced.load(Ordering::Relaxed) => Page::ok("OK"),
                 "/ready" => Page::new(503, pages::TEXT, "kubernetes"),
-                _ => Page::new(200, pages::METRICS, server.metrics()),
+                _ => Page::new(200, pages::METRICS, server.counts.text(&server.forward)),
             },
         }));
     }

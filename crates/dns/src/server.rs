@@ -1,17 +1,19 @@
 //! Sockets: questions come in, answers go out.
-use crate::answer::{Answer, Code, answer};
-use crate::forward::{Forward, Way};
+use crate::answer::{Answer, Code, answer, next_names};
+use crate::corefile::{Hosts, Rules, Zone};
+use crate::counts::Counts;
+use crate::forward::{Forward, Servers, Way};
 use crate::wire::{Data, HEADER, Kind, Query, Record, addresses, question, refusal};
 use crate::world::World;
-use crate::{Config, DnsError};
-use client::{Context, Registry};
+use crate::{Clients, Config, DnsError};
+use client::Context;
 use parking_lot::RwLock;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -32,7 +34,10 @@ pub struct Server {
     pub synced: AtomicBool,
     pub forward: Arc<Forward>,
     pub counts: Counts,
-    seconds: u32,
+    rules: RwLock<Arc<Rules>>,
+    clients: Clients,
+    /// Where we listen: who asks itself is asked by itself.
+    own: Vec<SocketAddr>,
     /// Which of several records comes first.
     turn: AtomicUsize,
 }
@@ -41,9 +46,13 @@ pub struct Server {
 enum Reply {
     Done,
     /// Somebody else knows.
-    Forward,
-    /// The name stands for this one.
-    Alias(String),
+    Forward(Servers),
+    /// The name stands for this one; it is known for so many seconds.
+    Alias(String, u32),
+    /// There is no such name, and a client that searches asks for this one at last.
+    Search(String, Servers),
+    /// It is looked up as this one, and nobody need know.
+    Renamed(String),
 }
 
 fn limit(query: &Query<'_>, way: Way) -> usize {
@@ -53,50 +62,97 @@ fn limit(query: &Query<'_>, way: Way) -> usize {
     }
 }
 
-/// Answers by their code, and all by their way.
-#[derive(Default)]
-pub struct Counts {
-    codes: [AtomicU64; 16],
-    ways: [AtomicU64; 2],
-}
-
 impl Server {
-    pub fn new(context: &Context, config: &Config) -> Arc<Server> {
-        // Who asks itself is asked by itself.
-        let upstreams = config.upstreams.iter().filter(|one| !config.listen.contains(one));
-        Arc::new(Server {
+    pub fn new(context: &Context, config: &Config, rules: Rules) -> Arc<Server> {
+        let server = Server {
             world: RwLock::new(World::new(&config.domain)),
             synced: AtomicBool::new(false),
-            forward: Forward::new(context, upstreams.copied().collect()),
+            forward: Forward::new(context),
             counts: Counts::default(),
-            seconds: config.seconds,
+            rules: RwLock::new(Arc::new(Rules::usual(0, Vec::new()))),
+            clients: config.clients.clone(),
+            own: config.listen.clone(),
             turn: AtomicUsize::new(0),
-        })
+        };
+        server.set_rules(rules);
+        Arc::new(server)
+    }
+
+    /// From now on.
+    pub fn set_rules(&self, rules: Rules) {
+        let rules = Arc::new(rules);
+        if *self.rules.read() == rules {
+            return;
+        }
+        let servers = rules.servers().filter(|one| !self.own.contains(one)).collect();
+        *self.rules.write() = rules;
+        self.forward.renew(servers);
+    }
+
+    fn servers(&self, zone: &Zone, name: &str) -> Servers {
+        let mut forwarding = zone.forwarding(name).cloned();
+        if let Some(forwarding) = &mut forwarding {
+            forwarding.to.retain(|one| !self.own.contains(one));
+        }
+        Servers { forwarding, cache: zone.cache }
     }
 
     /// What can be said at once: `out` is the answer, or empty if there is none to give.
-    fn respond(&self, packet: &[u8], way: Way, out: &mut Vec<u8>) -> Reply {
+    fn respond(&self, packet: &[u8], way: Way, client: IpAddr, out: &mut Vec<u8>) -> Reply {
         out.clear();
         let Ok(query) = Query::read(packet) else {
             out.extend(refusal(packet, Code::FormatError).into_iter().flatten());
             return Reply::Done;
         };
-        let found = {
-            let world = self.world.read();
-            let found = answer(&query, &world, self.seconds);
-            // What there is can be told at once; that there is nothing, only when all is known.
-            let is_known = self.synced.load(Ordering::Relaxed);
-            found.map(|found| match is_known || !found.records.is_empty() {
-                true => found,
-                false => Answer::only(Code::ServerFailure),
-            })
+        self.counts.asked(query.kind, way, client);
+        self.look_up(&query, way, client, out)
+    }
+
+    fn look_up(&self, query: &Query<'_>, way: Way, client: IpAddr, out: &mut Vec<u8>) -> Reply {
+        let rules = self.rules.read().clone();
+        let Some(zone) = rules.zone(&query.name) else {
+            query.write(&Answer::only(Code::Refused), limit(query, way), out);
+            return Reply::Done;
         };
-        let Some(mut found) = found else { return Reply::Forward };
+        if let Some(name) = zone.rewritten(&query.name) {
+            return Reply::Renamed(name);
+        }
+        if let Some(found) = zone.hosts.as_ref().and_then(|hosts| by_hand(query, hosts)) {
+            query.write(&found, limit(query, way), out);
+            return Reply::Done;
+        }
+        let Some(kubernetes) = &zone.kubernetes else {
+            return Reply::Forward(self.servers(zone, &query.name));
+        };
+        let seconds = kubernetes.seconds;
+        let world = self.world.read();
+        let is_pods = || query.name.ends_with(&format!(".pod.{}", world.domain()));
+        let found = match !kubernetes.pods && is_pods() {
+            true => Some(Answer::only(Code::NameError)),
+            false => answer(query, &world, seconds),
+        };
+        // What there is can be told at once; that there is nothing, only when all is known.
+        let is_known = self.synced.load(Ordering::Relaxed);
+        let found = found.map(|found| match is_known || !found.records.is_empty() {
+            true => found,
+            false => Answer::only(Code::ServerFailure),
+        });
+        let Some(mut found) = found else {
+            return Reply::Forward(self.servers(zone, &query.name));
+        };
+        if found.code == Code::NameError
+            && let Some(reply) = self.next_of_search(query, &world, zone, way, client, seconds)
+        {
+            // That there is none, in case that what follows is not there either.
+            query.write(&found, limit(query, way), out);
+            return reply;
+        }
+        drop(world);
         // Resolvers in programs' libraries do not follow an alias: its addresses come with it.
         if let ([Record { data: Data::Cname(target), .. }], Kind::A | Kind::Aaaa) =
             (&found.records[..], query.kind)
         {
-            return Reply::Alias(target.clone());
+            return Reply::Alias(target.clone(), seconds);
         }
         // Many clients use the first only.
         if found.records.len() > 1 {
@@ -104,64 +160,125 @@ impl Server {
             let first = turn % found.records.len();
             found.records.rotate_left(first);
         }
-        query.write(&found, limit(&query, way), out);
+        query.write(&found, limit(query, way), out);
         Reply::Done
     }
 
+    /// A pod asks for every name first as if it were one of its own namespace's services, then in the
+    /// rest of its search path. What it would find in the end is told at once, where it is known whose
+    /// pod it is: nobody else's question means this.
+    fn next_of_search(
+        &self,
+        query: &Query<'_>,
+        world: &World,
+        zone: &Zone,
+        way: Way,
+        client: IpAddr,
+        seconds: u32,
+    ) -> Option<Reply> {
+        if !matches!(query.kind, Kind::A | Kind::Aaaa) {
+            return None;
+        }
+        let namespace = (self.clients.0)(client)?;
+        let [second, third, last] = next_names(&query.name, &namespace, world.domain())?;
+        for name in [second, third] {
+            let asked = Query { name, ..query.clone() };
+            if answer(&asked, world, seconds).is_some_and(|found| found.code == Code::NoError) {
+                return Some(Reply::Alias(asked.name, seconds));
+            }
+        }
+        let servers = self.servers(zone, &last);
+        // Others are asked only where somebody wants that: a client that goes on searching would wait for
+        // their answer each time. What they have said is told in any case.
+        let packet = question(query.id, &last, query.kind, query.takes);
+        let asked = Query::read(&packet).ok()?;
+        let is_kept = || self.forward.remembered(&asked, way).is_some();
+        (zone.autopath || is_kept()).then_some(Reply::Search(last, servers))
+    }
+
     /// What others have to be asked for.
-    async fn ask_others(&self, packet: &[u8], way: Way, reply: Reply, out: &mut Vec<u8>) {
+    async fn ask_others(
+        &self,
+        packet: &[u8],
+        way: Way,
+        client: IpAddr,
+        reply: Reply,
+        out: &mut Vec<u8>,
+    ) {
         let Ok(query) = Query::read(packet) else { return };
-        let target = match reply {
+        let (target, alias, found) = match reply {
             Reply::Done => return,
-            Reply::Forward => {
-                *out = self.forward.resolve(packet, &query, way).await;
+            Reply::Forward(servers) => {
+                *out = self.forward.resolve(packet, &query, way, &servers).await;
                 return;
             }
-            Reply::Alias(target) => target,
+            Reply::Alias(target, seconds) => {
+                let said = self.follow(&query, &target, way, client).await;
+                (target, Some(seconds), said)
+            }
+            Reply::Renamed(target) => {
+                let said = self.follow(&query, &target, way, client).await;
+                (target, None, said)
+            }
+            Reply::Search(target, servers) => {
+                let asked = question(query.id, &target, query.kind, query.takes);
+                let Ok(again) = Query::read(&asked) else { return };
+                let said = self.forward.resolve(&asked, &again, way, &servers).await;
+                if addresses(&said).is_empty() {
+                    // It stays as it was: there is no such name.
+                    return;
+                }
+                (target, Some(30), said)
+            }
         };
-        let alias = Data::Cname(target.clone());
-        let mut records = vec![Record { name: None, seconds: self.seconds, data: alias }];
-        let asked = question(query.id, &target, query.kind, None);
-        let mut said = Vec::new();
-        // An alias of an alias is followed no further.
-        if let (Reply::Forward, Ok(query)) =
-            (self.respond(&asked, way, &mut said), Query::read(&asked))
-        {
-            said = self.forward.resolve(&asked, &query, way).await;
-        }
-        records.extend(addresses(&said).into_iter().map(|(seconds, address)| Record {
-            name: Some(target.clone()),
+        let name = alias.map(|_| target.clone());
+        let mut records: Vec<Record> = alias
+            .map(|seconds| Record { name: None, seconds, data: Data::Cname(target) })
+            .into_iter()
+            .collect();
+        records.extend(addresses(&found).into_iter().map(|(seconds, address)| Record {
+            name: name.clone(),
             seconds,
             data: Data::Address(address),
         }));
-        let answer = Answer { records, ..Answer::only(Code::NoError) };
-        query.write(&answer, limit(&query, way), out);
+        let code = match (records.is_empty(), found.get(3).map(|flags| flags & 0xf)) {
+            (true, Some(3)) => Code::NameError,
+            (true, Some(2)) => Code::ServerFailure,
+            (true, Some(5)) => Code::Refused,
+            _ => Code::NoError,
+        };
+        query.write(&Answer { records, ..Answer::only(code) }, limit(&query, way), out);
     }
 
-    fn count(&self, way: Way, answer: &[u8]) {
-        if let Some(flags) = answer.get(3) {
-            self.counts.codes[usize::from(flags & 0xf)].fetch_add(1, Ordering::Relaxed);
-            self.counts.ways[way as usize].fetch_add(1, Ordering::Relaxed);
+    /// What another name stands for, asked once more: an alias of an alias is followed no further.
+    async fn follow(&self, query: &Query<'_>, target: &str, way: Way, client: IpAddr) -> Vec<u8> {
+        let asked = question(query.id, target, query.kind, query.takes);
+        let mut said = Vec::new();
+        let Ok(again) = Query::read(&asked) else { return said };
+        if let Reply::Forward(servers) = self.look_up(&again, way, client, &mut said) {
+            said = self.forward.resolve(&asked, &again, way, &servers).await;
         }
+        said
     }
+}
 
-    /// CoreDNS's names.
-    pub fn metrics(&self) -> String {
-        let registry = Registry::default();
-        for (way, name) in self.counts.ways.iter().zip(["udp", "tcp"]) {
-            let count = way.load(Ordering::Relaxed) as f64;
-            registry.add("coredns_dns_requests_total", &[("proto", name)], count);
-        }
-        let names = ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"];
-        for (count, name) in self.counts.codes.iter().zip(names) {
-            let count = count.load(Ordering::Relaxed) as f64;
-            registry.add("coredns_dns_responses_total", &[("rcode", name)], count);
-        }
-        use client::Metrics;
-        let entries = self.forward.cache.lock().len() as f64;
-        registry.set("coredns_cache_entries", &[], entries);
-        registry.text()
-    }
+/// What somebody wrote down; `None`: others may know.
+fn by_hand(query: &Query<'_>, hosts: &Hosts) -> Option<Answer> {
+    let Some(addresses) = hosts.addresses.get(&query.name) else {
+        return (!hosts.falls_through).then(|| Answer::only(Code::NameError));
+    };
+    let fits = |address: &&IpAddr| match query.kind {
+        Kind::A => address.is_ipv4(),
+        Kind::Aaaa => address.is_ipv6(),
+        _ => false,
+    };
+    let record = |address: &IpAddr| Record {
+        name: None,
+        seconds: hosts.seconds,
+        data: Data::Address(*address),
+    };
+    let records = addresses.iter().filter(fits).map(record).collect();
+    Some(Answer { records, ..Answer::only(Code::NoError) })
 }
 
 /// Sockets of one address: some for UDP, between which the kernel spreads clients, and one for TCP.
@@ -237,9 +354,10 @@ async fn serve_udp(server: Arc<Server>, socket: Arc<UdpSocket>) {
                 Err(_) => continue,
             };
             let packet = &packet[..length];
-            let reply = server.respond(packet, Way::Udp, &mut out);
+            let (begun, from) = (Instant::now(), client.ip().to_canonical());
+            let reply = server.respond(packet, Way::Udp, from, &mut out);
             if let Reply::Done = reply {
-                server.count(Way::Udp, &out);
+                server.counts.answered(&out, begun.elapsed());
                 // A full buffer loses the answer, as the way there may too.
                 if !out.is_empty() {
                     let _ = socket.try_send_to(&out, client);
@@ -247,10 +365,10 @@ async fn serve_udp(server: Arc<Server>, socket: Arc<UdpSocket>) {
                 continue;
             }
             let (server, socket, packet) = (server.clone(), socket.clone(), packet.to_vec());
+            let mut out = std::mem::take(&mut out);
             tokio::spawn(async move {
-                let mut out = Vec::new();
-                server.ask_others(&packet, Way::Udp, reply, &mut out).await;
-                server.count(Way::Udp, &out);
+                server.ask_others(&packet, Way::Udp, from, reply, &mut out).await;
+                server.counts.answered(&out, begun.elapsed());
                 let _ = socket.send_to(&out, client).await;
             });
         }
@@ -265,7 +383,7 @@ async fn serve_tcp(context: Context, server: Arc<Server>, listener: TcpListener)
             accepted = listener.accept() => accepted,
             () = context.stopped() => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, client)) = accepted else {
             // No descriptors are left: somebody has to end first.
             if !context.sleep(Duration::from_millis(100)).await {
                 return;
@@ -278,7 +396,7 @@ async fn serve_tcp(context: Context, server: Arc<Server>, listener: TcpListener)
             let _turn = turn;
             tokio::select! {
                 // A client that goes away is no concern of ours.
-                _ = converse(server, stream) => {}
+                _ = converse(server, stream, client.ip().to_canonical()) => {}
                 () = context.stopped() => {}
             }
         });
@@ -286,7 +404,7 @@ async fn serve_tcp(context: Context, server: Arc<Server>, listener: TcpListener)
 }
 
 /// One question after the other, each with its length before it.
-async fn converse(server: Arc<Server>, mut stream: TcpStream) -> io::Result<()> {
+async fn converse(server: Arc<Server>, mut stream: TcpStream, client: IpAddr) -> io::Result<()> {
     let mut out = Vec::new();
     loop {
         let read = async {
@@ -296,9 +414,10 @@ async fn converse(server: Arc<Server>, mut stream: TcpStream) -> io::Result<()> 
             io::Result::Ok(packet)
         };
         let packet = timeout(IDLE, read).await??;
-        let reply = server.respond(&packet, Way::Tcp, &mut out);
-        server.ask_others(&packet, Way::Tcp, reply, &mut out).await;
-        server.count(Way::Tcp, &out);
+        let begun = Instant::now();
+        let reply = server.respond(&packet, Way::Tcp, client, &mut out);
+        server.ask_others(&packet, Way::Tcp, client, reply, &mut out).await;
+        server.counts.answered(&out, begun.elapsed());
         if out.len() < HEADER {
             return Ok(());
         }

@@ -21,10 +21,14 @@ struct Served {
 
 impl Served {
     async fn new(upstreams: Vec<SocketAddr>) -> Served {
+        Served::with(|config| config.upstreams = upstreams).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Config)) -> Served {
         let context = Context::new();
         let world = World::new(&context);
-        let config =
-            Config { upstreams, sockets: 2, ..Config::new(vec!["127.0.0.1:0".parse().unwrap()]) };
+        let mut config = Config { sockets: 2, ..Config::new(vec!["127.0.0.1:0".parse().unwrap()]) };
+        change(&mut config);
         let sockets = bind(&config).unwrap();
         let at = sockets[0].address().unwrap();
         tokio::spawn(serve(context.clone(), world.source(), config, sockets));
@@ -219,6 +223,129 @@ async fn other_names_are_asked_for_elsewhere_and_remembered() {
     // Of two servers, one is silent: the other is asked when the time is over.
     let served = Served::new(vec![elsewhere(true), elsewhere(false)]).await;
     assert_eq!(served.ask(Kind::A, "example.org").await, "0 192.0.2.1");
+    served.context.stop();
+}
+
+/// A server that repeats questions in small letters, and by TCP as they are.
+fn stubborn() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let socket = UdpSocket::bind(at).unwrap();
+    let answer = |packet: &[u8], last: u8| {
+        let query = Query::read(packet).unwrap();
+        let data = crate::Data::Address(IpAddr::from([192, 0, 2, last]));
+        let records = vec![crate::Record { name: None, seconds: 60, data }];
+        let answer = crate::Answer { records, ..crate::Answer::only(crate::Code::NoError) };
+        let mut out = Vec::new();
+        query.write(&answer, 512, &mut out);
+        out
+    };
+    std::thread::spawn(move || {
+        let mut packet = [0; 4096];
+        while let Ok((length, client)) = socket.recv_from(&mut packet) {
+            let mut out = answer(&packet[..length], 7);
+            out[12..].make_ascii_lowercase();
+            let _ = socket.send_to(&out, client);
+        }
+    });
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut length = [0; 2];
+            if stream.read_exact(&mut length).is_err() {
+                continue;
+            }
+            let mut packet = vec![0; u16::from_be_bytes(length).into()];
+            stream.read_exact(&mut packet).unwrap();
+            let out = answer(&packet, 8);
+            let _ = stream.write_all(&[&(out.len() as u16).to_be_bytes()[..], &out].concat());
+        }
+    });
+    at
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_repeat_our_letters_is_asked_by_tcp() {
+    let served = Served::new(vec![stubborn()]).await;
+    // A name of so many letters is hardly ever written small by chance.
+    let name = "a-name-of-many-letters-which-is-long.example.org";
+    assert_eq!(served.ask(Kind::A, name).await, "0 192.0.2.8");
+    served.context.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_config_map_says_who_is_asked_for_what() {
+    let (usual, stub) = (elsewhere(false), elsewhere(false));
+    let served = Served::with(|config| {
+        config.upstreams = vec![usual];
+        config.config_map = Some(("kube-system".to_owned(), "coredns".to_owned()));
+    })
+    .await;
+    served.put_web("10.96.0.1");
+    served.until(Kind::A, "web.default.svc.cluster.local", "0 10.96.0.1").await;
+    assert_eq!(served.ask(Kind::A, "a.example.org").await, "0 192.0.2.1");
+    let put = |text: String| {
+        let map = json!({
+            "metadata": { "name": "coredns", "namespace": "kube-system" },
+            "data": { "Corefile": text },
+        });
+        let map = serde_json::from_value::<k8s_openapi::api::core::v1::ConfigMap>(map).unwrap();
+        served.world.put(&map);
+    };
+    let corefile = format!(
+        ".:53 {{\n kubernetes cluster.local {{\n ttl 30\n }}\n rewrite name old.example.com web.default.svc.cluster.local\n hosts {{\n 203.0.113.7 printer\n fallthrough\n }}\n forward . {usual}\n}}\nexample.org {{\n forward . {stub}\n cache 30\n}}\n"
+    );
+    put(corefile.clone());
+    served.until(Kind::A, "printer", "0 203.0.113.7").await;
+    assert_eq!(served.ask(Kind::Aaaa, "printer").await, "0 ");
+    assert_eq!(served.ask(Kind::A, "old.example.com").await, "0 10.96.0.1");
+    assert_eq!(served.ask(Kind::A, "b.example.org").await, "0 192.0.2.1", "the stub's first");
+    assert_eq!(served.ask(Kind::A, "b.example.org").await, "0 192.0.2.1", "kept");
+    let (one, other) =
+        (served.ask(Kind::A, "a.example.com").await, served.ask(Kind::A, "a.example.com").await);
+    assert!(one.starts_with("0 192.0.2.") && one != other, "nothing is kept here");
+    assert_eq!(served.ask(Kind::A, "10-1-0-2.default.pod.cluster.local").await, "3 ");
+    // What is not understood changes nothing; what is gone does.
+    put(corefile.replace("203.0.113.7", "203.0.113.8") + "x {\n magic\n}\n");
+    put(corefile.replace("203.0.113.7", "203.0.113.9"));
+    served.until(Kind::A, "printer", "0 203.0.113.9").await;
+    served.world.remove::<k8s_openapi::api::core::v1::ConfigMap>("kube-system", "coredns");
+    served.until(Kind::A, "10-1-0-2.default.pod.cluster.local", "0 10.1.0.2").await;
+    served.context.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_searches_is_answered_in_one_round() {
+    let usual = elsewhere(false);
+    let served = Served::with(|config| {
+        config.upstreams = vec![usual];
+        let client: IpAddr = "127.0.0.1".parse().unwrap();
+        let of = move |address: IpAddr| (address == client).then(|| "default".to_owned());
+        config.clients = crate::Clients(std::sync::Arc::new(of));
+    })
+    .await;
+    served.put_web("10.96.0.1");
+    served.put(json!({ "kind": "Namespace", "metadata": { "name": "other" } }));
+    served.put(json!({
+        "kind": "Service",
+        "metadata": { "name": "api", "namespace": "other" },
+        "spec": { "clusterIP": "10.96.0.2", "ports": [{ "port": 80 }] },
+    }));
+    served.until(Kind::A, "api.other.svc.cluster.local", "0 10.96.0.2").await;
+    let search = ".default.svc.cluster.local";
+    for (name, expected) in [
+        ("api.other", "0 10.96.0.2"),
+        ("api.other.svc", "0 10.96.0.2"),
+        ("absent.other", "3 "),
+        // Nobody is asked for what may be of no use to the client.
+        ("example.org", "3 "),
+    ] {
+        served.until(Kind::A, &format!("{name}{search}"), expected).await;
+    }
+    assert_eq!(served.ask(Kind::Srv, &format!("api.other{search}")).await, "3 ");
+    assert_eq!(served.ask(Kind::A, "api.other.other.svc.cluster.local").await, "3 ", "no search");
+    assert_eq!(served.ask(Kind::A, "example.org").await, "0 192.0.2.1");
+    let again = served.ask(Kind::A, &format!("example.org{search}")).await;
+    assert_eq!(again, "0 192.0.2.1", "what was said is told at once");
     served.context.stop();
 }
 

@@ -44,7 +44,8 @@ pub struct Config {
     /// Static pods behind a URL, asked for with these headers.
     pub manifest_url: Option<String>,
     pub manifest_url_header: Vec<(String, String)>,
-    pub node_ip: IpAddr,
+    /// The node's own addresses: one, or one of each family; the first is what it is known by.
+    pub node_ips: Vec<IpAddr>,
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
     /// The machine's own resolver, for pods that use it.
@@ -93,7 +94,7 @@ impl Config {
             manifests: None,
             manifest_url: None,
             manifest_url_header: Vec::new(),
-            node_ip,
+            node_ips: vec![node_ip],
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),

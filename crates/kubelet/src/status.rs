@@ -29,7 +29,8 @@ pub struct Look<'a> {
     pub disrupted: Option<&'a str>,
     /// Why the pod cannot be given what it asks for now.
     pub resize_pending: Option<&'a (String, String)>,
-    pub host_ip: IpAddr,
+    /// The node's; the first is what it is known by.
+    pub host_ips: &'a [IpAddr],
     /// `skiff`: how containers' ids begin.
     pub runtime_name: &'a str,
     pub now: Timestamp,
@@ -54,7 +55,7 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
     let failed = look.failed.filter(|_| !is_ending);
     let start_time = old.start_time.clone().unwrap_or(Time(look.now));
     let ips: Vec<String> = match pod::uses_host_network(look.pod) {
-        true => vec![look.host_ip.to_string()],
+        true => look.host_ips.iter().map(ToString::to_string).collect(),
         false => look.found.sandboxes.first().map(|one| one.ips.clone()).unwrap_or_default(),
     };
     let given = |list: Vec<_>| (!list.is_empty()).then_some(list);
@@ -63,8 +64,8 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
         reason: failed.map(|(reason, _)| reason.clone()).or_else(|| old.reason.clone()),
         message: failed.map(|(_, message)| message.clone()).or_else(|| old.message.clone()),
         start_time: Some(start_time),
-        host_ip: Some(look.host_ip.to_string()),
-        host_ips: Some(vec![HostIP { ip: look.host_ip.to_string() }]),
+        host_ip: look.host_ips.first().map(ToString::to_string),
+        host_ips: Some(look.host_ips.iter().map(|ip| HostIP { ip: ip.to_string() }).collect()),
         pod_ip: ips.first().cloned(),
         pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
         qos_class: Some(api::rules::qos_class(&json!(look.pod.spec)).to_owned()),

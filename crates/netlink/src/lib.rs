@@ -7,8 +7,11 @@
 //!  Socket      one conversation with the kernel of one network namespace
 //!  Message     a request: header, attributes
 //!  route       links, bridges, veth pairs, addresses, routes
+//!  addresses   those that somebody gave, and how neighbours hear of them
 //!  tunnel      VXLAN, and who is where behind it
+//!  shaping     how fast a link may be
 //!  nftables    tables, chains, rules, sets and maps, changed as one transaction
+//!  log         packets that rules tell of
 //!  conntrack   connections that are to be forgotten
 //!  namespace   doing something in another network namespace
 //! ```
@@ -16,11 +19,14 @@
 //! A socket belongs to the namespace in which it was opened, whatever thread uses it later.
 #![deny(unsafe_code)]
 
+pub mod addresses;
 pub mod conntrack;
+pub mod log;
 mod message;
 pub mod namespace;
 pub mod nftables;
 pub mod route;
+mod shaping;
 mod socket;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -35,6 +35,7 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VETH_PEER: u16 = 1;
 const PORT_HAIRPIN: u16 = 4;
+const LINK_ADDRESS: u16 = 1;
 
 const FAMILY_BRIDGE: u8 = 7;
 
@@ -45,6 +46,7 @@ pub struct Link {
     pub master: Option<u32>,
     pub mtu: u32,
     pub up: bool,
+    pub mac: Option<[u8; 6]>,
 }
 
 impl Socket {
@@ -112,6 +114,12 @@ impl Socket {
         // Only this message reaches the bridge: another is taken, and changes nothing.
         let message = Message::new(SET_LINK, 0, &header(FAMILY_BRIDGE, index, 0), attributes);
         self.request("set a bridge port's hairpin mode", message)
+    }
+
+    /// The link has this MAC for good; a bridge would otherwise take another with every port.
+    pub fn set_mac(&mut self, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
+        let address = Attributes::new().bytes(LINK_ADDRESS, &mac);
+        self.request("set a link's MAC", Message::new(NEW_LINK, 0, &header(0, index, 0), address))
     }
 
     fn set_link(&mut self, index: u32, up: bool, with: Attributes) -> Result<(), NetlinkError> {
@@ -282,7 +290,8 @@ fn link(body: &[u8]) -> Option<Link> {
     let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name)).into_owned();
     let master = attribute(attributes, LINK_MASTER).and_then(|value| number(value, 0));
     let mtu = attribute(attributes, LINK_MTU).and_then(|value| number(value, 0)).unwrap_or(0);
-    Some(Link { index, name, master, mtu, up: flags & UP != 0 })
+    let mac = attribute(attributes, LINK_ADDRESS).and_then(|mac| mac.try_into().ok());
+    Some(Link { index, name, master, mtu, up: flags & UP != 0, mac })
 }
 
 #[cfg(test)]
@@ -299,6 +308,7 @@ mod tests {
             let mut socket = Socket::open(Family::Route).unwrap();
             let bridge = socket.ensure_bridge("br0", 1400).unwrap();
             assert_eq!(socket.ensure_bridge("br0", 1400).unwrap(), bridge, "twice is once");
+            socket.set_mac(bridge, [2, 0, 0, 0, 0, 1]).unwrap();
             let pod = Held::new();
             let namespace = File::open(&pod.path).unwrap();
             let (name, peer, namespace) = ("v0", "eth0", namespace.as_fd());
@@ -308,6 +318,8 @@ mod tests {
             let link = socket.link("v0").unwrap().unwrap();
             assert_eq!((link.master, link.mtu, link.up), (Some(bridge), 1400, true));
             socket.set_hairpin(link.index).unwrap();
+            let mac = socket.link("br0").unwrap().unwrap().mac;
+            assert_eq!(mac, Some([2, 0, 0, 0, 0, 1]), "not the port's");
 
             let mut inside = Socket::open_in(Family::Route, &pod.path).unwrap();
             let eth0 = inside.link("eth0").unwrap().unwrap();

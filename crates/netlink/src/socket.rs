@@ -48,6 +48,11 @@ impl NetlinkError {
         matches!(self.errno(), Some(Errno::NETUNREACH | Errno::HOSTUNREACH))
     }
 
+    /// The kernel finds that it makes no sense.
+    pub fn is_invalid(&self) -> bool {
+        self.errno() == Some(Errno::INVAL)
+    }
+
     /// What it was about is not there.
     pub fn is_missing(&self) -> bool {
         matches!(
@@ -186,6 +191,26 @@ impl Socket {
             false
         })?;
         outcome
+    }
+
+    /// One datagram that nobody asked for, once there is one: its messages' kinds and bodies.
+    pub(crate) fn hear(
+        &mut self,
+        what: &str,
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> Result<(), NetlinkError> {
+        let mut buffer = vec![0; DATAGRAM];
+        loop {
+            match net::recv(&self.descriptor, &mut buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => {
+                    messages(&buffer[..length]).for_each(|one| each(one.kind, one.body));
+                    return Ok(());
+                }
+                // More came than there is room for: what is left counts.
+                Err(Errno::INTR | Errno::NOBUFS) => {}
+                Err(error) => return Err(refused(what, error)),
+            }
+        }
     }
 
     fn send(&self, what: &str, bytes: &[u8]) -> Result<(), NetlinkError> {

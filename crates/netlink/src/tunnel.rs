@@ -42,7 +42,7 @@ pub struct Vxlan<'a> {
 }
 
 /// An entry of a link's tables: a machine's or an address's MAC.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighbour {
     pub address: IpAddr,
     pub mac: Mac,
@@ -81,6 +81,48 @@ impl Socket {
     pub fn set_neighbour(&mut self, link: u32, entry: &Neighbour) -> Result<(), NetlinkError> {
         let message = neighbour(NEW_NEIGHBOUR, CREATE | REPLACE, link, false, entry);
         self.request(&format!("set the neighbour {}", entry.address), message)
+    }
+
+    /// What a neighbour may have been, which the next word of it changes.
+    #[cfg(test)]
+    pub(crate) fn set_stale_neighbour(
+        &mut self,
+        link: u32,
+        entry: &Neighbour,
+    ) -> Result<(), NetlinkError> {
+        const STALE: u16 = 4;
+        let family = if entry.address.is_ipv4() { 2 } else { 10 };
+        let mut body = vec![family, 0, 0, 0];
+        body.extend(link.to_ne_bytes());
+        body.extend(STALE.to_ne_bytes());
+        body.extend([0, 0]);
+        let attributes =
+            Attributes::new().bytes(DESTINATION, &octets(entry.address)).bytes(MAC, &entry.mac);
+        self.request(
+            "set a neighbour",
+            Message::new(NEW_NEIGHBOUR, CREATE | REPLACE, &body, attributes),
+        )
+    }
+
+    /// Whom the kernel takes for an address on a link.
+    #[cfg(test)]
+    pub(crate) fn neighbour(
+        &mut self,
+        link: u32,
+        address: IpAddr,
+    ) -> Result<Option<Mac>, NetlinkError> {
+        let mut body = vec![if address.is_ipv4() { 2 } else { 10 }];
+        body.resize(HEADER, 0);
+        let message = Message::new(GET_NEIGHBOUR, 0, &body, Attributes::new());
+        let answers = self.dump("list neighbours", message)?;
+        let of_link = answers.iter().filter(|body| number(body, 4) == Some(link));
+        Ok(of_link
+            .filter_map(|body| {
+                let attributes = body.get(HEADER..)?;
+                let is = attribute(attributes, DESTINATION)? == octets(address);
+                is.then_some(attribute(attributes, MAC)?.try_into().ok()?)
+            })
+            .next())
     }
 
     pub fn remove_neighbour(&mut self, link: u32, entry: &Neighbour) -> Result<(), NetlinkError> {

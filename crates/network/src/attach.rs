@@ -1,7 +1,11 @@
 //! Sandboxes come and go.
 use crate::peers::{self, Peer};
 use crate::records::{Record, Records};
-use crate::{BRIDGE, Cidr, Config, INTERFACE, PodNetworkError, Sandbox, TABLES, rules, sysctl};
+use crate::sources::{self, Sources};
+use crate::{
+    BRIDGE, Bandwidth, Cidr, Config, EGRESS_PREFIX, INTERFACE, LINK_PREFIX, PodNetworkError,
+    Sandbox, TABLE, TABLES, bandwidth, egress_name, link_name, rules, sysctl,
+};
 use netlink::nftables::{AddressFamily, Transaction};
 use netlink::route::{Route, Veth};
 use netlink::{Family, Socket, namespace};
@@ -11,6 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+
+/// A bridge is alone on its node: all may have the same.
+const BRIDGE_MAC: [u8; 6] = [2, 0x5f, 0x5f, 0, 0, 1];
 
 /// The pod network of the host in whose namespace it was opened. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +32,7 @@ struct Inner {
     route: Socket,
     netfilter: Socket,
     bridge: u32,
+    sources: Sources,
 }
 
 impl PodNetwork {
@@ -32,10 +40,16 @@ impl PodNetwork {
     pub fn open(config: Config) -> Result<PodNetwork, PodNetworkError> {
         let records = Records::open(&config.state)?;
         let mut route = Socket::open(Family::Route)?;
+        let before = route.link(BRIDGE)?.and_then(|link| link.mac);
         let bridge = route.ensure_bridge(BRIDGE, config.mtu)?;
+        // Pods remember it. One that followed the ports, as bridges' do, would go with a pod.
+        let mac = before.unwrap_or(BRIDGE_MAC);
+        route.set_mac(bridge, mac)?;
         let netfilter = Socket::open(Family::Netfilter)?;
-        let mut inner = Inner { config, records, route, netfilter, bridge };
+        let sources = Sources::new(mac);
+        let mut inner = Inner { config, records, route, netfilter, bridge, sources };
         inner.share()?;
+        inner.sources.write(&mut inner.netfilter, inner.records.all());
         Ok(PodNetwork { inner: Arc::new(Mutex::new(inner)) })
     }
 
@@ -108,6 +122,38 @@ impl PodNetwork {
         gone.iter().try_for_each(|id| inner.detach(id))
     }
 
+    /// Makes good what somebody did to our rules; whether there was anything.
+    pub fn repair(&self) -> Result<bool, PodNetworkError> {
+        let mut inner = self.inner.lock();
+        let Inner { config, records, netfilter, sources, .. } = &mut *inner;
+        let mut is_whole = sources.hold(netfilter, records.all())?;
+        for family in AddressFamily::BOTH {
+            let ports = rules::host_ports(records.all(), family)?;
+            let table = rules::table(config, family, &ports);
+            is_whole &= match config
+                .pod_cidrs
+                .iter()
+                .any(|cidr| family == AddressFamily::of(cidr.address()))
+            {
+                true => table.holds(netfilter)?,
+                false => netfilter.table(family, TABLE)?.is_none(),
+            };
+        }
+        if !is_whole {
+            inner.write_rules()?;
+            let Inner { records, netfilter, sources, .. } = &mut *inner;
+            sources.write(netfilter, records.all());
+        }
+        Ok(!is_whole)
+    }
+
+    /// Whose sandbox has an address (`namespace/name`); nobody's, too, while somebody is being attached.
+    pub fn owner_of(&self, address: IpAddr) -> Option<String> {
+        let inner = self.inner.try_lock()?;
+        let mut all = inner.records.all();
+        all.find(|one| one.addresses.contains(&address)).map(|one| one.owner.clone())
+    }
+
     /// All that have addresses: a sandbox's id, whose it is, its addresses.
     pub fn sandboxes(&self) -> Vec<(String, String, Vec<IpAddr>)> {
         let inner = self.inner.lock();
@@ -128,6 +174,11 @@ impl PodNetwork {
         for port in ports {
             route.remove_link(&port.name)?;
         }
+        let egress = route.links()?.into_iter().filter(|link| link.name.starts_with(EGRESS_PREFIX));
+        for link in egress {
+            route.remove_link(&link.name)?;
+        }
+        sources::remove(&mut netfilter);
         route.remove_link(BRIDGE)?;
         peers::set(&mut route, &[], &[], 0)?;
         for (family, name) in
@@ -187,9 +238,23 @@ impl Inner {
             let (master, mtu) = (self.bridge, self.config.mtu);
             self.route.create_veth(&Veth { name, peer, namespace, master, mtu })?;
         }
+        // Before the pod's end is up, so before its first frame.
+        if let Some(mac) = inside.link(INTERFACE)?.and_then(|link| link.mac) {
+            if let Some(old) =
+                self.records.get(&sandbox.id).filter(|old| old.mac != Some(mac)).cloned()
+            {
+                self.records.set_mac(&sandbox.id, mac)?;
+                let Inner { records, netfilter, sources, .. } = self;
+                match (old.mac, records.get(&sandbox.id)) {
+                    (None, Some(record)) => sources.add(netfilter, record, records.all()),
+                    _ => sources.write(netfilter, records.all()),
+                }
+            }
+        }
         if let Some(link) = self.route.link(&name)? {
             self.route.set_hairpin(link.index)?;
             self.route.describe_link(link.index, &sandbox.owner)?;
+            self.limit(link.index, &sandbox.id, sandbox.bandwidth)?;
         }
         inside_links(&mut inside, &self.config, record)?;
         if !record.ports.is_empty() {
@@ -198,13 +263,36 @@ impl Inner {
         Ok(())
     }
 
+    /// How fast the sandbox may be: what its link on the host sends is what the sandbox receives.
+    fn limit(
+        &mut self,
+        link: u32,
+        sandbox_id: &str,
+        Bandwidth { ingress, egress }: Bandwidth,
+    ) -> Result<(), PodNetworkError> {
+        if let Some(bits) = ingress {
+            self.route.shape(link, bits, bandwidth::burst(bits))?;
+        }
+        if let Some(bits) = egress {
+            let through = self.route.ensure_ifb(&egress_name(sandbox_id), self.config.mtu)?;
+            self.route.shape(through, bits, bandwidth::burst(bits))?;
+            self.route.redirect(link, through)?;
+        }
+        Ok(())
+    }
+
     fn detach(&mut self, sandbox_id: &str) -> Result<(), PodNetworkError> {
         self.route.remove_link(&link_name(sandbox_id))?;
+        self.route.remove_link(&egress_name(sandbox_id))?;
         // The address is free only now that nobody has it.
-        let record = self.records.take_back(sandbox_id)?;
-        match record {
-            Some(record) if !record.ports.is_empty() => self.write_rules(),
-            _ => Ok(()),
+        let Some(record) = self.records.take_back(sandbox_id)? else { return Ok(()) };
+        if record.mac.is_some() {
+            let Inner { records, netfilter, sources, .. } = self;
+            sources.remove(netfilter, &record, records.all());
+        }
+        match record.ports.is_empty() {
+            true => Ok(()),
+            false => self.write_rules(),
         }
     }
 
@@ -261,14 +349,4 @@ fn inside_links(
         inside.set_route(&Route { destination: (any, 0), gateway: Some(gateway), link })?;
     }
     Ok(())
-}
-
-const LINK_PREFIX: &str = "skiff";
-
-/// A link's name has at most 15 letters: of the sandbox's id it is a hash (FNV-1a).
-fn link_name(sandbox_id: &str) -> String {
-    let hash = sandbox_id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{LINK_PREFIX}{:010x}", hash >> 24)
 }

@@ -15,6 +15,8 @@ pub enum PodNetworkError {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} is held by another process: is another skiff running?", .0.display())]
     Held(PathBuf),
+    #[error("the annotation {name}: {problem}")]
+    Bandwidth { name: &'static str, problem: String },
     #[error("the API server has not told of the network policies yet")]
     Policies,
     #[error("the host port {port}/{protocol} of {sandbox} is taken by {holder}")]

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod bandwidth;
 mod cidr;
 mod error;
 #[cfg(feature = "live")]
@@ -39,12 +40,14 @@ mod peers;
 pub mod policy;
 mod records;
 mod rules;
+mod sources;
 mod sysctl;
 #[cfg(test)]
 mod tests;
 mod trial;
 
 pub use attach::PodNetwork;
+pub use bandwidth::Bandwidth;
 pub use cidr::{Cidr, CidrError};
 pub use error::PodNetworkError;
 #[cfg(feature = "live")]
@@ -87,6 +90,28 @@ pub struct Sandbox {
     /// Whose it is, for people who list links.
     pub owner: String,
     pub ports: Vec<PortMapping>,
+    pub bandwidth: Bandwidth,
+}
+
+/// How the links of pods begin.
+const LINK_PREFIX: &str = "skiff";
+/// How links begin through which what a pod sends is led.
+const EGRESS_PREFIX: &str = "skifi";
+
+/// A link's name has at most 15 letters: of the sandbox's id it is a hash (FNV-1a).
+fn link_name(sandbox_id: &str) -> String {
+    format!("{LINK_PREFIX}{}", hashed(sandbox_id))
+}
+
+fn egress_name(sandbox_id: &str) -> String {
+    format!("{EGRESS_PREFIX}{}", hashed(sandbox_id))
+}
+
+fn hashed(sandbox_id: &str) -> String {
+    let hash = sandbox_id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{:010x}", hash >> 24)
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

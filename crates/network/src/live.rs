@@ -34,6 +34,36 @@ fn facts(node: &Node) -> Peer {
 }
 
 const RETRY: Duration = Duration::from_secs(1);
+/// How often somebody looks whether the rules are still there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Somebody else may take away what is ours: it comes back.
+async fn keep_whole(context: Context, network: NodeNetwork) {
+    let mut generation = None;
+    while context.sleep(LOOK).await {
+        let look = {
+            let network = network.clone();
+            move || -> Result<(Option<u32>, bool), PodNetworkError> {
+                let now = Some(network.generation()?);
+                if now == generation {
+                    return Ok((now, false));
+                }
+                let is_repaired = network.repair()?;
+                Ok((Some(network.generation()?), is_repaired))
+            }
+        };
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok((now, is_repaired))) => {
+                generation = now;
+                if is_repaired {
+                    tracing::warn!("somebody changed the packet rules of pods: they are back");
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "failed to look at the packet rules of pods"),
+            Err(_) => return,
+        }
+    }
+}
 
 /// Runs until the context stops. What runs keeps its network afterwards.
 ///
@@ -62,6 +92,7 @@ pub async fn run(
             }
         });
     }
+    tokio::spawn(keep_whole(context.clone(), network.clone()));
     let key = NamespacedName::new("", &node_name);
     loop {
         tokio::select! {

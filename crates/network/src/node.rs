@@ -2,7 +2,8 @@
 //! only later where its pods' addresses come from.
 use crate::policy::Policies;
 use crate::{
-    Cidr, Config, POLICY_TABLE, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox, peers,
+    Bandwidth, Cidr, Config, POLICY_TABLE, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox,
+    peers,
 };
 use client::NamespacedName;
 use netlink::nftables::{AddressFamily, Transaction};
@@ -10,7 +11,7 @@ use netlink::{Family, Socket, namespace};
 use parking_lot::Mutex;
 use runtime::network::{Attachment, Network, NetworkError};
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -111,6 +112,25 @@ impl NodeNetwork {
         network.set_peers(peers)
     }
 
+    /// The namespace of the pod here that has an address, if that is known at once.
+    pub fn namespace_of(&self, address: IpAddr) -> Option<String> {
+        let network = self.up.borrow().clone()?;
+        let owner = network.owner_of(address)?;
+        owner.split_once('/').map(|(namespace, _)| namespace.to_owned())
+    }
+
+    /// A number that changes with every change of any packet rules of the node.
+    pub fn generation(&self) -> Result<u32, PodNetworkError> {
+        self.inside(|| Ok(Socket::open(Family::Netfilter)?.generation()?))
+    }
+
+    /// Makes good what somebody did to our rules; whether there was anything. Blocks for as long as the
+    /// kernel takes.
+    pub fn repair(&self) -> Result<bool, PodNetworkError> {
+        let network = self.up.borrow().clone();
+        network.map_or(Ok(false), |network| network.repair())
+    }
+
     /// Who minds NetworkPolicies, if anybody does.
     pub fn policies(&self) -> Option<Arc<Policies>> {
         self.policies.clone()
@@ -163,8 +183,11 @@ impl NodeNetwork {
 
 fn uplink_mtu() -> Result<u32, PodNetworkError> {
     let mut route = Socket::open(Family::Route)?;
-    // Nobody is asked: any address will do that is not a neighbour's (RFC 5737).
-    let way = route.route_to(Ipv4Addr::new(203, 0, 113, 1).into())?;
+    // Nobody is asked: any address will do that is not a neighbour's (RFC 5737, RFC 3849).
+    let way = match route.route_to(Ipv4Addr::new(203, 0, 113, 1).into())? {
+        Some(way) => Some(way),
+        None => route.route_to(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1).into())?,
+    };
     let links = route.links()?;
     let link = way.and_then(|way| links.into_iter().find(|link| link.index == way.link));
     // Loopback takes more than a pair of links can.
@@ -196,14 +219,25 @@ impl Network for NodeNetwork {
             let network = wait.ok().and_then(|up| up.ok()?.clone());
             let Some(network) = network else { return Err(not_ready()) };
             let Some(policies) = self.policies.clone() else {
-                return off_the_loop(move || network.attach(&of(&sandbox))).await;
+                return off_the_loop(move || network.attach(&of(&sandbox)?)).await;
             };
             let key = NamespacedName::new(&sandbox.namespace, &sandbox.name);
             let known = policies.known(&key, &sandbox.uid).await;
             known.map_err(|error| NetworkError(error.to_string()))?;
             off_the_loop(move || {
                 let id = &sandbox.sandbox_id;
-                network.attach_after(&of(&sandbox), |given| policies.admit(id, key, given))
+                network.attach_after(&of(&sandbox)?, |given| policies.admit(id, key, given))
+            })
+            .await
+        })
+    }
+
+    fn keep_only(&self, sandbox_ids: Vec<String>) -> Answer<'_, ()> {
+        let network = self.up.borrow().clone();
+        Box::pin(async move {
+            let Some(network) = network else { return Ok(()) };
+            off_the_loop(move || {
+                network.retain(&sandbox_ids.iter().map(String::as_str).collect::<Vec<_>>())
             })
             .await
         })
@@ -234,17 +268,18 @@ async fn off_the_loop<T: Send + 'static>(
     }
 }
 
-fn of(attachment: &Attachment) -> Sandbox {
+fn of(attachment: &Attachment) -> Result<Sandbox, PodNetworkError> {
     let ports = attachment.ports.iter().map(|port| PortMapping {
         host_port: port.host_port,
         container_port: port.container_port,
         protocol: port.protocol.clone(),
         host_ip: port.host_ip.clone(),
     });
-    Sandbox {
+    Ok(Sandbox {
+        bandwidth: Bandwidth::of(&attachment.annotations)?,
         id: attachment.sandbox_id.clone(),
         namespace_path: attachment.namespace_path.clone(),
         owner: format!("{}/{}", attachment.namespace, attachment.name),
         ports: ports.collect(),
-    }
+    })
 }

@@ -7,6 +7,7 @@ use crate::{Cidr, PodNetworkError};
 use netlink::Socket;
 use netlink::route::Route;
 use netlink::tunnel::{Mac, Neighbour, Vxlan};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 /// Another node.
@@ -120,7 +121,7 @@ pub fn set(
     own_cidrs: &[Cidr],
     uplink_mtu: u32,
 ) -> Result<(), PodNetworkError> {
-    let mut reached = std::collections::HashMap::new();
+    let mut reached = HashMap::new();
     for address in peers.iter().flat_map(|peer| &peer.addresses) {
         let reach = match socket.route_to(*address)? {
             Some(Route { gateway: None, link, .. }) => Reach::Link(link),
@@ -146,13 +147,18 @@ pub fn set(
         let link = set_tunnel(socket, &ways, own_cidrs, uplink_mtu)?;
         wanted.extend(ways.tunnelled.iter().map(|(cidr, end)| route(*cidr, *end, link)));
     }
-    let there = socket.routes_of(OURS)?;
+    // By destination: of thousands of nodes, only those are touched that changed.
+    let by_destination = |routes: Vec<Route>| -> HashMap<(IpAddr, u8), Route> {
+        routes.into_iter().map(|route| (route.destination, route)).collect()
+    };
+    let (there, wanted) = (by_destination(socket.routes_of(OURS)?), by_destination(wanted));
     // Replaced before others are removed: a node that changed its address is never out of reach.
-    for route in wanted.iter().filter(|route| !there.contains(route)) {
-        socket.set_route_as(OURS, route)?;
+    for (destination, route) in &wanted {
+        if there.get(destination) != Some(route) {
+            socket.set_route_as(OURS, route)?;
+        }
     }
-    let kept = |route: &Route| wanted.iter().any(|one| one.destination == route.destination);
-    for route in there.iter().filter(|route| !kept(route)) {
+    for (_, route) in there.iter().filter(|(destination, _)| !wanted.contains_key(destination)) {
         socket.remove_route_of(OURS, route)?;
     }
     Ok(())
@@ -187,23 +193,27 @@ fn set_tunnel(
         // What the host itself sends comes from here, so that answers come back by the tunnel.
         socket.add_address(link, cidr.tunnel(), if cidr.is_ipv4() { 32 } else { 128 })?;
     }
-    let there = socket.forwarding(link)?;
-    for one in ways.forwarding.iter().filter(|one| !there.contains(one)) {
-        socket.set_forwarding(link, one)?;
-    }
-    for one in &there {
-        if !ways.forwarding.iter().any(|other| other.mac == one.mac) {
-            socket.remove_forwarding(link, one)?;
+    // Machines by the MAC that leads to them, MACs by the address that has them.
+    let by_mac = |entries: &[Neighbour]| -> HashMap<Mac, Neighbour> {
+        entries.iter().map(|entry| (entry.mac, entry.clone())).collect()
+    };
+    let (there, wanted) = (by_mac(&socket.forwarding(link)?), by_mac(&ways.forwarding));
+    for (mac, entry) in &wanted {
+        if there.get(mac) != Some(entry) {
+            socket.set_forwarding(link, entry)?;
         }
+    }
+    for (_, entry) in there.iter().filter(|(mac, _)| !wanted.contains_key(*mac)) {
+        socket.remove_forwarding(link, entry)?;
     }
     let there = socket.neighbours(link)?;
-    for one in ways.neighbours.iter().filter(|one| !there.contains(one)) {
-        socket.set_neighbour(link, one)?;
+    let known: HashSet<&Neighbour> = there.iter().collect();
+    for entry in ways.neighbours.iter().filter(|entry| !known.contains(entry)) {
+        socket.set_neighbour(link, entry)?;
     }
-    for one in &there {
-        if !ways.neighbours.iter().any(|other| other.address == one.address) {
-            socket.remove_neighbour(link, one)?;
-        }
+    let wanted: HashSet<IpAddr> = ways.neighbours.iter().map(|entry| entry.address).collect();
+    for entry in there.iter().filter(|entry| !wanted.contains(&entry.address)) {
+        socket.remove_neighbour(link, entry)?;
     }
     Ok(link)
 }

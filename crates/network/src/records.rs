@@ -19,6 +19,9 @@ pub struct Record {
     pub addresses: Vec<IpAddr>,
     #[serde(default)]
     pub ports: Vec<PortMapping>,
+    /// Of its link, once it has one.
+    #[serde(default)]
+    pub mac: Option<[u8; 6]>,
 }
 
 /// Held by one process at a time.
@@ -60,7 +63,7 @@ impl Records {
         Ok(Records { folder: folder.to_owned(), all, last, _lock: lock })
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Record> {
+    pub fn all(&self) -> impl Iterator<Item = &Record> + Clone {
         self.all.values()
     }
 
@@ -89,14 +92,30 @@ impl Records {
         let addresses = cidrs.iter().map(next).collect::<Result<Vec<_>, _>>()?;
         let sandbox_id = sandbox_id.to_owned();
         let owner = owner.to_owned();
-        let record = Record { sandbox_id, owner, addresses, ports: ports.to_vec() };
-        let bytes = serde_json::to_vec(&record).expect("strings and numbers are JSON");
-        self.write(&self.path(&record.sandbox_id), &bytes)?;
+        let record = Record { sandbox_id, owner, addresses, ports: ports.to_vec(), mac: None };
+        self.save(&record)?;
         self.last.clone_from(&record.addresses);
         let last: Vec<String> = self.last.iter().map(ToString::to_string).collect();
         self.write(&self.folder.join(LAST), last.join(" ").as_bytes())?;
         self.all.insert(record.sandbox_id.clone(), record.clone());
         Ok(record)
+    }
+
+    /// The sandbox's link has this MAC.
+    pub fn set_mac(&mut self, sandbox_id: &str, mac: [u8; 6]) -> Result<(), PodNetworkError> {
+        let Some(record) = self.all.get_mut(sandbox_id) else { return Ok(()) };
+        record.mac = Some(mac);
+        let record = record.clone();
+        self.save(&record)
+    }
+
+    pub fn get(&self, sandbox_id: &str) -> Option<&Record> {
+        self.all.get(sandbox_id)
+    }
+
+    fn save(&self, record: &Record) -> Result<(), PodNetworkError> {
+        let bytes = serde_json::to_vec(record).expect("strings and numbers are JSON");
+        self.write(&self.path(&record.sandbox_id), &bytes)
     }
 
     /// What it had, if anything.

@@ -77,7 +77,7 @@ fn protocol(name: &str) -> Result<(u8, &'static str), PodNetworkError> {
 
 /// The whole table in place of what there was.
 pub fn table(config: &Config, family: AddressFamily, ports: &HostPorts) -> Transaction {
-    let mut table = Transaction::new(family, TABLE);
+    let mut table = Transaction::new(family, TABLE).recorded();
     let of_family = |cidr: &&Cidr| AddressFamily::of(cidr.address()) == family;
     let pods: Vec<_> = config.pod_cidrs.iter().filter(of_family).collect();
     if pods.is_empty() {
@@ -209,6 +209,7 @@ mod tests {
                 sandbox_id: words[0].to_owned(),
                 owner: String::new(),
                 addresses: vec![words[1].parse().unwrap()],
+                mac: None,
                 ports: vec![PortMapping {
                     host_ip: words[2].trim_matches('-').to_owned(),
                     host_port: words[3].parse().unwrap(),

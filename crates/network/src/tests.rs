@@ -30,6 +30,7 @@ fn sandbox(id: &str, namespace: &Held, ports: &[(&str, i32, i32)]) -> Sandbox {
         namespace_path: namespace.path.clone(),
         owner: format!("default/{id}"),
         ports: ports.iter().map(port).collect(),
+        bandwidth: Bandwidth::default(),
     }
 }
 
@@ -167,6 +168,191 @@ fn host_ports_lead_to_pods() {
         network.detach("a").unwrap();
         assert!(ask(&outside.path, host_at(8080)).contains("refused"));
     });
+}
+
+/// Whether a datagram that a namespace sends as `from` comes to a socket of the host.
+fn arrives(namespace: &Path, from: IpAddr, host: &std::net::UdpSocket) -> bool {
+    let to = host.local_addr().unwrap();
+    let send = || -> std::io::Result<()> {
+        std::net::UdpSocket::bind((from, 0))?.send_to(b"it is me", to)?;
+        Ok(())
+    };
+    namespace::within(namespace, send).unwrap().unwrap();
+    host.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    host.recv_from(&mut [0; 16]).is_ok_and(|(_, peer)| peer.ip() == from)
+}
+
+/// One that knows its neighbour's MAC, and would send to it past the host's rules.
+#[test]
+fn a_pod_reaches_its_neighbour_by_way_of_the_host_only() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let (a, b) = (Held::new(), Held::new());
+        let to_a = network.attach(&sandbox("a", &a, &[])).unwrap();
+        let to_b = network.attach(&sandbox("b", &b, &[])).unwrap();
+        serve(&b.path, 80);
+        let link = |pod: &Held| {
+            let mut socket = Socket::open_in(Family::Route, &pod.path).unwrap();
+            let link = socket.link("eth0").unwrap().unwrap();
+            (socket, link)
+        };
+        let ((mut from, eth0), (_, there)) = (link(&a), link(&b));
+        let is_reached = |to: IpAddr| {
+            let connect = || TcpStream::connect_timeout(&at(to, 80), Duration::from_millis(300));
+            namespace::within(&a.path, connect).unwrap().is_ok()
+        };
+        for family in [0, 1] {
+            assert_eq!(ask(&a.path, at(to_b[family], 80)), to_a[family].to_string());
+            let mac = there.mac.unwrap();
+            let neighbour = netlink::tunnel::Neighbour { address: to_b[family], mac };
+            from.set_neighbour(eth0.index, &neighbour).unwrap();
+            let whole = if family == 0 { 32 } else { 128 };
+            let destination = (to_b[family], whole);
+            let straight = netlink::route::Route { destination, gateway: None, link: eth0.index };
+            from.set_route(&straight).unwrap();
+            assert!(!is_reached(to_b[family]), "straight, {}", to_a[family]);
+        }
+        let bridge = host.link(BRIDGE).unwrap().unwrap();
+        assert_eq!(bridge.mac, Some([2, 0x5f, 0x5f, 0, 0, 1]), "whatever ports it has");
+    });
+}
+
+/// Not even one that may do anything in its own namespace.
+#[test]
+fn a_pod_neither_sends_nor_receives_as_another() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let here = netlink::testing::path();
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let (a, b) = (Held::new(), Held::new());
+        let to_a = network.attach(&sandbox("a", &a, &[])).unwrap();
+        let to_b = network.attach(&sandbox("b", &b, &[])).unwrap();
+        serve(&b.path, 80);
+        let mut inside = Socket::open_in(Family::Route, &a.path).unwrap();
+        let eth0 = inside.link("eth0").unwrap().unwrap();
+        let restarted = |network| {
+            drop(network);
+            PodNetwork::open(config(state.path())).unwrap()
+        };
+        let mut network = network;
+        for round in 0..2 {
+            for family in [0, 1] {
+                let gateway = config(state.path()).pod_cidrs[family].gateway();
+                let bind = || std::net::UdpSocket::bind((gateway, 0));
+                let socket = namespace::within(&here, bind).unwrap().unwrap();
+                assert!(arrives(&a.path, to_a[family], &socket), "its own, round {round}");
+                let whole = if family == 0 { 32 } else { 128 };
+                inside.add_address(eth0.index, to_b[family], whole).unwrap();
+                assert!(!arrives(&a.path, to_b[family], &socket), "another's, round {round}");
+                // It says that the other's address is its own.
+                let claim = || {
+                    let mac = eth0.mac.unwrap();
+                    netlink::addresses::announce(eth0.index, mac, to_b[family])
+                };
+                for _ in 0..3 {
+                    namespace::within(&a.path, claim).unwrap().unwrap();
+                }
+                assert_eq!(ask(&here, at(to_b[family], 80)), gateway.to_string());
+                let own = netlink::addresses::Address {
+                    address: to_b[family],
+                    prefix: whole,
+                    link: eth0.index,
+                };
+                inside.remove_address(&own).unwrap();
+            }
+            network = restarted(network);
+        }
+        drop(network);
+    });
+}
+
+#[test]
+fn a_pod_is_as_fast_as_it_may_be() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let (slow, fast) = (Held::new(), Held::new());
+        // A megabyte a second.
+        let bandwidth = Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
+        let limited = Sandbox { bandwidth, ..sandbox("slow", &slow, &[]) };
+        let to_slow = network.attach(&limited).unwrap();
+        let to_fast = network.attach(&sandbox("fast", &fast, &[])).unwrap();
+        let (begun, least) = (std::time::Instant::now(), Duration::from_millis(200));
+        assert!(send_much(&slow.path, &fast.path, to_fast[0]));
+        let sent = begun.elapsed();
+        assert!(send_much(&fast.path, &slow.path, to_slow[1]));
+        let received = begun.elapsed() - sent;
+        assert!(sent > least && received > least, "{sent:?} {received:?}");
+        network.detach("slow").unwrap();
+        let left = host.links().unwrap().into_iter().filter(|link| link.name.starts_with("skifi"));
+        assert_eq!(left.count(), 0);
+    });
+}
+
+/// Somebody flushes our tables, or changes one.
+#[test]
+fn rules_come_back() {
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let outside = outside_world(&mut host);
+        let network = PodNetwork::open(config(state.path())).unwrap();
+        let a = Held::new();
+        network.attach(&sandbox("a", &a, &[("", 8080, 80)])).unwrap();
+        serve(&a.path, 80);
+        serve(&outside.path, 80);
+        assert!(!network.repair().unwrap(), "nothing is wrong");
+        let mut netfilter = Socket::open(Family::Netfilter).unwrap();
+        use netlink::nftables::{AddressFamily, Transaction};
+        let tables = || {
+            let plain = Transaction::new(AddressFamily::Ipv4, TABLE);
+            let name = sources::table_name(AddressFamily::Ipv6);
+            [plain, Transaction::of_bridges(AddressFamily::Ipv6, name)]
+        };
+        for mut table in tables() {
+            table.remove_table();
+            table.commit(&mut netfilter).unwrap();
+            assert!(network.repair().unwrap());
+            assert!(!network.repair().unwrap());
+            let world = at("192.0.2.2".parse().unwrap(), 80);
+            assert_eq!(ask(&a.path, world), "192.0.2.1");
+            let port = at("192.0.2.1".parse().unwrap(), 8080);
+            assert_eq!(ask(&outside.path, port), "192.0.2.2");
+        }
+        let mut table = Transaction::new(AddressFamily::Ipv4, TABLE);
+        table.remove_chain("guard");
+        table.commit(&mut netfilter).unwrap();
+        assert!(network.repair().unwrap());
+        assert!(!network.repair().unwrap());
+    });
+}
+
+/// More than one packet holds arrives whole.
+fn send_much(from: &Path, to: &Path, address: IpAddr) -> bool {
+    const MUCH: usize = 300_000;
+    let listener = namespace::within(to, || TcpListener::bind((address, 90))).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || {
+            let (mut stream, _) = listener.accept()?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all)?;
+            std::io::Result::Ok(all.len())
+        });
+        let connect = || TcpStream::connect_timeout(&at(address, 90), PATIENCE);
+        let mut stream = namespace::within(from, connect).unwrap().unwrap();
+        stream.write_all(&vec![7; MUCH]).unwrap();
+        drop(stream);
+        server.join().unwrap().is_ok_and(|length| length == MUCH)
+    })
 }
 
 #[test]
@@ -389,26 +575,6 @@ mod live {
         context.stop();
     }
 
-    /// More than one packet holds arrives whole.
-    fn send_much(from: &Path, to: &Path, address: IpAddr) -> bool {
-        const MUCH: usize = 300_000;
-        let listener = namespace::within(to, || TcpListener::bind((address, 90))).unwrap().unwrap();
-        std::thread::scope(|scope| {
-            let server = scope.spawn(move || {
-                let (mut stream, _) = listener.accept()?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                let mut all = Vec::new();
-                stream.read_to_end(&mut all)?;
-                std::io::Result::Ok(all.len())
-            });
-            let connect = || TcpStream::connect_timeout(&at(address, 90), PATIENCE);
-            let mut stream = namespace::within(from, connect).unwrap().unwrap();
-            stream.write_all(&vec![7; MUCH]).unwrap();
-            drop(stream);
-            server.join().unwrap().is_ok_and(|length| length == MUCH)
-        })
-    }
-
     /// A pod waits for the policies, and begins as they want it; the API tells of its address later.
     #[test]
     fn policies_are_in_force_before_a_pod_has_a_link() {
@@ -470,6 +636,14 @@ mod live {
         );
         until(|| is_reached(&two, to_one[0])).await;
         assert!(!is_reached(&three, to_one[0]));
+        // Somebody takes the rules away.
+        let mut netfilter = Socket::open(Family::Netfilter).unwrap();
+        let ipv4 = netlink::nftables::AddressFamily::Ipv4;
+        let mut table = netlink::nftables::Transaction::new(ipv4, POLICY_TABLE);
+        table.remove_table();
+        table.commit(&mut netfilter).unwrap();
+        until(|| !is_reached(&three, to_one[0])).await;
+        assert!(is_reached(&two, to_one[0]));
         put_policy("quiet", json!({ "podSelector": app("three"), "policyTypes": ["Egress"] }));
         until(|| !is_reached(&three, to_two[0])).await;
 

@@ -17,6 +17,8 @@ pub struct Proxy {
     config: Config,
     socket: Socket,
     families: [Known; 2],
+    /// When everything was there last, in the kernel's count of changes.
+    generation: Option<u32>,
 }
 
 /// What one address family's table holds, and why.
@@ -32,12 +34,15 @@ struct Known {
     choices: Counts<Choice>,
     guards: Counts<Vec<Network>>,
     hairpin: Counts<IpAddr>,
+    /// What the kernel calls the table that was written.
+    handle: Option<u64>,
 }
 
 impl Proxy {
     pub fn open(config: Config) -> Result<Proxy, NetlinkError> {
         let socket = Socket::open(Family::Netfilter)?;
-        Ok(Proxy { config, socket, families: AddressFamily::BOTH.map(Known::new) })
+        let families = AddressFamily::BOTH.map(Known::new);
+        Ok(Proxy { config, socket, families, generation: None })
     }
 
     /// These services have these ports now. Each address family's rules change at once or not at
@@ -56,14 +61,43 @@ impl Proxy {
                 let all = known.claims.keys().map(|frontend| (*frontend, None));
                 before = all.collect();
             }
-            let (table, stale) = known.change(&self.config, before);
+            let table = Transaction::new(known.family, TABLE);
+            let (table, stale) = known.change(table, &self.config, before);
             let socket = &mut self.socket;
             let committed = table.commit(socket);
-            known.is_new = committed.is_err();
-            let done = committed.and_then(|()| forget(socket, known.family, &stale));
+            let was_new = std::mem::replace(&mut known.is_new, committed.is_err());
+            let done = committed.and_then(|()| {
+                if was_new {
+                    known.handle = socket.table(known.family, TABLE)?;
+                }
+                forget(socket, known.family, &stale)
+            });
             outcome = outcome.and(done);
         }
         outcome
+    }
+
+    /// Whether what was written is still there; it is written whole the next time, if not. `wholly`:
+    /// every rule and element is looked at, not only whether it is the same table.
+    pub fn is_whole(&mut self, wholly: bool) -> Result<bool, NetlinkError> {
+        let generation = Some(self.socket.generation()?);
+        if generation == self.generation {
+            return Ok(true);
+        }
+        let mut is_whole = true;
+        for known in self.families.iter_mut().filter(|known| !known.is_new) {
+            let handle = self.socket.table(known.family, TABLE)?;
+            let mut holds = handle.is_some() && handle == known.handle;
+            if holds && wholly {
+                holds = known.whole(&self.config).holds(&mut self.socket)?;
+            }
+            known.is_new = !holds;
+            is_whole &= holds;
+        }
+        if is_whole && wholly {
+            self.generation = generation;
+        }
+        Ok(is_whole)
     }
 
     /// Node ports are open on these addresses; empty: on every address of the node.
@@ -99,7 +133,17 @@ impl Known {
             choices: Counts::default(),
             guards: Counts::default(),
             hairpin: Counts::default(),
+            handle: None,
         }
+    }
+
+    /// The table as it would be written now.
+    fn whole(&self, config: &Config) -> Transaction {
+        let (services, claims) = (self.services.clone(), self.claims.clone());
+        let mut copy = Known { services, claims, ..Known::new(self.family) };
+        let all = copy.claims.keys().map(|frontend| (*frontend, None)).collect();
+        let table = Transaction::new(self.family, TABLE).recorded();
+        copy.change(table, config, all).0
     }
 
     /// What a frontend leads to.
@@ -150,11 +194,11 @@ impl Known {
     /// From what frontends led to, to what they lead to.
     fn change(
         &mut self,
+        mut table: Transaction,
         config: &Config,
         before: BTreeMap<Frontend, Option<Arc<Lead>>>,
     ) -> (Transaction, Stale) {
         let family = self.family;
-        let mut table = Transaction::new(family, TABLE);
         if self.is_new {
             (self.chains, self.choices) = (Counts::default(), Counts::default());
             (self.guards, self.hairpin) = (Counts::default(), Counts::default());

@@ -22,6 +22,8 @@ mod facts;
 mod health;
 mod kernel;
 mod live;
+#[cfg(test)]
+mod model;
 mod rules;
 mod tables;
 #[cfg(test)]
@@ -33,8 +35,10 @@ pub use tables::{
     Chain, Endpoint, Frontend, Lead, Network, Policy, Refusal, ServicePort, Target, leads,
 };
 
+use api::names::NamespacedName;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The nftables table, in both address families.
 pub const TABLE: &str = "skiff-proxy";
@@ -49,12 +53,25 @@ pub struct Config {
     pub node_port_addresses: Vec<Network>,
     /// Those that the Node says are its own have node ports (upstream's `primary`).
     pub primary_node_ports: bool,
+    /// Whoever connects to a cluster IP is masqueraded, a pod too.
+    pub masquerade_all: bool,
+    /// A service that this node serves itself, if it does.
+    pub local: Option<Local>,
     /// The least time between two changes of the rules: what comes meanwhile is done together.
     pub min_sync_period: Duration,
     /// Where `/healthz` and `/livez` are served (upstream's :10256), and `/metrics` and
     /// `/proxyMode` (127.0.0.1:10249).
     pub healthz: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
+}
+
+/// A service whose endpoints are on this node, whatever the API says of others: while there are any,
+/// nobody here is led elsewhere.
+#[derive(Debug, Clone)]
+pub struct Local {
+    pub service: NamespacedName,
+    /// Where all of its ports lead; empty: it is not served here now.
+    pub at: watch::Receiver<Vec<SocketAddr>>,
 }
 
 #[derive(Debug, thiserror::Error)]

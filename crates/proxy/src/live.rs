@@ -1,7 +1,7 @@
 //! Keeps the rules as the API has services: at once when nothing happens, together when much does.
 use crate::facts::{NodeFacts, ServiceFacts, SliceFacts, local_endpoints, ports};
 use crate::health::{self, Health};
-use crate::{Config, Network, Proxy, ProxyError, ServicePort};
+use crate::{Config, Endpoint, Local, Network, Proxy, ProxyError, ServicePort};
 use api::names::NamespacedName;
 use api::selector::field::Selector;
 use client::informer::Index;
@@ -11,13 +11,16 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 const RETRY: Duration = Duration::from_secs(1);
+/// How often somebody looks whether the rules are still there, and at which of these looks wholly.
+const LOOK: Duration = Duration::from_secs(2);
+const WHOLLY: u64 = 15;
 
 /// Runs until the context stops. The rules stay, and connections with them.
 pub async fn run(
@@ -33,8 +36,19 @@ pub async fn run(
         () = seen.informers.synced() => {}
         () = context.stopped() => return Ok(()),
     }
+    if let Some(local) = &config.local {
+        let (mut at, key, changed, wake) =
+            (local.at.clone(), local.service.clone(), seen.changed.clone(), seen.wake.clone());
+        tokio::spawn(async move {
+            while at.changed().await.is_ok() {
+                changed.lock().insert(key.clone());
+                wake.notify_one();
+            }
+        });
+    }
     let mut zone = String::new();
     let mut last: Option<Instant> = None;
+    let mut looks = 0_u64;
     loop {
         // What happens while the rules are changed waits in the set.
         if let Some(rest) = last.and_then(|last| config.min_sync_period.checked_sub(last.elapsed()))
@@ -83,9 +97,38 @@ pub async fn run(
         health.updated(context.now());
         let now = context.now().as_second() as f64;
         registry.set("kubeproxy_sync_proxy_rules_last_timestamp_seconds", &[], now);
-        tokio::select! {
-            () = seen.wake.notified() => {}
-            () = context.stopped() => return Ok(()),
+        let woken = async {
+            tokio::select! {
+                () = seen.wake.notified() => {}
+                () = context.stopped() => {}
+            }
+        };
+        tokio::pin!(woken);
+        // Somebody else may take the rules away.
+        while tokio::time::timeout(LOOK, &mut woken).await.is_err() {
+            looks += 1;
+            let wholly = looks.is_multiple_of(WHOLLY);
+            let look = move || {
+                let found = proxy.is_whole(wholly);
+                (proxy, found)
+            };
+            let Ok((back, found)) = tokio::task::spawn_blocking(look).await else {
+                return Ok(());
+            };
+            proxy = back;
+            match found {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!("somebody changed the packet rules of services: they are back");
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to look at the packet rules of services");
+                }
+            }
+        }
+        if context.is_stopped() {
+            return Ok(());
         }
     }
 }
@@ -120,6 +163,7 @@ struct Seen {
     by_service: Index,
     nodes: Informer<NodeFacts>,
     node_name: String,
+    local: Option<Local>,
     changed: Arc<Mutex<BTreeSet<NamespacedName>>>,
     wake: Arc<Notify>,
 }
@@ -143,9 +187,18 @@ impl Seen {
             vec![NamespacedName::new(&key.namespace, &slice.service).to_string()]
         });
         let (changed, wake) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(Notify::new()));
-        let node_name = config.node_name.clone();
-        let seen =
-            Seen { informers, services, slices, by_service, nodes, node_name, changed, wake };
+        let (node_name, local) = (config.node_name.clone(), config.local.clone());
+        let seen = Seen {
+            informers,
+            services,
+            slices,
+            by_service,
+            nodes,
+            node_name,
+            local,
+            changed,
+            wake,
+        };
         seen.services.on_change({
             let tell =
                 seen.tell(context, health, "kubeproxy_sync_proxy_rules_service_changes_total");
@@ -207,14 +260,70 @@ impl Seen {
         let read = self.slices.read();
         let slices: Vec<_> =
             read.by(self.by_service, &key.to_string()).map(|(_, one)| &**one).collect();
-        Changed {
-            key: key.clone(),
-            ports: ports(&service, slices.iter().copied(), &self.node_name, zone),
-            health_check: service.health_check_node_port,
+        let mut ports = ports(&service, slices.iter().copied(), &self.node_name, zone);
+        if let Some(local) = self.local.as_ref().filter(|local| local.service == *key) {
+            here(&mut ports, &local.at.borrow());
+        }
+        Changed { key: key.clone(), ports, health_check: service.health_check_node_port }
+    }
+}
+
+/// Leads all ports to these, of the families that there are.
+fn here(ports: &mut [ServicePort], at: &[SocketAddr]) {
+    for port in ports {
+        for is_ipv4 in [true, false] {
+            let own: Vec<&SocketAddr> = at.iter().filter(|one| one.is_ipv4() == is_ipv4).collect();
+            if own.is_empty() {
+                continue;
+            }
+            port.endpoints.retain(|one| one.address.is_ipv4() != is_ipv4);
+            port.endpoints.extend(own.into_iter().map(|one| Endpoint {
+                address: one.ip(),
+                port: one.port(),
+                ready: true,
+                serving: true,
+                terminating: false,
+                local: true,
+                for_node: None,
+                for_zone: None,
+            }));
         }
     }
 }
 
 fn differs<K: PartialEq>(change: &Change<K>) -> bool {
     change.old.as_deref() != change.new.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_is_served_here_leads_nowhere_else() {
+        let endpoint = |address: &str| Endpoint {
+            address: address.parse().unwrap(),
+            port: 53,
+            ready: true,
+            serving: true,
+            terminating: false,
+            local: false,
+            for_node: None,
+            for_zone: None,
+        };
+        let port = ServicePort {
+            endpoints: vec![endpoint("10.1.0.1"), endpoint("10.1.1.1"), endpoint("fd00::1")],
+            ..ServicePort::default()
+        };
+        let led = |at: &[&str]| {
+            let mut ports = [port.clone()];
+            let at: Vec<SocketAddr> = at.iter().map(|one| one.parse().unwrap()).collect();
+            here(&mut ports, &at);
+            let led = ports[0].endpoints.iter().map(|one| format!("{}:{}", one.address, one.port));
+            led.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(led(&[]), "10.1.0.1:53 10.1.1.1:53 fd00::1:53");
+        assert_eq!(led(&["10.1.2.1:1053"]), "fd00::1:53 10.1.2.1:1053", "the other family stays");
+        assert_eq!(led(&["10.1.2.1:53", "[fd00:2::1]:53"]), "10.1.2.1:53 fd00:2::1:53");
+    }
 }

@@ -71,6 +71,7 @@ impl Chain {
             of_family.clone().map(network).collect::<Vec<_>>()
         };
         match self.policy {
+            Policy::Internal if config.masquerade_all => vec![mark, any],
             Policy::Internal => {
                 // Who is in none of the networks; without any, nobody can be told from a pod.
                 let elsewhere = pods(Compare::Other).concat();

@@ -18,11 +18,11 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// A node with three pods, and a machine outside of the cluster.
-struct World {
-    host: PathBuf,
-    outside: Held,
-    pods: Vec<(Held, Vec<IpAddr>)>,
-    proxy: Proxy,
+pub struct World {
+    pub host: PathBuf,
+    pub outside: Held,
+    pub pods: Vec<(Held, Vec<IpAddr>)>,
+    pub proxy: Proxy,
     _network: PodNetwork,
     _state: tempfile::TempDir,
 }
@@ -32,7 +32,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 impl World {
-    fn new() -> World {
+    pub fn new() -> World {
         let state = tempfile::tempdir().unwrap();
         let mut host = Socket::open(Family::Route).unwrap();
         let lo = host.link("lo").unwrap().unwrap().index;
@@ -69,7 +69,8 @@ impl World {
         let pod = |id: usize| {
             let held = Held::new();
             let (id, namespace_path) = (id.to_string(), held.path.clone());
-            let sandbox = Sandbox { owner: id.clone(), id, namespace_path, ports: Vec::new() };
+            let (owner, ports, bandwidth) = (id.clone(), Vec::new(), Default::default());
+            let sandbox = Sandbox { owner, id, namespace_path, ports, bandwidth };
             let addresses = network.attach(&sandbox).unwrap();
             for address in &addresses {
                 serve_tcp(&held.path, *address);
@@ -121,7 +122,7 @@ impl World {
         self.ask_for(from, to, Duration::from_millis(300))
     }
 
-    fn ask_for(&self, from: &Path, to: &str, patience: Duration) -> String {
+    pub fn ask_for(&self, from: &Path, to: &str, patience: Duration) -> String {
         let to: SocketAddr = to.parse().unwrap();
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect_timeout(&to, patience)?;

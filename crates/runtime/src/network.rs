@@ -46,6 +46,10 @@ pub trait Network: Send + Sync + 'static {
     fn attach(&self, sandbox: Attachment) -> Answer<'_, Vec<IpAddr>>;
     /// Must bear to be called twice, and for what was never attached.
     fn detach(&self, sandbox: Attachment) -> Answer<'_, ()>;
+    /// These sandboxes are all there are: what any other was given comes back.
+    fn keep_only(&self, _sandbox_ids: Vec<String>) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// Loopback and nothing else.

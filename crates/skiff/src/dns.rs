@@ -25,6 +25,12 @@ pub struct Options {
     /// Who knows other names; by default the servers in --resolv-conf.
     #[arg(long, value_delimiter = ',')]
     upstream: Vec<SocketAddr>,
+    /// A Corefile, of which the usual plugins are understood; in place of --upstream and --ttl.
+    #[arg(long)]
+    corefile: Option<PathBuf>,
+    /// A ConfigMap (`kube-system/coredns`) whose Corefile counts while there is one.
+    #[arg(long)]
+    config_map: Option<String>,
     /// The machine's own resolver's configuration.
     #[arg(long, default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
@@ -48,7 +54,17 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .with_context(|| format!("failed to read {}", file.display()))?;
         upstreams = ::dns::name_servers(&text);
     }
+    let corefile = options.corefile.as_ref().map(|file| {
+        std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
+    });
+    let config_map = match options.config_map.as_deref().map(|text| text.split_once('/')) {
+        Some(Some((namespace, name))) => Some((namespace.to_owned(), name.to_owned())),
+        Some(None) => anyhow::bail!("--config-map is NAMESPACE/NAME"),
+        None => None,
+    };
     let config = ::dns::Config {
+        corefile: corefile.transpose()?,
+        config_map,
         domain: options.cluster_domain,
         seconds: options.ttl,
         upstreams,

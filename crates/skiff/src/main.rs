@@ -7,11 +7,13 @@ mod apiserver;
 mod backup;
 mod certs;
 mod check;
+mod cni;
 mod configuration;
 mod controller_manager;
 mod dns;
 mod etcd;
 mod face;
+mod flows;
 mod install;
 mod logging;
 mod node;
@@ -89,14 +91,20 @@ enum Command {
     Proxy(proxy::Options),
     /// Run the cluster's DNS alone.
     Dns(dns::Options),
+    /// Tell what NetworkPolicies drop on this node, as it happens.
+    Flows(flows::Options),
+    /// Be a CNI plugin, for other container runtimes: our pod network by another name.
+    #[command(alias = "skiff-cni")]
+    Cni,
     #[command(flatten)]
     Node(node::Command),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<std::process::ExitCode> {
     // The shim is small: it starts before anything else does.
     if let Some(spec) = node::shim_arguments() {
-        return Ok(runtime::shim::main(&spec)?);
+        runtime::shim::main(&spec)?;
+        return Ok(std::process::ExitCode::SUCCESS);
     }
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         runtime::builtin::pause();
@@ -108,7 +116,7 @@ fn main() -> anyhow::Result<()> {
     // is an error only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tasks = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match cli.command {
+    let ended = match cli.command {
         Command::Up(options) => {
             raise_open_files();
             tasks.block_on(up::run(options))
@@ -136,8 +144,11 @@ fn main() -> anyhow::Result<()> {
         Command::Scheduler(options) => tasks.block_on(scheduler::run(options)),
         Command::Proxy(options) => tasks.block_on(proxy::run(options)),
         Command::Dns(options) => tasks.block_on(dns::run(options)),
+        Command::Flows(options) => tasks.block_on(flows::run(options)),
+        Command::Cni => return Ok(cni::run()),
         Command::Node(command) => tasks.block_on(node::run(command)),
-    }
+    };
+    ended.map(|()| std::process::ExitCode::SUCCESS)
 }
 
 /// A link to this binary with a component's name is that component: what upstream has as many programs

@@ -54,6 +54,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             let proxy = Proxy::open(proxy::Config::default());
             let removed = proxy.and_then(|proxy| proxy.teardown());
             removed.context("failed to remove the rules of services")?;
+            proxy::balancer::announce::clear()
+                .context("failed to remove the addresses of load balancers")?;
         }
     }
     let mut things = runtime::reset::plan(&root, &places.state_dir, &places.cgroup_root, &others);

@@ -481,8 +481,20 @@ const RENEW_DAYS: i64 = 30;
 
 /// The address that this machine is known by to others, if it has one. Nothing is sent for that.
 pub fn own_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    own_address_of(true).or_else(|| own_address_of(false))
+}
+
+/// The same of one address family. Nothing is sent: the addresses asked for are documentation's.
+pub fn own_address_of(is_ipv4: bool) -> Option<IpAddr> {
+    let (any, far): (IpAddr, IpAddr) = match is_ipv4 {
+        true => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+        false => (
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1).into(),
+        ),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((far, 9)).ok()?;
     let address = socket.local_addr().ok()?.ip();
     Some(address).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }

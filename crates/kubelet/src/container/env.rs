@@ -19,7 +19,8 @@ pub trait References: Send + Sync {
 /// What is known of where the pod runs.
 pub struct Place<'a> {
     pub node_name: &'a str,
-    pub host_ip: IpAddr,
+    /// The node's; the first is what it is known by.
+    pub host_ips: &'a [IpAddr],
     pub pod_ips: &'a [String],
     /// What the node has to give: limits that are not set.
     pub cpus: usize,
@@ -190,7 +191,11 @@ pub fn field_value(
         "metadata.labels" => pairs(&metadata.labels),
         "spec.nodeName" => place.node_name.to_owned(),
         "spec.serviceAccountName" => text(service_account),
-        "status.hostIP" | "status.hostIPs" => place.host_ip.to_string(),
+        "status.hostIP" => place.host_ips.first().map(ToString::to_string).unwrap_or_default(),
+        "status.hostIPs" => {
+            let all: Vec<String> = place.host_ips.iter().map(ToString::to_string).collect();
+            all.join(",")
+        }
         "status.podIP" => text(place.pod_ips.first().map(String::as_str)),
         "status.podIPs" => place.pod_ips.join(","),
         _ => return Err(format!("unsupported fieldPath: {path}")),
@@ -277,7 +282,7 @@ mod tests {
         let ips = ["10.0.0.9".to_owned()];
         let place = Place {
             node_name: "n",
-            host_ip: "10.1.1.1".parse().unwrap(),
+            host_ips: &["10.1.1.1".parse().unwrap()],
             pod_ips: &ips,
             cpus: 2,
             memory: 1 << 30,

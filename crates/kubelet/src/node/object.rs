@@ -51,10 +51,11 @@ pub fn status(
 ) -> NodeStatus {
     let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
     NodeStatus {
-        addresses: Some(vec![
-            address("InternalIP", config.node_ip.to_string()),
-            address("Hostname", config.node_name.clone()),
-        ]),
+        addresses: Some(
+            (config.node_ips.iter().map(|ip| address("InternalIP", ip.to_string())))
+                .chain([address("Hostname", config.node_name.clone())])
+                .collect(),
+        ),
         capacity: Some(shown(&capacity(config, facts))),
         allocatable: Some(shown(&allocatable(config, facts))),
         conditions: Some(conditions(facts, last, now)),

@@ -15,7 +15,7 @@ fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
         failed: None,
         disrupted: None,
         resize_pending: None,
-        host_ip: "10.1.1.1".parse().unwrap(),
+        host_ips: &["10.1.1.1".parse().unwrap()],
         runtime_name: "skiff",
         now: testing::at(world.now),
     };

@@ -211,8 +211,9 @@ pub(super) mod tests {
     pub fn contents() -> Contents<'static> {
         static TOKENS: LazyLock<BTreeMap<TokenKey, String>> =
             LazyLock::new(|| BTreeMap::from([((String::new(), 3600), "the-token".to_owned())]));
-        let host_ip = std::net::Ipv4Addr::LOCALHOST.into();
-        let place = Place { node_name: "n", host_ip, pod_ips: &[], cpus: 1, memory: 1 };
+        use std::net::{IpAddr, Ipv4Addr};
+        const HOST_IPS: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let place = Place { node_name: "n", host_ips: HOST_IPS, pod_ips: &[], cpus: 1, memory: 1 };
         static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
             let credential = Credential { key: "KEY\n".to_owned(), chain: "CHAIN\n".to_owned() };
             let none = Err("credential bundle is not issued yet".to_owned());

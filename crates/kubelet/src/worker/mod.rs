@@ -318,10 +318,7 @@ impl Kubelet {
 
     /// Containers that run are probed; what ended is forgotten.
     fn watch_over(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>) {
-        let ips = match pod::uses_host_network(pod) {
-            true => vec![self.config.node_ip.to_string()],
-            false => found.sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
-        };
+        let ips = self.ips(pod, found);
         let mut living = Vec::new();
         for one in found.running() {
             memory.notes.lock().waiting.remove(&one.name);
@@ -447,7 +444,7 @@ impl Kubelet {
                     .filter(|one| one.for_the_node)
                     .map(|one| one.message.as_str()),
                 resize_pending: notes.resize_pending.as_ref(),
-                host_ip: self.config.node_ip,
+                host_ips: &self.config.node_ips,
                 runtime_name: &self.runtime_name,
                 now: self.context.now(),
             };

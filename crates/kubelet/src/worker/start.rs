@@ -264,7 +264,7 @@ impl Kubelet {
 
     pub(super) fn ips(&self, pod: &Pod, found: &Found) -> Vec<String> {
         match pod::uses_host_network(pod) {
-            true => vec![self.config.node_ip.to_string()],
+            true => self.config.node_ips.iter().map(ToString::to_string).collect(),
             false => found.sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
         }
     }
@@ -272,7 +272,7 @@ impl Kubelet {
     fn place<'a>(&'a self, ips: &'a [String]) -> Place<'a> {
         Place {
             node_name: &self.config.node_name,
-            host_ip: self.config.node_ip,
+            host_ips: &self.config.node_ips,
             pod_ips: ips,
             cpus: self.facts.cpus,
             memory: self.facts.memory,

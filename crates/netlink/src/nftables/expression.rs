@@ -10,12 +10,16 @@ const VERDICT_REGISTER: u32 = 0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
+    /// The frame's own header.
+    Link,
     Network,
     Transport,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
+    /// What the frame carries (an EtherType).
+    Carried = 1,
     Mark = 3,
     InputName = 6,
     OutputName = 7,
@@ -118,6 +122,16 @@ pub enum Expression<'a> {
         address: Register,
         port: Register,
     },
+    /// Goes on so often in a second, and once more for each of a burst.
+    Limit {
+        per_second: u64,
+        burst: u32,
+    },
+    /// Tells whoever listens to the group of the packet (`netlink::log`).
+    Log {
+        group: u16,
+        prefix: &'a str,
+    },
     Masquerade,
     Reject,
     RejectTcp,
@@ -213,6 +227,24 @@ impl Expression<'_> {
         ]
     }
 
+    /// Goes on for frames that carry this (an EtherType).
+    pub fn carried(kind: u16, scratch: Register) -> [Expression<'static>; 2] {
+        let with = kind.to_be_bytes().to_vec();
+        [
+            Expression::Meta { key: Meta::Carried, into: scratch },
+            Expression::Compare { register: scratch, how: Compare::Equal, with },
+        ]
+    }
+
+    /// Goes on if the packet came in by a link whose name begins so.
+    pub fn link_like(key: Meta, prefix: &str, scratch: Register) -> [Expression<'static>; 2] {
+        let (register, with) = (scratch, prefix.as_bytes().to_vec());
+        [
+            Expression::Meta { key, into: scratch },
+            Expression::Compare { register, how: Compare::Equal, with },
+        ]
+    }
+
     /// Goes on for packets of a protocol.
     pub fn protocol(number: u8, scratch: Register) -> [Expression<'static>; 2] {
         let with = vec![number];
@@ -243,6 +275,7 @@ impl Expression<'_> {
         match self {
             Expression::Payload { base, offset, length, into } => {
                 let base = match base {
+                    Base::Link => 0,
                     Base::Network => 1,
                     Base::Transport => 2,
                 };
@@ -304,6 +337,13 @@ impl Expression<'_> {
             Expression::DestinationNat { address, port } => {
                 let data = new().be32(1, 1).be32(2, u32::from(family.number()));
                 ("nat", data.be32(3, at(*address)).be32(5, at(*port)))
+            }
+            Expression::Limit { per_second, burst } => {
+                let data = new().be64(1, *per_second).be64(2, 1).be32(3, *burst);
+                ("limit", data.be32(4, 0).be32(5, 0))
+            }
+            Expression::Log { group, prefix } => {
+                ("log", new().be16(1, *group).text(2, prefix).be32(3, 128).be16(4, 1))
             }
             Expression::Masquerade => ("masq", new()),
             Expression::Reject => {

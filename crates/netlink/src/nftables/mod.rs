@@ -1,6 +1,7 @@
 //! Packet rules (`linux/netfilter/nf_tables.h`), one table of one address family at a time. What a
 //! transaction says happens at once or not at all.
 mod expression;
+mod inspect;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,7 @@ pub use expression::{Base, Compare, Connection, Direction, Expression, Meta, Reg
 
 use crate::message::{CREATE, Message};
 use crate::{Attributes, NetlinkError, Socket};
+use inspect::Inventory;
 
 const SUBSYSTEM: u16 = 10;
 const NEW_TABLE: u16 = 0;
@@ -102,15 +104,21 @@ impl Verdict {
         Verdict::Goto(chain.into())
     }
 
-    fn attributes(&self) -> Attributes {
-        let (code, chain) = match self {
+    /// Its number, and where it leads.
+    fn parts(&self) -> (u32, Option<&str>) {
+        let (code, chain): (i32, _) = match self {
             Verdict::Drop => (0, None),
             Verdict::Accept => (1, None),
-            Verdict::Jump(chain) => (-3, Some(chain)),
-            Verdict::Goto(chain) => (-4, Some(chain)),
+            Verdict::Jump(chain) => (-3, Some(chain.as_str())),
+            Verdict::Goto(chain) => (-4, Some(chain.as_str())),
             Verdict::Return => (-5, None),
         };
-        let attributes = Attributes::new().be32(1, code as u32);
+        (code as u32, chain)
+    }
+
+    fn attributes(&self) -> Attributes {
+        let (code, chain) = self.parts();
+        let attributes = Attributes::new().be32(1, code);
         let attributes = chain.into_iter().fold(attributes, |all, chain| all.text(2, chain));
         Attributes::new().nested(2, attributes)
     }
@@ -123,6 +131,9 @@ pub enum Field {
     Protocol,
     Port,
     Number,
+    /// A link's name.
+    Link,
+    Mac,
 }
 
 impl Field {
@@ -134,6 +145,8 @@ impl Field {
             (Field::Protocol, _) => (12, 1),
             (Field::Port, _) => (13, 2),
             (Field::Number, _) => (19, 4),
+            (Field::Link, _) => (41, 16),
+            (Field::Mac, _) => (9, 6),
         }
     }
 }
@@ -188,6 +201,21 @@ impl Data {
         self.0.extend(number.to_ne_bytes());
         self
     }
+
+    #[must_use]
+    pub fn link(mut self, name: &str) -> Data {
+        let end = self.0.len() + 16;
+        self.0.extend(name.bytes().take(15));
+        self.0.resize(end, 0);
+        self
+    }
+
+    #[must_use]
+    pub fn mac(mut self, mac: [u8; 6]) -> Data {
+        self.0.extend(mac);
+        self.0.extend([0, 0]);
+        self
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,17 +234,45 @@ pub enum Mapped {
 /// Changes of one table.
 pub struct Transaction {
     family: AddressFamily,
+    /// What kind of table it is: that of an address family, or a bridge's.
+    protocol: u8,
     table: String,
     messages: Vec<Message>,
+    /// What it would leave, where somebody wants to know ([`Transaction::recorded`]).
+    inventory: Option<Inventory>,
 }
 
 impl Transaction {
     pub fn new(family: AddressFamily, table: &str) -> Transaction {
-        Transaction { family, table: table.to_owned(), messages: Vec::new() }
+        Transaction::of(family, family.number(), table)
+    }
+
+    /// A table of what bridges carry, with rules about packets of this family.
+    pub fn of_bridges(family: AddressFamily, table: &str) -> Transaction {
+        const BRIDGE: u8 = 7;
+        Transaction::of(family, BRIDGE, table)
+    }
+
+    fn of(family: AddressFamily, protocol: u8, table: &str) -> Transaction {
+        let table = table.to_owned();
+        Transaction { family, protocol, table, messages: Vec::new(), inventory: None }
+    }
+
+    /// Keeps account of what it would leave, for [`Transaction::holds`].
+    #[must_use]
+    pub fn recorded(mut self) -> Transaction {
+        self.inventory = Some(Inventory::default());
+        self
+    }
+
+    fn record(&mut self, note: impl FnOnce(&mut Inventory)) {
+        if let Some(inventory) = &mut self.inventory {
+            note(inventory);
+        }
     }
 
     fn push(&mut self, kind: u16, flags: u16, attributes: Attributes) {
-        let header = [self.family.number(), 0, 0, 0];
+        let header = [self.protocol, 0, 0, 0];
         self.messages.push(Message::new(SUBSYSTEM << 8 | kind, flags, &header, attributes));
     }
 
@@ -246,11 +302,13 @@ impl Transaction {
     }
 
     pub fn add_chain(&mut self, name: &str) {
+        self.record(|inventory| inventory.chain(name));
         self.push(NEW_CHAIN, CREATE, self.named().text(3, name));
     }
 
     pub fn add_base_chain(&mut self, name: &str, hook: Hook) {
         let place = Attributes::new().be32(1, hook.number).be32(2, hook.priority as u32);
+        self.record(|inventory| inventory.chain(name));
         let attributes = self.named().text(3, name).nested(4, place).text(7, hook.kind);
         self.push(NEW_CHAIN, CREATE, attributes);
     }
@@ -264,6 +322,7 @@ impl Transaction {
     /// At the end of a chain.
     pub fn add_rule(&mut self, chain: &str, expressions: &[Expression<'_>]) {
         const APPEND: u16 = 0x800;
+        self.record(|inventory| inventory.rule(chain));
         let list = expressions.iter().fold(Attributes::new(), |list, expression| {
             list.nested(LIST_ELEMENT, expression.attributes(self.family))
         });
@@ -276,6 +335,9 @@ impl Transaction {
         const EVALUATED: u32 = 0x20;
         const VERDICT: u32 = 0xffff_ff00;
         let mut flags = if set.dynamic { TIMEOUT | EVALUATED } else { 0 };
+        if !set.dynamic {
+            self.record(|inventory| inventory.set(set.name));
+        }
         let (key, key_length) = shape(set.key, self.family);
         let mut attributes = self.named().text(2, set.name).be32(4, key).be32(5, key_length);
         match set.value {
@@ -298,6 +360,7 @@ impl Transaction {
     /// A set of ranges of one field, such as networks of addresses.
     pub fn add_range_set(&mut self, name: &str, key: Field) {
         const RANGES: u32 = 4;
+        self.record(|inventory| inventory.set(name));
         let (key, length) = key.shape(self.family);
         let attributes = self.named().text(2, name).be32(4, key).be32(5, length);
         let attributes = attributes.be32(3, RANGES).be32(10, self.messages.len() as u32 + 1);
@@ -321,7 +384,9 @@ impl Transaction {
         for (first, end) in ranges {
             let begin = Attributes::new().nested(1, value(&first.0));
             list = list.nested(LIST_ELEMENT, begin);
+            self.record(|inventory| inventory.bound(set, &first.0, false));
             if let Some(end) = end {
+                self.record(|inventory| inventory.bound(set, &end.0, true));
                 let end = Attributes::new().nested(1, value(&end.0)).be32(3, RANGE_END);
                 list = list.nested(LIST_ELEMENT, end);
             }
@@ -356,6 +421,11 @@ impl Transaction {
         let mut list = Attributes::new();
         let mut elements = elements.into_iter().peekable();
         while let Some(element) = elements.next() {
+            if kind == NEW_ELEMENTS {
+                self.record(|inventory| {
+                    inventory.element(set, &element.key.0, &element.value);
+                });
+            }
             let key = Attributes::new().nested(1, value(&element.key.0));
             let whole = match &element.value {
                 Mapped::Nothing => key,

@@ -10,7 +10,7 @@ fn key(address: &str, port: u16) -> Data {
 }
 
 fn tables(family: AddressFamily) -> Transaction {
-    let mut transaction = Transaction::new(family, TABLE);
+    let mut transaction = Transaction::new(family, TABLE).recorded();
     transaction.renew_table();
     transaction.add_base_chain("prerouting", Hook::nat(Hook::PREROUTING, -100));
     transaction.add_base_chain("forward", Hook::filter(Hook::FORWARD, 0));
@@ -59,6 +59,11 @@ fn tables(family: AddressFamily) -> Transaction {
     let reject = [Expression::protocol(6, 0).to_vec(), vec![Expression::RejectTcp]].concat();
     transaction.add_rule("forward", &[checks, reject].concat());
     transaction.add_rule("forward", &[Expression::Reject]);
+    let told = [
+        Expression::Limit { per_second: 10, burst: 5 },
+        Expression::Log { group: 95, prefix: "ingress-1" },
+    ];
+    transaction.add_rule("forward", &told);
     let masquerade = [
         Expression::destination_changed(0).to_vec(),
         Expression::mark(4, 8, 0).to_vec(),
@@ -138,5 +143,93 @@ fn a_transaction_that_fails_leaves_nothing() {
         transaction.remove_elements("services", (1..5000).map(|port| element(port).key));
         transaction.remove_chain("choose");
         transaction.commit(&mut socket).unwrap();
+    });
+}
+
+/// What somebody else does to a table is seen.
+#[test]
+fn a_table_is_compared_with_what_it_should_hold() {
+    isolated(|| {
+        let mut socket = Socket::open(Family::Netfilter).unwrap();
+        for family in AddressFamily::BOTH {
+            let (one, other) = match family {
+                AddressFamily::Ipv4 => ("10.0.0.1", "10.0.0.2"),
+                AddressFamily::Ipv6 => ("fd00::1", "fd00::2"),
+            };
+            let wanted = || {
+                let mut table = tables(family);
+                let target = Data::new().address(other.parse().unwrap()).port(8080);
+                table.add_range_set("blocks", Field::Address);
+                let at = |text: &str| Data::new().address(text.parse().unwrap());
+                table.add_ranges("blocks", [(at(one), Some(at(other)))]);
+                let led = Mapped::Verdict(Verdict::goto("choose"));
+                table.add_elements("services", [Element { key: key(one, 80), value: led }]);
+                let value = Mapped::Data(target);
+                table.add_elements("endpoints", [Element { key: key(one, 80).number(0), value }]);
+                table
+            };
+            assert!(!wanted().holds(&mut socket).unwrap(), "there is none");
+            assert_eq!(socket.table(family, TABLE).unwrap(), None);
+            wanted().commit(&mut socket).unwrap();
+            assert!(wanted().holds(&mut socket).unwrap(), "{family:?}");
+            let first = socket.table(family, TABLE).unwrap();
+            let before = socket.generation().unwrap();
+            assert_eq!(socket.generation().unwrap(), before);
+            let damages: [fn(&mut Transaction, &str); 4] = [
+                |table, one| table.remove_elements("services", [key(one, 80)]),
+                |table, one| {
+                    let led = Mapped::Verdict(Verdict::Accept);
+                    table.remove_elements("services", [key(one, 80)]);
+                    table.add_elements("services", [Element { key: key(one, 80), value: led }]);
+                },
+                |table, _| table.add_rule("choose", &[Expression::Verdict(Verdict::Accept)]),
+                |table, _| table.add_chain("more"),
+            ];
+            for damage in damages {
+                let mut table = Transaction::new(family, TABLE);
+                damage(&mut table, one);
+                table.commit(&mut socket).unwrap();
+                assert_ne!(socket.generation().unwrap(), before);
+                assert!(!wanted().holds(&mut socket).unwrap());
+                wanted().commit(&mut socket).unwrap();
+                assert!(wanted().holds(&mut socket).unwrap());
+            }
+            assert_ne!(socket.table(family, TABLE).unwrap(), first, "another of the same name");
+        }
+    });
+}
+
+/// Rules about frames that a bridge carries.
+#[test]
+fn a_bridges_table_is_taken_by_the_kernel() {
+    isolated(|| {
+        let mut socket = Socket::open(Family::Netfilter).unwrap();
+        for family in AddressFamily::BOTH {
+            let table = || {
+                let mut table = Transaction::of_bridges(family, TABLE).recorded();
+                table.renew_table();
+                let key = [Field::Link, Field::Mac, Field::Address];
+                let value = Value::Nothing;
+                table.add_set(&Set { name: "sources", key: &key, value, dynamic: false });
+                let any = if family == AddressFamily::Ipv4 { "10.0.0.1" } else { "fd00::1" };
+                let key = Data::new().link("eth0").mac([2; 6]).address(any.parse().unwrap());
+                table.add_elements("sources", [Element { key, value: Mapped::Nothing }]);
+                table.add_base_chain("prerouting", Hook::filter(Hook::PREROUTING, -300));
+                let rule = [
+                    Expression::carried(0x0800, 0).to_vec(),
+                    Expression::link_like(Meta::InputName, "skiff", 0).to_vec(),
+                    vec![
+                        Expression::Meta { key: Meta::InputName, into: 0 },
+                        Expression::Payload { base: Base::Link, offset: 6, length: 6, into: 4 },
+                        Expression::Address { which: Direction::Source, into: 6 },
+                        Expression::Contains { set: "sources", key: 0 },
+                    ],
+                ];
+                table.add_rule("prerouting", &rule.concat());
+                table
+            };
+            table().commit(&mut socket).unwrap();
+            assert!(table().holds(&mut socket).unwrap(), "{family:?}");
+        }
     });
 }

@@ -9,7 +9,7 @@
 //! Egress and ingress are two chains of the same hook: what one lets through, the other still sees.
 //! A pod's address leads to a number, not to a chain, because the kernel walks through every chain
 //! that an element leads to whenever one is added.
-use super::{Grant, Group, Plan, Port, Profile, Ranges, TABLE, Traffic, Which, Who};
+use super::{FLOWS_GROUP, Grant, Group, Plan, Port, Profile, Ranges, TABLE, Traffic, Which, Who};
 use netlink::nftables::{
     AddressFamily, Base, Compare, Data, Direction, Element, Expression, Field, Hook, Mapped, Meta,
     Set, Transaction, Value, Verdict,
@@ -26,6 +26,10 @@ type Ports = BTreeSet<Port>;
 pub struct Firewall {
     socket: Socket,
     families: [Known; 2],
+    /// When everything was there last, in the kernel's count of changes.
+    generation: Option<u32>,
+    /// Rules do not tell of what they drop: the kernel cannot.
+    silent: bool,
 }
 
 /// What one address family's table holds.
@@ -35,6 +39,8 @@ struct Known {
     is_new: bool,
     plan: Plan,
     names: Names,
+    /// What the kernel calls the table that was written.
+    handle: Option<u64>,
 }
 
 /// The numbers in the names of chains and sets.
@@ -45,13 +51,25 @@ struct Names {
     groups: Numbers<Group>,
     blocks: Numbers<Ranges>,
     named: Numbers<(u8, String)>,
+    /// As [`Firewall::silent`].
+    silent: bool,
 }
 
 impl Firewall {
     pub fn new(socket: Socket) -> Firewall {
-        let known =
-            |family| Known { family, is_new: true, plan: Plan::default(), names: Names::default() };
-        Firewall { socket, families: AddressFamily::BOTH.map(known) }
+        let known = |family| Known {
+            family,
+            is_new: true,
+            plan: Plan::default(),
+            names: Names::default(),
+            handle: None,
+        };
+        Firewall {
+            socket,
+            families: AddressFamily::BOTH.map(known),
+            generation: None,
+            silent: false,
+        }
     }
 
     /// Each address family's rules change at once or not at all. The first time they replace what
@@ -62,16 +80,54 @@ impl Firewall {
             if !known.is_new && plan == known.plan {
                 continue;
             }
-            let mut names = if known.is_new { Names::default() } else { known.names.clone() };
+            let new_names = |silent| Names { silent, ..Names::default() };
+            let mut names = if known.is_new { new_names(self.silent) } else { known.names.clone() };
             let nothing = Plan::default();
             let before = if known.is_new { &nothing } else { &known.plan };
-            let table = change(known.family, known.is_new, before, &plan, &mut names);
-            let committed = table.commit(&mut self.socket);
-            known.is_new = committed.is_err();
+            let table = Transaction::new(known.family, TABLE);
+            let table = change(table, known.family, known.is_new, before, &plan, &mut names);
+            let mut committed = table.commit(&mut self.socket);
+            if committed.is_err() && known.is_new && !self.silent {
+                names = new_names(true);
+                let table = Transaction::new(known.family, TABLE);
+                let table = change(table, known.family, true, before, &plan, &mut names);
+                committed = table.commit(&mut self.socket);
+                self.silent = committed.is_ok();
+            }
+            let was_new = std::mem::replace(&mut known.is_new, committed.is_err());
             (known.plan, known.names) = (plan, names);
             committed?;
+            if was_new {
+                known.handle = self.socket.table(known.family, TABLE)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether what was written is still there; it is written whole the next time, if not. `wholly`:
+    /// every rule and element is looked at, not only whether it is the same table.
+    pub fn is_whole(&mut self, wholly: bool) -> Result<bool, NetlinkError> {
+        let generation = Some(self.socket.generation()?);
+        if generation == self.generation {
+            return Ok(true);
+        }
+        let mut is_whole = true;
+        for known in self.families.iter_mut().filter(|known| !known.is_new) {
+            let handle = self.socket.table(known.family, TABLE)?;
+            let mut holds = handle.is_some() && handle == known.handle;
+            if holds && wholly {
+                let (nothing, mut names) = (Plan::default(), known.names.clone());
+                let table = Transaction::new(known.family, TABLE).recorded();
+                let table = change(table, known.family, true, &nothing, &known.plan, &mut names);
+                holds = table.holds(&mut self.socket)?;
+            }
+            known.is_new = !holds;
+            is_whole &= holds;
+        }
+        if is_whole && wholly {
+            self.generation = generation;
+        }
+        Ok(is_whole)
     }
 }
 
@@ -95,8 +151,9 @@ impl<K: Ord + Clone> Numbers<K> {
         self.given.get(key).copied().unwrap_or_default()
     }
 
-    /// From now on these are there: who has come, and who has gone with which number.
-    fn settle(&mut self, now: &BTreeSet<K>) -> (Numbered<K>, Numbered<K>) {
+    /// From now on these are there: who has come, and who has gone with which number. All have come
+    /// where nothing was before; those that had a number keep it.
+    fn settle(&mut self, now: &BTreeSet<K>, is_new: bool) -> (Numbered<K>, Numbered<K>) {
         let (mut come, mut gone) = (Vec::new(), Vec::new());
         self.given.retain(|key, number| {
             let stays = now.contains(key);
@@ -111,6 +168,10 @@ impl<K: Ord + Clone> Numbers<K> {
                 come.push((key.clone(), self.next));
                 self.next += 1;
             }
+        }
+        if is_new {
+            let all = self.given.iter().map(|(key, number)| (key.clone(), *number)).collect();
+            return (all, Vec::new());
         }
         (come, gone)
     }
@@ -127,13 +188,13 @@ fn profiles_name(traffic: Traffic) -> &'static str {
 }
 
 fn change(
+    mut table: Transaction,
     family: AddressFamily,
     is_new: bool,
     before: &Plan,
     after: &Plan,
     names: &mut Names,
 ) -> Transaction {
-    let mut table = Transaction::new(family, TABLE);
     if is_new {
         table.renew_table();
         add_frame(&mut table, family);
@@ -149,11 +210,13 @@ fn change(
             Who::Anyone | Who::Pods(_) => None,
         })
         .collect();
-    let (come_groups, gone_groups) = names.groups.settle(&after.groups.keys().cloned().collect());
-    let (come_blocks, gone_blocks) = names.blocks.settle(&blocks);
-    let (come_named, gone_named) = names.named.settle(&after.named.keys().cloned().collect());
-    let (come_ports, gone_ports) = names.ports.settle(&ports);
-    let (come_profiles, gone_profiles) = names.profiles.settle(&profiles);
+    let groups = after.groups.keys().cloned().collect();
+    let (come_groups, gone_groups) = names.groups.settle(&groups, is_new);
+    let (come_blocks, gone_blocks) = names.blocks.settle(&blocks, is_new);
+    let named = after.named.keys().cloned().collect();
+    let (come_named, gone_named) = names.named.settle(&named, is_new);
+    let (come_ports, gone_ports) = names.ports.settle(&ports, is_new);
+    let (come_profiles, gone_profiles) = names.profiles.settle(&profiles, is_new);
 
     let mut add_set = |name: String, key: &[Field]| {
         table.add_set(&Set { name: &name, key, value: Value::Nothing, dynamic: false });
@@ -286,6 +349,11 @@ fn add_profile(
             }
         });
         table.add_rule(name, &rule);
+    }
+    if !names.silent {
+        // Nobody hears of it, and it costs nothing, until somebody listens.
+        let told = Expression::Log { group: FLOWS_GROUP, prefix: name };
+        table.add_rule(name, &[Expression::Limit { per_second: 10, burst: 20 }, told]);
     }
     table.add_rule(name, &[Expression::Verdict(Verdict::Drop)]);
 }

@@ -50,6 +50,9 @@ struct Seen {
 const OURS: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "skiff-dns");
 
 const RETRY: Duration = Duration::from_secs(1);
+/// How often somebody looks whether the rules are still there, and at which of these looks wholly.
+const LOOK: Duration = Duration::from_secs(2);
+const WHOLLY: u64 = 15;
 /// How long a sandbox waits until the API has told of all policies.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it waits until the API has told of its pod: one of a file may never be told of.
@@ -104,6 +107,19 @@ impl Policies {
         let known = all.map(|(id, key, addresses)| (id, (key, addresses)));
         self.work.lock().sandboxes.extend(known);
         self.changed.notify_one();
+    }
+
+    /// Makes good what somebody did to our rules; whether there was anything.
+    fn repair(&self, wholly: bool) -> Result<bool, PodNetworkError> {
+        let mut work = self.work.lock();
+        let is_whole = match &mut work.firewall {
+            Some(firewall) => firewall.is_whole(wholly)?,
+            None => true,
+        };
+        if !is_whole {
+            self.refresh(&mut work)?;
+        }
+        Ok(!is_whole)
     }
 
     /// The rules become what the API and the sandboxes say.
@@ -169,6 +185,7 @@ pub async fn run(context: Context, source: Arc<dyn Source>, network: NodeNetwork
         () = context.stopped() => return,
     }
     policies.seen.send_replace(Some(seen));
+    let mut looks = 0_u64;
     loop {
         let work = {
             let policies = policies.clone();
@@ -186,9 +203,31 @@ pub async fn run(context: Context, source: Arc<dyn Source>, network: NodeNetwork
             }
             continue;
         }
-        tokio::select! {
-            () = policies.changed.notified() => {}
-            () = context.stopped() => return,
+        // Somebody else may take the rules away.
+        while tokio::time::timeout(LOOK, async {
+            tokio::select! {
+                () = policies.changed.notified() => {}
+                () = context.stopped() => {}
+            }
+        })
+        .await
+        .is_err()
+        {
+            looks += 1;
+            let (policies, wholly) = (policies.clone(), looks.is_multiple_of(WHOLLY));
+            match tokio::task::spawn_blocking(move || policies.repair(wholly)).await {
+                Ok(Ok(true)) => {
+                    tracing::warn!("somebody changed the packet rules of policies: they are back");
+                }
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "failed to look at the packet rules of policies");
+                }
+                Err(_) => return,
+            }
+        }
+        if context.is_stopped() {
+            return;
         }
     }
 }

@@ -18,6 +18,7 @@
 //! masqueraded. Whatever the node itself sends, its probes among it, is not forwarded: it always
 //! reaches its pods, as everywhere. So does what they send to it.
 mod facts;
+mod flow;
 mod kernel;
 mod live;
 mod plan;
@@ -25,10 +26,14 @@ mod ranges;
 #[cfg(test)]
 mod tests;
 
+pub use flow::{Flow, dropped};
 pub use kernel::Firewall;
 pub use live::{Policies, run};
 pub use plan::{Grant, Group, Plan, Profile, Selection, Who, plan};
 pub use ranges::Ranges;
+
+/// Where rules tell of what policies drop (`netlink::log`); the prefix begins with the direction.
+pub const FLOWS_GROUP: u16 = 0x5f;
 
 use crate::Cidr;
 use crate::POLICY_TABLE as TABLE;

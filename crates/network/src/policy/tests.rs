@@ -403,6 +403,7 @@ mod packets {
                         id: (*name).to_owned(),
                         namespace_path: held.path.clone(),
                         owner: format!("x/{name}"),
+                        bandwidth: Default::default(),
                         ports: Vec::new(),
                     };
                     let addresses = network.attach(&sandbox).unwrap();

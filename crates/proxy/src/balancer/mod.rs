@@ -9,6 +9,7 @@
 //! Nothing runs in between: a packet to one of these addresses is led to an endpoint by the rules
 //! of the node that it comes to, with its source kept where `externalTrafficPolicy` is `Local`.
 //! Services with a `loadBalancerClass` are somebody else's.
+pub mod announce;
 mod facts;
 mod plan;
 mod pool;

@@ -49,6 +49,14 @@ fn address(is_ipv4: bool, number: u128) -> IpAddr {
     }
 }
 
+impl std::fmt::Display for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ranges: Vec<String> =
+            self.0.iter().map(|(first, last)| format!("{first}-{last}")).collect();
+        f.write_str(&ranges.join(","))
+    }
+}
+
 impl FromStr for Pool {
     type Err = PoolError;
 

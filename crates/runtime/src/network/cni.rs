@@ -76,7 +76,13 @@ impl Cni {
         }
         if plugin["capabilities"]["portMappings"].as_bool() == Some(true) {
             let ports: Vec<_> = sandbox.ports.iter().filter(|port| port.host_port > 0).collect();
-            config["runtimeConfig"] = json!({ "portMappings": ports });
+            config["runtimeConfig"]["portMappings"] = json!(ports);
+        }
+        if plugin["capabilities"]["bandwidth"].as_bool() == Some(true) {
+            let limits = bandwidth(&sandbox.annotations);
+            if limits != json!({}) {
+                config["runtimeConfig"]["bandwidth"] = limits;
+            }
         }
         let path = std::env::join_paths(&self.plugins).unwrap_or_default();
         let arguments = format!(
@@ -158,6 +164,28 @@ impl Network for Cni {
     }
 }
 
+/// What the pod's annotations say, as the bandwidth plugin reads it; what is no number it never sees.
+fn bandwidth(annotations: &std::collections::BTreeMap<String, String>) -> Value {
+    let mut limits = json!({});
+    for way in ["ingress", "egress"] {
+        let text = annotations.get(&format!("kubernetes.io/{way}-bandwidth"));
+        if let Some(rate) = text.and_then(|text| amount(text)) {
+            limits[format!("{way}Rate")] = json!(rate);
+            // As upstream's runtimes have it: the largest that the plugin takes.
+            limits[format!("{way}Burst")] = json!(i32::MAX);
+        }
+    }
+    limits
+}
+
+/// A whole number of a thousand, a million and so on: `10M`.
+fn amount(text: &str) -> Option<u64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let power = ["", "k", "M", "G", "T", "P"].iter().position(|one| *one == suffix)?;
+    number.parse::<u64>().ok()?.checked_mul(1000_u64.checked_pow(power as u32)?)
+}
+
 fn addresses(result: &Value) -> Vec<IpAddr> {
     let ips = result["ips"].as_array().cloned().unwrap_or_default();
     ips.iter().filter_map(|ip| ip["address"].as_str()?.split('/').next()?.parse().ok()).collect()
@@ -172,6 +200,18 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn limits_are_told_as_the_bandwidth_plugin_reads_them() {
+        let given = |text: &str| {
+            let name = "kubernetes.io/egress-bandwidth".to_owned();
+            bandwidth(&std::collections::BTreeMap::from([(name, text.to_owned())]))
+        };
+        assert_eq!(given("10M"), json!({ "egressRate": 10_000_000, "egressBurst": i32::MAX }));
+        for text in ["", "fast", "1.5M", "99999999P"] {
+            assert_eq!(given(text), json!({}), "{text}");
+        }
+    }
 
     /// A plugin that writes down what it is asked.
     #[tokio::test]

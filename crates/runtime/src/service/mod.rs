@@ -138,6 +138,10 @@ impl Service {
             }),
         };
         service.recover().await;
+        let known = service.inner.sandboxes.lock().keys().cloned().collect();
+        if let Err(error) = service.inner.options.network.keep_only(known).await {
+            tracing::warn!("addresses of sandboxes that are gone may not be free: {error}");
+        }
         service.collect();
         Ok(service)
     }

@@ -84,6 +84,21 @@ pub const NETWORK_POLICY: &str = r#"[
         "apiGroup": "rbac.authorization.k8s.io" }] }
 ]"#;
 
+/// What is written down for all nodes: rules of names, and the addresses of load balancers.
+pub const NODE_SETTINGS: &str = r#"[
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+      "metadata": { "name": "skiff:node-settings", "namespace": "kube-system" },
+      "rules": [{ "apiGroups": [""], "resources": ["configmaps"],
+        "resourceNames": ["coredns", "servicelb"], "verbs": ["get", "list", "watch"] }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+      "metadata": { "name": "skiff:node-settings", "namespace": "kube-system" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+        "name": "skiff:node-settings" },
+      "subjects": [
+        { "kind": "User", "name": "system:kube-proxy", "apiGroup": "rbac.authorization.k8s.io" },
+        { "kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system" } ] }
+]"#;
+
 /// What those may do who join with a token, and nodes: get their certificates without anybody looking.
 pub const AGENTS: &str = r#"[
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

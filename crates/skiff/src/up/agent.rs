@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What a node runs of a cluster.
-const OF_NODE: [&str; 3] = ["kubelet", "network-policy", "proxy"];
+const OF_NODE: [&str; 4] = ["kubelet", "network-policy", "proxy", "dns"];
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -35,7 +35,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     preflight::check(true, &options.machine.data_dir)?;
     let (machine, context) = (Arc::new(options.machine), Context::new());
-    let (node_name, node_ip) = (machine.node_name()?, machine.node_ip());
+    let (node_name, node_ips) = (machine.node_name()?, machine.node_ips());
     let folder = machine.data_dir.join("agent");
     let (ca, files) = (folder.join("ca.crt"), Files::at(&folder, "kubelet-client"));
     if files.renewal(context.now()).is_none() {
@@ -65,7 +65,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         &context,
         Arc::new(Https::new(&context, proxy.clone().for_component("skiff-servers"))?),
     );
-    let names = [node_name.clone(), node_ip.to_string(), "127.0.0.1".to_owned()];
+    let mut names = vec![node_name.clone(), "127.0.0.1".to_owned()];
+    names.extend(node_ips.iter().map(ToString::to_string));
     let serving = pki::self_signed(&folder, "kubelet", &names)?;
     let renewing = [(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
     keep_certificates(&context, source, &node_name, renewing, &folder);
@@ -83,10 +84,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             Ok(Arc::new(Https::new(&dialing, config.clone().for_component(component))?))
         }),
         node_name,
-        node_ip,
+        node_ips,
         api_port: 0,
         leading: Leading::usual(false),
         network,
+        dns_here: Default::default(),
+        pool: Default::default(),
         runs: OF_NODE.map(str::to_owned).to_vec(),
     };
     let rows = COMPONENTS.iter().filter(|row| cluster.runs(row.name));

@@ -6,10 +6,12 @@ use crate::node::kubelet::serving::serving;
 use ::apiserver::authn::User;
 use ::apiserver::pki::Pki;
 use ::apiserver::tls::Pair;
+use ::proxy::balancer::{Pool, announce};
+use api::names::NamespacedName;
 use client::{Client, Context, Registry, Source};
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use network::NodeNetwork;
 use runtime::network::{Loopback, Network};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub struct Component {
@@ -65,13 +68,18 @@ pub struct Cluster {
     /// The API, as a component has it that asks as this user.
     pub sources: Arc<SourceOf>,
     pub node_name: String,
-    pub node_ip: IpAddr,
+    /// The node's own addresses; never none.
+    pub node_ips: Vec<IpAddr>,
     /// Where the API server listens; 0 where that is not this machine's.
     pub api_port: u16,
     /// How one of several servers comes to act, where only one may.
     pub leading: Leading,
     /// Unless plugins or nobody makes one.
     pub network: Option<NodeNetwork>,
+    /// Where this node answers for the cluster's DNS, while it does.
+    pub dns_here: watch::Sender<Vec<SocketAddr>>,
+    /// Addresses for load balancers, besides the nodes' own.
+    pub pool: Pool,
     /// The components that run here.
     pub runs: Vec<String>,
 }
@@ -88,11 +96,16 @@ impl Cluster {
     async fn with_pages(&self, source: &Arc<dyn Source>, port: u16) -> Context {
         let registry = Arc::new(Registry::default());
         let context = self.context.clone().with_metrics(registry.clone());
-        let serving = Serving::at(self.node_ip);
+        let serving = Serving::at(self.node_ip());
         if let Err(error) = serving.start(&context, source, registry, port).await {
             tracing::warn!("no health and metrics on port {port}: {error:#}");
         }
         context
+    }
+
+    /// What the node is known by.
+    pub fn node_ip(&self) -> IpAddr {
+        self.node_ips.first().copied().unwrap_or(Ipv4Addr::LOCALHOST.into())
     }
 
     pub fn runs(&self, component: &str) -> bool {
@@ -206,7 +219,8 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     for folder in [&places.kubelet_dir, &places.pod_logs_dir] {
         crate::reset::claim(folder)?;
     }
-    let serving = serving(&cluster.serving, Some(&cluster.ca))?;
+    let mut serving = serving(&cluster.serving, Some(&cluster.ca))?;
+    serving.address = everywhere(cluster.node_ip());
     let config = kubelet::Config {
         server: Some(serving),
         root: places.kubelet_dir.clone(),
@@ -215,7 +229,8 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
         cluster_dns: cluster.machine.dns_ips(),
         cgroup_root: places.cgroup_root.clone(),
         eviction: kubelet::eviction::Config::of_a_whole_cluster(),
-        ..kubelet::Config::new(&cluster.node_name, cluster.node_ip)
+        node_ips: cluster.node_ips.clone(),
+        ..kubelet::Config::new(&cluster.node_name, cluster.node_ip())
     };
     let name = format!("system:node:{}", cluster.node_name);
     let source = cluster.source("kubelet", &user(&name, &["system:nodes"]))?;
@@ -261,26 +276,64 @@ async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
         // As upstream's nftables mode has it.
         primary_node_ports: true,
         min_sync_period: Duration::from_millis(10),
-        healthz: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PROXY_HEALTH))),
+        healthz: Some(SocketAddr::new(everywhere(cluster.node_ip()), PROXY_HEALTH)),
         metrics: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 10249))),
+        // Pods ask the DNS of their own node, as long as it answers.
+        local: Some(::proxy::Local {
+            service: NamespacedName::new("kube-system", "kube-dns"),
+            at: cluster.dns_here.subscribe(),
+        }),
         ..::proxy::Config::default()
     };
     let source = cluster.source("kube-proxy", &user(PROXY_USER, &[]))?;
-    Ok(::proxy::run(cluster.context.clone(), source, config).await?)
+    let announcing =
+        announce::run(cluster.context.clone(), source.clone(), cluster.node_name.clone());
+    let serving = ::proxy::run(cluster.context.clone(), source, config);
+    let (announced, served) = tokio::join!(announcing, serving);
+    announced?;
+    Ok(served?)
 }
 
 const PROXY_HEALTH: u16 = 10256;
+
+/// Every address; that of IPv6 is those of IPv4 too.
+fn everywhere(own: IpAddr) -> IpAddr {
+    match own {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
 
 /// Ports of a node that are Kubernetes' own, beside the API server's.
 const OWN_PORTS: [u16; 7] = [metrics_server::PORT, 10248, 10249, 10250, PROXY_HEALTH, 10257, 10259];
 
 async fn service_lb(cluster: Cluster) -> anyhow::Result<()> {
     let reserved = OWN_PORTS.into_iter().chain([cluster.api_port]).collect();
-    let settings = ::proxy::balancer::Settings { reserved, ..Default::default() };
+    let settings = ::proxy::balancer::Settings { reserved, pool: cluster.pool.clone() };
     let source = cluster.source("servicelb", &account("servicelb"))?;
+    tell_pool(&cluster).await?;
     let asking = source.clone();
     let work = move |context: Context| ::proxy::balancer::run(context, source, settings);
     cluster.leading.work(&cluster.context, asking, "servicelb", work).await
+}
+
+/// Nodes announce the addresses of the pool that is written down for them.
+async fn tell_pool(cluster: &Cluster) -> anyhow::Result<()> {
+    let admin = Client::new(cluster.source("skiff", &administrator())?);
+    let (namespace, name) = (announce::NAMESPACE, announce::CONFIG_MAP);
+    if cluster.pool.is_empty() {
+        let gone = admin.delete::<ConfigMap>(namespace, name, Default::default()).await;
+        return match gone {
+            Err(status) if status.code != 404 => Err(anyhow::anyhow!(status.message)),
+            _ => Ok(()),
+        };
+    }
+    let map = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": namespace },
+        "data": { announce::KEY: cluster.pool.to_string() },
+    });
+    addons::apply(&admin, vec![map]).await
 }
 
 async fn rules_ready(cluster: Cluster) {
@@ -306,17 +359,47 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
             let gateways = network.gateways().await;
             gateways.into_iter().map(|address| SocketAddr::new(address, DNS_PORT)).collect()
         }
-        None => vec![SocketAddr::new(cluster.node_ip, OTHER_DNS_PORT)],
+        None => vec![SocketAddr::new(cluster.node_ip(), OTHER_DNS_PORT)],
     };
-    let admin = Client::new(cluster.source("skiff", &administrator())?);
-    ::dns::publish(&admin, &cluster.node_name, &cluster.machine.dns_ips(), &listen)
-        .await
-        .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
+    // A node that joined serves its own pods alone.
+    let who = match cluster.pki.is_some() {
+        true => {
+            let admin = Client::new(cluster.source("skiff", &administrator())?);
+            ::dns::publish(&admin, &cluster.node_name, &cluster.machine.dns_ips(), &listen)
+                .await
+                .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
+            account("coredns")
+        }
+        false => user(PROXY_USER, &[]),
+    };
     let servers = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let config =
-        ::dns::Config { upstreams: ::dns::name_servers(&servers), ..::dns::Config::new(listen) };
-    let source = cluster.source("coredns", &account("coredns"))?;
-    Ok(::dns::run(cluster.context.clone(), source, config).await?)
+    let config = ::dns::Config {
+        upstreams: ::dns::name_servers(&servers),
+        config_map: Some(("kube-system".to_owned(), "coredns".to_owned())),
+        clients: clients(cluster.network.clone()),
+        ..::dns::Config::new(listen.clone())
+    };
+    let (mut up, here) = (config.is_up.subscribe(), cluster.dns_here.clone());
+    here.send_replace(Vec::new());
+    let source = cluster.source("coredns", &who)?;
+    let running = ::dns::run(cluster.context.clone(), source, config);
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => return Ok(ended?),
+        _ = up.wait_for(|is_up| *is_up) => {}
+    }
+    here.send_replace(listen);
+    let ended = running.await;
+    here.send_replace(Vec::new());
+    Ok(ended?)
+}
+
+/// Whose pods ask: those of this node's network.
+fn clients(network: Option<NodeNetwork>) -> ::dns::Clients {
+    match network {
+        Some(network) => ::dns::Clients(Arc::new(move |address| network.namespace_of(address))),
+        None => ::dns::Clients::default(),
+    }
 }
 
 /// A name that every cluster has is known at the address that pods ask.
@@ -350,7 +433,7 @@ async fn dns_ready(cluster: Cluster) {
 pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
     let admin = Client::new(cluster.source("skiff", &administrator())?);
     // Packet rules are made on every node, whether or not this machine is one.
-    let of_all = [addons::AGENTS, addons::NETWORK_POLICY];
+    let of_all = [addons::AGENTS, addons::NETWORK_POLICY, addons::NODE_SETTINGS];
     let of_components = [
         ("dns", addons::DNS),
         (metrics_server::NAME, addons::METRICS),

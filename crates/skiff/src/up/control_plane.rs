@@ -5,13 +5,13 @@ use ::apiserver::audit::{Audit, LogOptions, Policy};
 use ::apiserver::authn::{Authentication, FrontProxy, User};
 use ::apiserver::encryption::{Encryption, own_configuration};
 use ::apiserver::listen::Connections;
-use ::apiserver::pki::{Pki, own_address};
+use ::apiserver::pki::Pki;
 use ::apiserver::service_account::{Issuer, Keys};
 use ::apiserver::tls::Trust;
 use ::apiserver::{ApiServer, Within, tls};
 use anyhow::Context as _;
 use client::{Context, Source};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Store;
@@ -81,19 +81,24 @@ impl ControlPlane {
             ..::apiserver::Options::new(store, issuer)?
         });
         ::apiserver::bootstrap(&api).await?;
+        let known_as = match options.bind_address.is_unspecified() {
+            true => options.machine.node_ip(),
+            false => options.bind_address,
+        };
+        let bind_address = match options.bind_address.is_unspecified() && known_as.is_ipv6() {
+            // Every address of IPv4 too.
+            true => Ipv6Addr::UNSPECIFIED.into(),
+            false => options.bind_address,
+        };
         let listener =
-            TcpListener::bind((options.bind_address, options.port)).await.with_context(|| {
+            TcpListener::bind((bind_address, options.port)).await.with_context(|| {
                 format!(
                     "failed to listen on port {}: if another cluster runs here, stop it or choose \
-                     another --port",
+                 another --port",
                     options.port
                 )
             })?;
         let mut address = listener.local_addr()?;
-        let known_as = match options.bind_address.is_unspecified() {
-            true => own_address().unwrap_or(options.bind_address),
-            false => options.bind_address,
-        };
         ::apiserver::advertise(&api, known_as, address.port()).await?;
         if address.ip().is_unspecified() {
             address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -18,9 +18,10 @@ pub struct Machine {
     /// The node's name; by default the machine's.
     #[arg(long)]
     node_name: Option<String>,
-    /// The node's address; by default the one that packets to others carry.
-    #[arg(long)]
-    node_ip: Option<IpAddr>,
+    /// The node's address, or one of each family joined by a comma; by default those that packets to
+    /// others carry, of the families that pods have.
+    #[arg(long, value_parser = addresses)]
+    node_ip: Option<Addresses>,
     /// Where pods' addresses are from; two of different families, joined by a comma, for both.
     #[arg(long, default_value = "10.244.0.0/16", value_parser = cidrs)]
     pub cluster_cidr: String,
@@ -57,6 +58,21 @@ pub struct NodePlaces {
 
 impl NodePlaces {
     pub const CGROUP_ROOT: &str = "/kubepods";
+}
+
+/// A node's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Addresses(pub Vec<IpAddr>);
+
+/// One address, or one of each family.
+pub fn addresses(text: &str) -> Result<Addresses, String> {
+    let parse = |one: &str| one.trim().parse::<IpAddr>().map_err(|_| format!("{one:?} is no IP"));
+    let all = text.split(',').map(parse).collect::<Result<Vec<IpAddr>, String>>()?;
+    match all[..] {
+        [_] => Ok(Addresses(all)),
+        [one, other] if one.is_ipv4() != other.is_ipv4() => Ok(Addresses(all)),
+        _ => Err("it must be one address, or two of different families".to_owned()),
+    }
 }
 
 /// One network, or one of each address family.
@@ -126,9 +142,21 @@ impl Machine {
         Ok(name.trim().to_lowercase())
     }
 
+    /// What the node is known by, and its address of the other family where pods have both.
+    pub fn node_ips(&self) -> Vec<IpAddr> {
+        if let Some(Addresses(given)) = &self.node_ip {
+            return given.clone();
+        }
+        let families = self.cluster_cidrs().into_iter().map(Cidr::is_ipv4);
+        let own: Vec<IpAddr> = families.filter_map(::apiserver::pki::own_address_of).collect();
+        match own.is_empty() {
+            true => vec![Ipv4Addr::LOCALHOST.into()],
+            false => own,
+        }
+    }
+
     pub fn node_ip(&self) -> IpAddr {
-        let own = self.node_ip.or_else(::apiserver::pki::own_address);
-        own.unwrap_or(Ipv4Addr::LOCALHOST.into())
+        self.node_ips().first().copied().unwrap_or(Ipv4Addr::LOCALHOST.into())
     }
 }
 
@@ -142,6 +170,12 @@ mod tests {
         assert_eq!(cidrs("fd00::/48, 10.1.0.0/16").as_deref(), Ok("fd00::/48,10.1.0.0/16"));
         for wrong in ["", "x", "10.1.0.0/16,10.2.0.0/16", "10.1.0.0/16,fd00::/48,fd01::/48"] {
             assert!(cidrs(wrong).is_err(), "{wrong}");
+        }
+        let given = |text: &str| addresses(text).map(|Addresses(all)| format!("{all:?}"));
+        assert_eq!(given("192.0.2.1").as_deref(), Ok("[192.0.2.1]"));
+        assert_eq!(given("fd00::1, 192.0.2.1").as_deref(), Ok("[fd00::1, 192.0.2.1]"));
+        for wrong in ["", "x", "192.0.2.1,192.0.2.2", "fd00::1,192.0.2.1,fd00::2"] {
+            assert!(given(wrong).is_err(), "{wrong}");
         }
         let tenth: Vec<IpAddr> =
             parsed("10.96.0.0/12,fd96::/112").into_iter().map(|cidr| cidr.at(10)).collect();

@@ -27,9 +27,9 @@ const TOKEN_SECONDS: u64 = 3600;
 pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
     let pki = cluster.pki.clone().context("the cluster's keys are elsewhere")?;
     let admin = Client::new(cluster.source("skiff", &administrator())?);
-    let listener = TcpListener::bind((cluster.node_ip, PORT))
+    let listener = TcpListener::bind((cluster.node_ip(), PORT))
         .await
-        .with_context(|| format!("failed to listen on {}:{PORT}", cluster.node_ip))?;
+        .with_context(|| format!("failed to listen on {}:{PORT}", cluster.node_ip()))?;
     let authority = STANDARD.encode(std::fs::read(pki.ca())?);
     let found_by = objects(listener.local_addr()?, &cluster.node_name, &authority);
     addons::apply(&admin, found_by).await?;

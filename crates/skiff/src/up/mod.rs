@@ -28,11 +28,12 @@ mod stand_ins;
 
 use crate::alone::Leading;
 use ::apiserver::pki::Pki;
+use ::proxy::balancer::Pool;
 use checklist::Checklist;
 use client::Context;
 use components::{COMPONENTS, Cluster, give_rights};
 use control_plane::ControlPlane;
-pub use machine::{Machine, NodePlaces};
+pub use machine::{Addresses, Machine, NodePlaces, addresses};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,6 +49,10 @@ pub struct Options {
     /// Where to write the administrator's kubeconfig; by default into the data directory.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// Addresses that services of type LoadBalancer get, announced by the nodes:
+    /// `192.0.2.100-192.0.2.120,2001:db8::/120`. Without it they get the nodes' own.
+    #[arg(long, default_value = "")]
+    load_balancer_pool: Pool,
     /// Components to leave out, for others to take their place; their kubeconfigs are written into
     /// the data directory. `*` is all of them.
     #[arg(long, value_delimiter = ',', value_parser = components::names())]
@@ -76,9 +81,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut checklist = Checklist::start();
     let is_node = OF_NODE.iter().any(|name| options.runs(name));
     preflight::check(is_node, &options.machine.data_dir)?;
-    let (node_name, node_ip) = (options.machine.node_name()?, options.machine.node_ip());
-    let mut addresses = vec![options.bind_address, node_ip];
-    addresses.extend(options.machine.api_ips());
+    let (node_name, node_ips) = (options.machine.node_name()?, options.machine.node_ips());
+    let mut addresses = vec![options.bind_address];
+    addresses.extend(node_ips.iter().copied().chain(options.machine.api_ips()));
     let store = options.etcd.store().await?;
     let is_one_of_several = store.is_some();
     if let Some(store) = &store {
@@ -125,10 +130,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             Arc::new(move |component, user| control_plane.source(&context, component, user))
         },
         node_name,
-        node_ip,
+        node_ips,
         api_port: control_plane.address.port(),
         leading: Leading::usual(is_one_of_several),
         network,
+        dns_here: Default::default(),
+        pool: options.load_balancer_pool,
     };
     give_rights(&cluster).await?;
     let running: Vec<_> = COMPONENTS

@@ -13,31 +13,39 @@ pub struct Cluster {
     kubectl: PathBuf,
     /// A whole cluster has a network of its own: several run beside each other.
     pub network: Option<Held>,
+    /// Flags besides the usual ones.
+    flags: Vec<String>,
 }
 
 impl Cluster {
     /// The API server alone.
     pub fn start() -> Cluster {
-        Cluster::with(None)
+        Cluster::with(None, &[])
     }
 
     /// The API server alone, on what is in this folder.
     pub fn at(folder: TempDir) -> Cluster {
-        let process = up(&folder, None);
+        let process = up(&folder, None, &[]);
         let kubectl = testkit::tools::program("kubectl", "kubernetes-client");
-        Cluster { folder, process, kubectl, network: None }
+        Cluster { folder, process, kubectl, network: None, flags: Vec::new() }
     }
 
     /// Everything, as a user has it.
     pub fn whole() -> Cluster {
-        Cluster::with(Some(network::machine()))
+        Cluster::whole_on(network::machine(), &[])
     }
 
-    fn with(network: Option<Held>) -> Cluster {
+    /// The same on a machine with this network, and with flags of one's own.
+    pub fn whole_on(network: Held, flags: &[&str]) -> Cluster {
+        Cluster::with(Some(network), flags)
+    }
+
+    fn with(network: Option<Held>, flags: &[&str]) -> Cluster {
         let folder = TempDir::new().expect("a temporary folder");
-        let process = up(&folder, network.as_ref());
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let process = up(&folder, network.as_ref(), &flags);
         let kubectl = testkit::tools::program("kubectl", "kubernetes-client");
-        Cluster { folder, process, kubectl, network }
+        Cluster { folder, process, kubectl, network, flags }
     }
 
     /// The account that pods act as: a controller's work, done by hand.
@@ -69,7 +77,7 @@ impl Cluster {
     }
 
     pub fn start_again(&mut self) {
-        self.process = up(&self.folder, self.network.as_ref());
+        self.process = up(&self.folder, self.network.as_ref(), &self.flags);
     }
 
     pub fn command(&self, arguments: &str) -> Command {
@@ -165,9 +173,9 @@ pub fn places(folder: &TempDir) -> Vec<String> {
     .to_vec()
 }
 
-fn up(folder: &TempDir, network: Option<&Held>) -> Child {
+fn up(folder: &TempDir, network: Option<&Held>, flags: &[String]) -> Child {
     let mut command = within(network, env!("CARGO_BIN_EXE_skiff").as_ref());
-    command.arg("up");
+    command.arg("up").args(flags);
     match network {
         Some(_) => command.args(places(folder)).arg("--node-name=node"),
         None => command.args(["--disable", "*", "--bind-address", "127.0.0.1", "--port", "0"]),

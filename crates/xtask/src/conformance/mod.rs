@@ -53,7 +53,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let parts: Vec<&str> = options.with.iter().map(|part| part.name).collect();
     let written = if options.smoke { None } else { std::fs::read_to_string(&page).ok() };
     let mut rows = report::rows(&written.unwrap_or_default());
-    let names = suite::tests(&upstream)?;
+    let names = match options.any {
+        true => suite::all_tests(&programs)?,
+        false => suite::tests(&upstream)?,
+    };
     let smoke = shell::read(&places.repository.join("conformance/smoke.txt"))?;
     let failed = |name: &str| rows.get(name).is_some_and(|row| row.result == "failed");
     let chosen: Vec<&str> = names
@@ -87,14 +90,14 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         let timeout = options.timeout.as_str();
         let run = suite::Run { programs: &programs, cluster: &cluster, procs, timeout, folder };
         rows = report::updated(rows, &run.tests(&tests)?, &commit);
-        if options.smoke {
+        if options.smoke || options.any {
             continue;
         }
         let recipes: Vec<_> = images.iter().map(|made| &made.recipe).collect();
         shell::write(&page, report::page(&parts, &names, &rows, &recipes))?;
     }
     drop(cluster);
-    let counted: Vec<String> = match options.smoke {
+    let counted: Vec<String> = match options.smoke || options.any {
         true => chosen.iter().map(|&name| name.to_owned()).collect(),
         false => names.clone(),
     };

@@ -4,13 +4,16 @@ use super::upstream::{self, Part};
 use regex_automata::meta::Regex;
 use std::path::PathBuf;
 
-pub const USAGE: &str = "[--smoke] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
+pub const USAGE: &str = "[--smoke] [--any] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
                          [--timeout 2h] [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager] \
                          [--kubeconfig FILE | --skiff FILE]";
 
 pub struct Options {
     /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
     pub smoke: bool,
+    /// All of upstream's end-to-end tests are to choose from, not only those that make up conformance;
+    /// the page is left alone.
+    pub any: bool,
     pub focus: Option<Regex>,
     pub sig: Option<String>,
     /// Only what failed in its last run.
@@ -43,6 +46,7 @@ impl Options {
 pub fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
         smoke: false,
+        any: false,
         focus: None,
         sig: None,
         failed: false,
@@ -58,6 +62,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         let mut value = || words.next().cloned().ok_or_else(|| format!("{flag} needs a value"));
         match flag.as_str() {
             "--smoke" => options.smoke = true,
+            "--any" => options.any = true,
             "--failed" => options.failed = true,
             "--focus" => {
                 let text = value()?;
@@ -80,6 +85,9 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
             "--skiff" => options.skiff = Some(value()?.into()),
             _ => return Err(format!("no option {flag}; there are {USAGE}")),
         }
+    }
+    if options.any && options.focus.is_none() && options.sig.is_none() {
+        return Err("--any without --focus or --sig would be thousands of tests".to_owned());
     }
     match options.nodes > 1 && !options.with.is_empty() {
         true => Err("upstream's parts run on one node".to_owned()),
@@ -114,6 +122,7 @@ mod tests {
         };
         assert_eq!(problem(&["--procs"]), "--procs needs a value");
         assert_eq!(problem(&["--procs", "x"]), "--procs: invalid digit found in string");
+        assert!(problem(&["--any"]).starts_with("--any without --focus"));
         assert!(problem(&["--quick"]).starts_with("no option --quick; there are [--smoke]"));
     }
 }

@@ -40,6 +40,18 @@ pub fn tests(upstream: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
+/// Every end-to-end test that upstream has, conformance or not, as the suite itself lists them.
+pub fn all_tests(programs: &Path) -> Result<Vec<String>, String> {
+    let listed = shell::output(Command::new(programs.join("e2e.test")).arg("--list-tests"))?;
+    Ok(listed.lines().filter_map(listed_name).map(str::to_owned).collect())
+}
+
+/// A line is `FILE:LINE: NAME`.
+fn listed_name(line: &str) -> Option<&str> {
+    let at = line.find(": [sig-")?;
+    Some(line[at + 2..].trim())
+}
+
 /// The special interest group that a test's name begins with.
 pub fn sig(name: &str) -> &str {
     name.strip_prefix("[sig-").and_then(|rest| rest.split(']').next()).unwrap_or_default()
@@ -156,6 +168,15 @@ mod tests {
         ] {
             assert_eq!((sig(name), is_alone(name)), (group, alone), "{name}");
         }
+    }
+
+    #[test]
+    fn tests_are_listed_with_where_they_are() {
+        let line =
+            "    ../x/network_policy.go:590: [sig-network] Netpol a: b [Feature:NetworkPolicy]";
+        let name = "[sig-network] Netpol a: b [Feature:NetworkPolicy]";
+        assert_eq!(listed_name(line), Some(name));
+        assert_eq!(listed_name("The following spec names can be used:"), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod eviction;
 pub mod serving;
 
 use super::Embedded;
+use crate::up::{Addresses, addresses};
 use anyhow::Context as _;
 use clap::Parser as _;
 use client::https::{Config, Https};
@@ -40,9 +41,10 @@ pub struct Options {
     /// The node's name; by default the machine's.
     #[arg(long)]
     hostname_override: Option<String>,
-    /// The node's address; by default the one that packets to others carry.
-    #[arg(long)]
-    node_ip: Option<IpAddr>,
+    /// The node's address, or one of each family joined by a comma; by default the one that packets to
+    /// others carry.
+    #[arg(long, value_parser = addresses)]
+    node_ip: Option<Addresses>,
     /// Where pods' folders are.
     #[arg(long, default_value = "/var/lib/kubelet")]
     root_dir: PathBuf,
@@ -190,8 +192,15 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         None => std::fs::read_to_string("/proc/sys/kernel/hostname")
             .context("failed to read the machine's name")?,
     };
-    let address = options.node_ip.or_else(::apiserver::pki::own_address);
-    let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let given = options.node_ip.map(|Addresses(given)| given).unwrap_or_default();
+    let node_ips = match given.is_empty() {
+        true => {
+            let own = ::apiserver::pki::own_address();
+            vec![own.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))]
+        }
+        false => given,
+    };
+    let address = node_ips[0];
     let name = name.trim().to_lowercase();
     let reserved = options.kube_reserved.iter().chain(&options.system_reserved);
     let reserved = reserved.map(|(name, text)| Ok((name.clone(), amount(name, text)?)));
@@ -224,6 +233,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         image_gc_high: options.image_gc_high_threshold,
         image_gc_low: options.image_gc_low_threshold,
         eviction: options.eviction.config()?,
+        node_ips,
         ..kubelet::Config::new(&name, address)
     };
     let context = Context::new();

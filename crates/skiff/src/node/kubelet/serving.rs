@@ -78,7 +78,11 @@ impl Serving {
             }
         };
         Ok(ServerConfig {
-            address: self.address,
+            // On every address of the node's own family, if nothing else was said.
+            address: match (self.address.is_unspecified(), address) {
+                (true, IpAddr::V6(_)) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+                _ => self.address,
+            },
             port: self.port,
             anonymous_auth: self.anonymous_auth,
             authorization: match self.authorization_mode {

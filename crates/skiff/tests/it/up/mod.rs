@@ -1,5 +1,6 @@
 //! `skiff up`: a whole cluster, as its users have it.
 mod demo;
+mod families;
 mod policy;
 mod workloads;
 
