@@ -6,7 +6,7 @@ use crate::world::World;
 use api::rules::Form;
 use api::selector::label::Selector;
 use client::source::Patch;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What an owner has, and what makes it so.
@@ -22,6 +22,17 @@ pub fn claim<O: Form, T: Form>(
     world: &World,
     is_wanted: fn(&T) -> bool,
 ) -> Claimed<T> {
+    claim_with(owner, selector, world, is_wanted, None)
+}
+
+/// The same for an owner that keeps its objects by a finalizer: they have it as long as they are its.
+pub fn claim_with<O: Form, T: Form>(
+    owner: &O,
+    selector: &Selector,
+    world: &World,
+    is_wanted: fn(&T) -> bool,
+    finalizer: Option<&str>,
+) -> Claimed<T> {
     let metadata = owner.metadata();
     let uid = metadata.uid.as_deref().unwrap_or_default();
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -31,13 +42,13 @@ pub fn claim<O: Form, T: Form>(
         if selector.matches(&object.metadata().labels) {
             objects.push(object);
         } else if !is_deleting && object.metadata().deletion_timestamp.is_none() {
-            actions.push(release(&*object, uid));
+            actions.push(release(&*object, uid, finalizer));
         }
     }
     for object in world.orphans::<T>(namespace) {
         let is_free = object.metadata().deletion_timestamp.is_none() && !is_deleting;
         if is_free && is_wanted(&object) && selector.matches(&object.metadata().labels) {
-            adopted.push(adopt(owner, &*object));
+            adopted.push(adopt(owner, &*object, finalizer));
             objects.push(object);
         }
     }
@@ -59,14 +70,25 @@ fn if_still_there<O: Form>(owner: &O, adoptions: Vec<Action>) -> Action {
     Action::Look { object, then }
 }
 
-fn adopt<O: Form, T: Form>(owner: &O, object: &T) -> Action {
+fn adopt<O: Form, T: Form>(owner: &O, object: &T, finalizer: Option<&str>) -> Action {
     let owners = [controller_ref(owner)];
-    let patch = json!({ "metadata": { "uid": object.metadata().uid, "ownerReferences": owners } });
-    Action::Patch { object: Target::of(object), part: "", patch: Patch::Strategic(patch) }
+    let mut metadata = json!({ "uid": object.metadata().uid, "ownerReferences": owners });
+    if let Some(finalizer) = finalizer {
+        metadata["finalizers"] = json!([finalizer]);
+    }
+    patched(object, metadata)
 }
 
-fn release<T: Form>(object: &T, owner: &str) -> Action {
+fn release<T: Form>(object: &T, owner: &str, finalizer: Option<&str>) -> Action {
     let owners = [json!({ "$patch": "delete", "uid": owner })];
-    let patch = json!({ "metadata": { "uid": object.metadata().uid, "ownerReferences": owners } });
-    Action::Patch { object: Target::of(object), part: "", patch: Patch::Strategic(patch) }
+    let mut metadata = json!({ "uid": object.metadata().uid, "ownerReferences": owners });
+    if let Some(finalizer) = finalizer {
+        metadata["$deleteFromPrimitiveList/finalizers"] = json!([finalizer]);
+    }
+    patched(object, metadata)
+}
+
+fn patched<T: Form>(object: &T, metadata: Value) -> Action {
+    let patch = Patch::Strategic(json!({ "metadata": metadata }));
+    Action::Patch { object: Target::of(object), part: "", patch }
 }

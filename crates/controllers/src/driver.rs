@@ -257,7 +257,8 @@ pub fn is_a<O: Form>(api_version: &str, kind: &str) -> bool {
     group == O::GROUP && kind == O::KIND
 }
 
-fn adopters<T: Form, O: Form>(
+/// Those who would have an object that nobody controls.
+pub fn adopters<T: Form, O: Form>(
     world: &World,
     object: &T,
     namespace: &str,

@@ -221,6 +221,25 @@ fn phase_of(
     if look.failed.is_some() && look.found.running().next().is_none() {
         return "Failed";
     }
+    let phase = begun_phase(look, init, regular);
+    let is_over = pod::is_deleting(look.pod) && look.found.running().next().is_none();
+    if !is_over || pod::is_static(look.pod) || !matches!(phase, "Pending" | "Running") {
+        return phase;
+    }
+    // Nothing of it begins again, and whoever keeps it by a finalizer waits for how it ended.
+    let is_success = |status: &ContainerStatus| {
+        let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.exit_code == 0)
+    };
+    if regular.iter().all(is_success) { "Succeeded" } else { "Failed" }
+}
+
+/// The phase of a pod that has not failed as a whole.
+fn begun_phase(
+    look: &Look<'_>,
+    init: &[ContainerStatus],
+    regular: &[ContainerStatus],
+) -> &'static str {
     let code = |status: &ContainerStatus| {
         status.state.as_ref()?.terminated.as_ref().map(|ended| ended.exit_code)
     };

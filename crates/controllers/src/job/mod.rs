@@ -9,8 +9,8 @@ mod policy;
 mod tests;
 
 use crate::action::{Action, Target};
-use crate::claim::{Claimed, claim};
-use crate::driver::{Controller, Watching, is_a};
+use crate::claim::{Claimed, claim_with};
+use crate::driver::{Controller, Watching, adopters, is_a};
 use crate::pods;
 use crate::world::World;
 use api::names::NamespacedName;
@@ -67,6 +67,19 @@ impl End {
 fn watch(on: &Watching) {
     on.objects::<Job>();
     on.owned::<Pod, Job>(selector);
+    // One that is nobody's, and that nobody would have, wakes the key of no job.
+    on.each::<Pod>(|world, change| {
+        let is_kept = |pod: &Arc<Pod>| is_tracked(pod) && is_nobodys(pod, world);
+        let kept = change.new.as_ref().is_some_and(is_kept);
+        kept.then(|| NamespacedName::new(&change.key.namespace, "")).into_iter().collect()
+    });
+}
+
+/// Whether no job has it or would adopt it.
+fn is_nobodys(pod: &Pod, world: &World) -> bool {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    owner::controller_of(pod.metadata.owner_references.as_deref()).is_none()
+        && adopters::<Pod, Job>(world, pod, namespace, selector).is_empty()
 }
 
 fn selector(job: &Job) -> Selector {
@@ -80,7 +93,8 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
     if spec.managed_by.as_deref().is_some_and(|by| by != "kubernetes.io/job-controller") {
         return Vec::new();
     }
-    let Claimed { objects, mut actions } = claim(&*job, &selector(&job), world, |_| true);
+    let Claimed { objects, mut actions } =
+        claim_with(&*job, &selector(&job), world, |_| true, Some(TRACKING));
     if job.metadata.deletion_timestamp.is_some() || is_finished(&job) {
         // Nobody counts any more: no pod may be kept for it.
         actions.extend(objects.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)));
@@ -129,7 +143,10 @@ fn release(pod: &Pod) -> Action {
 fn release_orphans(job: &NamespacedName, world: &World) -> Vec<Action> {
     let is_of_job = |pod: &Pod| {
         let owner = owner::controller_of(pod.metadata.owner_references.as_deref());
-        owner.is_some_and(|it| is_a::<Job>(&it.api_version, &it.kind) && *it.name == *job.name)
+        match owner {
+            Some(it) => is_a::<Job>(&it.api_version, &it.kind) && *it.name == *job.name,
+            None => job.name.is_empty() && is_nobodys(pod, world),
+        }
     };
     let pods = world.in_namespace::<Pod>(&job.namespace);
     pods.iter().filter(|pod| is_tracked(pod) && is_of_job(pod)).map(|pod| release(pod)).collect()

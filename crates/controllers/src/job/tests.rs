@@ -75,6 +75,39 @@ fn failures_are_waited_after_and_limited() {
     );
 }
 
+/// Whatever becomes of it then, nobody waits for it.
+#[test]
+fn a_pod_that_is_let_go_is_kept_for_nobody() {
+    let job = "job web spec.parallelism=0 status.startTime=2026-01-01T11:00:00Z";
+    let tracked = "finalizers=batch.kubernetes.io/job-tracking";
+    check(
+        &format!("{job}\n pod a {POD} metadata.labels.app=other"),
+        expect![[r#"
+        patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"ownerReferences":[{"$patch":"delete","uid":"web-uid"}],"uid":"a-uid"}}
+        update jobs.batch/status web {"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+    "#]],
+    );
+    check(
+        &format!("{job}\n pod a {tracked}"),
+        expect![[r#"
+        look at jobs.batch default/web
+        patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
+        delete pods default/a
+        update jobs.batch/status web {"active":1,"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+    "#]],
+    );
+    check_row(
+        &CONTROLLER,
+        &format!(
+            "{job}\n pod a {tracked} metadata.labels.app=other\n pod b {POD} metadata.labels.app=other"
+        ),
+        &["default/"],
+        expect![[r#"
+            patch pods a {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
+        "#]],
+    );
+}
+
 #[test]
 fn a_deadline_ends_it() {
     let job = "job web spec.completions=1 status.startTime=2026-01-01T11:59:00Z";

@@ -2,7 +2,11 @@ use super::*;
 use crate::testing;
 use expect_test::{Expect, expect};
 
-fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
+fn phase_in(world: &str) -> String {
+    status(world, &[]).phase.unwrap()
+}
+
+fn status(world: &str, waiting: &[(&str, &str)]) -> PodStatus {
     let world = testing::world(world);
     let waiting = waiting
         .iter()
@@ -19,7 +23,11 @@ fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
         runtime_name: "skiff",
         now: testing::at(world.now),
     };
-    let status = generate(&look);
+    generate(&look)
+}
+
+fn check(world: &str, waiting: &[(&str, &str)], expected: Expect) {
+    let status = status(world, waiting);
     let mut text = status.phase.unwrap();
     for condition in status.conditions.unwrap() {
         if condition.status == "True" {
@@ -57,6 +65,22 @@ fn a_new_pod_is_pending() {
             Pending Initialized PodScheduled
             web ContainerCreating last - restarts 0"#]],
     );
+}
+
+#[test]
+fn a_pod_that_is_taken_away_ends_whatever_it_was_about_to_do() {
+    for (world, phase) in [
+        ("pod deleting\ncontainer web", "Failed"),
+        ("pod deleting\ncontainer web\nsandbox s0 ready", "Failed"),
+        ("pod deleting\ninit a\ncontainer web\nsandbox s0 ready\nfound a s0 exited=0", "Failed"),
+        ("pod deleting\ncontainer web\nsandbox s0 ready\nfound web s0 running", "Running"),
+        // The policy is to begin again, yet nothing does.
+        ("pod deleting\ncontainer web\nsandbox s0 not\nfound web s0 exited=137", "Failed"),
+        ("pod deleting\ncontainer web\nsandbox s0 not\nfound web s0 exited=0", "Succeeded"),
+        ("container web\nsandbox s0 not\nfound web s0 exited=0", "Running"),
+    ] {
+        assert_eq!(phase_in(world), phase, "{world}");
+    }
 }
 
 #[test]

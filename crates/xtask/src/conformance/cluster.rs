@@ -25,7 +25,6 @@ pub struct Ours {
     skiff: PathBuf,
     nodes: Vec<Member>,
     /// The network that all nodes' cards are in.
-    #[expect(dead_code, reason = "it is there as long as the nodes are")]
     switch: Held,
 }
 
