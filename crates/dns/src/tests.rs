@@ -335,6 +335,7 @@ async fn a_pod_that_searches_is_answered_in_one_round() {
     for (name, expected) in [
         ("api.other", "0 10.96.0.2"),
         ("api.other.svc", "0 10.96.0.2"),
+        ("api.other.svc.cluster.local", "0 10.96.0.2"),
         ("absent.other", "3 "),
         // Nobody is asked for what may be of no use to the client.
         ("example.org", "3 "),
