@@ -181,7 +181,8 @@ impl Server {
         }
         let namespace = (self.clients.0)(client)?;
         let [second, third, last] = next_names(&query.name, &namespace, world.domain())?;
-        for name in [second, third] {
+        // The last may be one of the cluster's, written out whole.
+        for name in [second, third, last.clone()] {
             let asked = Query { name, ..query.clone() };
             if answer(&asked, world, seconds).is_some_and(|found| found.code == Code::NoError) {
                 return Some(Reply::Alias(asked.name, seconds));

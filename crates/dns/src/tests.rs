@@ -335,6 +335,7 @@ async fn a_pod_that_searches_is_answered_in_one_round() {
     for (name, expected) in [
         ("api.other", "0 10.96.0.2"),
         ("api.other.svc", "0 10.96.0.2"),
+        ("api.other.svc.cluster.local", "0 10.96.0.2"),
         ("absent.other", "3 "),
         // Nobody is asked for what may be of no use to the client.
         ("example.org", "3 "),
@@ -409,4 +410,52 @@ async fn the_cluster_finds_its_dns() {
     assert_eq!(slice.endpoints.iter().flatten().next().unwrap().addresses, ["10.99.1.1"]);
     let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
     assert_eq!(ports, [Some(10053), Some(10053)]);
+}
+
+/// Whatever comes, from clients or from other servers, is refused or answered, and nothing breaks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_that_are_a_little_wrong_break_nothing() {
+    // Another server, whose answers are right at their beginning and anything behind it.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let liar = socket.local_addr().unwrap();
+    let mut state = 0x5f5f_5f5f_u64;
+    let mut chance = move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    std::thread::spawn(move || {
+        let (mut packet, mut count) = ([0; 4096], 0_usize);
+        while let Ok((length, client)) = socket.recv_from(&mut packet) {
+            count += 1;
+            let mut answer = packet[..length].to_vec();
+            answer[2] |= 0x80;
+            answer[7] = 9;
+            let rest = (0..count % 60).map(|at| (at * 37 + count * 11) as u8 | 0xc0);
+            answer.extend(rest);
+            let _ = socket.send_to(&answer, client);
+        }
+    });
+    let served = Served::new(vec![liar]).await;
+    served.put_web("10.96.0.1");
+    served.until(Kind::A, "web.default.svc.cluster.local", "0 10.96.0.1").await;
+    let names = ["web.default.svc.cluster.local", "example.org", "1.0.96.10.in-addr.arpa", ""];
+    let kinds = [Kind::A, Kind::Aaaa, Kind::Srv, Kind::Ptr, Kind::Other(255)];
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for round in 0..4000 {
+        let takes = [None, Some(0), Some(1232), Some(u16::MAX)][chance() % 4];
+        let (name, kind) = (names[chance() % names.len()], kinds[chance() % kinds.len()]);
+        let mut packet = question(round as u16, name, kind, takes);
+        for _ in 0..chance() % 4 {
+            let at = chance() % packet.len();
+            packet[at] = chance() as u8;
+        }
+        packet.truncate(packet.len() - (chance() % 3) * (chance() % packet.len()) / 2);
+        // What reads packets alone, and the server with its sockets.
+        let _ = Query::read(&packet);
+        crate::wire::addresses(&packet);
+        client.send_to(&packet, served.at).unwrap();
+    }
+    served.until(Kind::A, "web.default.svc.cluster.local", "0 10.96.0.1").await;
+    served.context.stop();
 }

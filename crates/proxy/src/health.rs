@@ -2,7 +2,7 @@
 use crate::ProxyError;
 use api::names::NamespacedName;
 use client::pages::{self, Page};
-use client::{Context, Registry};
+use client::{Context, Metrics, Registry};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -74,6 +74,11 @@ impl Health {
         if path == "/healthz" {
             body["nodeEligible"] = state.is_eligible.into();
         }
+        let counted = match path {
+            "/healthz" => "kubeproxy_proxy_healthz_total",
+            _ => "kubeproxy_proxy_livez_total",
+        };
+        self.registry.count(counted, &[("code", if is_good { "200" } else { "503" })]);
         let mut page = Page::new(if is_good { 200 } else { 503 }, pages::JSON, body.to_string());
         page.headers.push(("x-content-type-options", "nosniff".to_owned()));
         page
@@ -193,5 +198,8 @@ mod tests {
         health.set_eligible(false);
         check(2000, 503, 200);
         assert_eq!(health.page("/x", at(0)).code, 404);
+        let counted = health.registry.text();
+        assert!(counted.contains("kubeproxy_proxy_livez_total{code=\"200\"} 4"), "{counted}");
+        assert!(counted.contains("kubeproxy_proxy_healthz_total{code=\"503\"} 3"), "{counted}");
     }
 }

@@ -242,6 +242,9 @@ impl Seen {
             changed.lock().insert(key);
             health.queued(context.now());
             health.registry.count(metric, &[]);
+            let now = context.now().as_second() as f64;
+            let queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
+            health.registry.set(queued, &[], now);
             wake.notify_one();
         }
     }

@@ -5,7 +5,7 @@
 //! afterwards the token is not needed any more.
 use super::components::{self, COMPONENTS, Cluster};
 use super::servers::Servers;
-use super::{Machine, join, preflight};
+use super::{Machine, join, preflight, until_end};
 use crate::alone::Leading;
 use ::apiserver::pki;
 use anyhow::Context as _;
@@ -13,6 +13,7 @@ use client::https::{Config, Https};
 use client::{ApiResource, Client, Context, Informer, Source};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::identity::{self, Files, Purpose};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,11 +96,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let rows = COMPONENTS.iter().filter(|row| cluster.runs(row.name));
     let running: Vec<_> =
         rows.map(|row| (row, tokio::spawn(components::supervise(row, cluster.clone())))).collect();
-    println!("this machine is node {} of {}", cluster.node_name, options.server);
-    stop.await;
+    let ready = format!("this machine is node {} of {}", cluster.node_name, options.server);
+    let _ = writeln!(std::io::stdout(), "{ready}");
+    let end = until_end(stop, &cluster.machine, &cluster.node_ips).await;
     context.stop();
     components::drain(running).await;
-    Ok(())
+    end.follow()
 }
 
 fn keep_certificates(

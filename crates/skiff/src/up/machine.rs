@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use network::{Cidr, NodeNetwork};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Machine {
@@ -55,6 +56,9 @@ pub struct NodePlaces {
     #[arg(long, default_value = NodePlaces::CGROUP_ROOT)]
     pub cgroup_root: String,
 }
+
+/// How often a machine looks at its own address.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl NodePlaces {
     pub const CGROUP_ROOT: &str = "/kubepods";
@@ -152,6 +156,25 @@ impl Machine {
         match own.is_empty() {
             true => vec![Ipv4Addr::LOCALHOST.into()],
             false => own,
+        }
+    }
+
+    /// Returns when the machine has another address than it had, for good: what was asked for by
+    /// `--node-ip` never changes.
+    pub async fn moved(&self, known: &[IpAddr]) {
+        if self.node_ip.is_some() {
+            return std::future::pending().await;
+        }
+        // In between a machine may have none.
+        let is_other = |now: &[IpAddr]| now != known && !now.iter().any(IpAddr::is_loopback);
+        let mut before = known.to_vec();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = self.node_ips();
+            if is_other(&now) && now == before {
+                return;
+            }
+            before = now;
         }
     }
 

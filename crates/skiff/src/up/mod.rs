@@ -34,7 +34,9 @@ use client::Context;
 use components::{COMPONENTS, Cluster, give_rights};
 use control_plane::ControlPlane;
 pub use machine::{Addresses, Machine, NodePlaces, addresses};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -150,19 +152,54 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             checklist.done(row.name);
         }
         checklist.end();
-        println!("skiff is ready at {server}: export KUBECONFIG={}", kubeconfig.display());
+        // Whoever waited for it may have gone since, with the other end of the pipe.
+        let ready =
+            format!("skiff is ready at {server}: export KUBECONFIG={}", kubeconfig.display());
+        let _ = writeln!(std::io::stdout(), "{ready}");
     };
-    tokio::pin!(stop);
-    tokio::select! {
-        () = &mut stop => {}
-        () = readiness => stop.await,
-    }
+    let (machine, known) = (cluster.machine.clone(), cluster.node_ips.clone());
+    let ends = until_end(stop, &machine, &known);
+    tokio::pin!(ends);
+    let end = tokio::select! {
+        end = &mut ends => end,
+        () = readiness => ends.await,
+    };
     context.stop();
     components::drain(running).await;
     drop(cluster);
     match Arc::try_unwrap(control_plane) {
-        Ok(control_plane) => control_plane.stop().await,
+        Ok(control_plane) => control_plane.stop().await?,
         // Somebody did not end: what was acknowledged is on the disk all the same.
-        Err(_) => Ok(()),
+        Err(_) => {}
+    }
+    end.follow()
+}
+
+/// Why a cluster's process ends.
+enum End {
+    Stopped,
+    /// The machine has another address.
+    Moved,
+}
+
+async fn until_end(stop: impl Future<Output = ()>, machine: &Machine, known: &[IpAddr]) -> End {
+    tokio::select! {
+        () = stop => End::Stopped,
+        () = machine.moved(known) => End::Moved,
+    }
+}
+
+impl End {
+    /// Everything that knows the machine's address is made anew, by the same program as the same process:
+    /// certificates, sockets, what the node says of itself. Pods run on meanwhile.
+    fn follow(self) -> anyhow::Result<()> {
+        if let End::Stopped = self {
+            return Ok(());
+        }
+        tracing::warn!("this machine has another address: starting again with it");
+        let mut arguments = std::env::args_os();
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        command.arg0(arguments.next().unwrap_or_default()).args(arguments);
+        Err(anyhow::Error::new(command.exec()).context("failed to start again"))
     }
 }

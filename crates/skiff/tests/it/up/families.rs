@@ -87,10 +87,11 @@ fn a_cluster_of_both_families() {
     let services = get("service web", "{.spec.clusterIPs[*]}");
     let services: Vec<&str> = services.split(' ').collect();
     assert!(services[1].starts_with("fd96::"), "{services:?}");
-    cluster.until(
-        "get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[*].addressType}",
-        "IPv4 IPv6",
-    );
+    for family in ["IPv4", "IPv6"] {
+        let of = format!("{{.items[?(@.addressType=='{family}')].addressType}}");
+        let slices = "get endpointslices -l kubernetes.io/service-name=web -o jsonpath=";
+        cluster.until(&format!("{slices}{of}"), family);
+    }
     let dns = cluster.kubectl("get service kube-dns -n kube-system -o jsonpath={.spec.clusterIPs}");
     assert_eq!(dns, r#"["10.96.0.10","fd96::a"]"#);
 

@@ -106,6 +106,37 @@ fn pods_outlive_skiff_and_reset_leaves_the_machine_as_it_was() {
     assert_eq!(left.collect::<Vec<_>>(), ["link card0", "link lo"]);
 }
 
+/// The machine gets another address: the cluster follows, and pods run on.
+#[test]
+fn a_machine_that_moves_keeps_its_pods() {
+    use netlink::addresses::Address;
+    use netlink::route::Route;
+    let cluster = Cluster::whole();
+    cluster.kubectl_with("apply -f -", PODS);
+    let ready = "get deployment web -o jsonpath={.status.readyReplicas}";
+    cluster.until(ready, "2");
+    let running = "get pods -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
+    let before = cluster.kubectl(running);
+    let network = &cluster.network.as_ref().expect("a network of its own").path;
+    let moved = netlink::namespace::within(network, || -> Result<(), netlink::NetlinkError> {
+        let mut socket = netlink::Socket::open(netlink::Family::Route)?;
+        let link = socket.link("card0")?.expect("a card").index;
+        let old = testkit::network::ADDRESS.into();
+        socket.remove_address(&Address { address: old, prefix: 24, link })?;
+        socket.add_address(link, "192.0.2.9".parse().expect("an address"), 24)?;
+        let gateway = Some("192.0.2.1".parse().expect("an address"));
+        let destination = ("0.0.0.0".parse().expect("an address"), 0);
+        socket.set_route(&Route { destination, link, gateway })
+    });
+    moved.expect("entered").expect("moved");
+    let address = "get node node -o jsonpath={.status.addresses[?(@.type=='InternalIP')].address}";
+    cluster.until(address, "192.0.2.9");
+    let server = "get endpointslice kubernetes -o jsonpath={.endpoints[*].addresses[*]}";
+    cluster.until(server, "192.0.2.9");
+    cluster.until(ready, "2");
+    assert_eq!(cluster.kubectl(running), before, "the same containers run");
+}
+
 #[test]
 fn without_root_it_says_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
