@@ -327,7 +327,10 @@ fn judged(
     verdict.warnings.extend(said.warnings);
     errors.extend(definitions::faults(resource, &errors, object, old));
     errors.extend(admission::policy::faults(resource, object));
-    errors.extend(admission::device_selectors::faults(resource, object, old));
+    // They are the first thing that upstream looks at in a spec.
+    let first = errors.iter().position(|error| !error.field.starts_with("metadata"));
+    let at = first.unwrap_or(errors.len());
+    errors.splice(at..at, admission::device_selectors::faults(resource, object, old));
     if errors.is_empty() {
         return Ok(verdict.warnings);
     }
