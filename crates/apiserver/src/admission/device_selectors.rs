@@ -19,11 +19,13 @@ pub fn faults(resource: &Resource, object: &Value, old: Option<&Value>) -> Error
         {
             judge(&spec["selectors"], &root, &mut errors);
         }
-        // The others' specs cannot be changed.
+        // Its spec cannot be changed.
         ("resource.k8s.io", "ResourceClaim") if old.is_none() => {
             claim(&spec["devices"], &root.child("devices"), &mut errors);
         }
-        ("resource.k8s.io", "ResourceClaimTemplate") if old.is_none() => {
+        ("resource.k8s.io", "ResourceClaimTemplate")
+            if old.is_none_or(|old| old["spec"]["spec"] != spec["spec"]) =>
+        {
             let inner = root.child("spec");
             claim(&spec["spec"]["devices"], &inner.child("devices"), &mut errors);
         }
