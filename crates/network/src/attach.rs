@@ -40,6 +40,16 @@ impl PodNetwork {
     /// Makes what all sandboxes share, or takes what is there.
     pub fn open(config: Config) -> Result<PodNetwork, PodNetworkError> {
         let records = Records::open(&config.state)?;
+        PodNetwork::with(config, records)
+    }
+
+    /// The same, after whoever holds it now: of programs that each attach one sandbox.
+    pub fn open_in_turn(config: Config) -> Result<PodNetwork, PodNetworkError> {
+        let records = Records::open_in_turn(&config.state)?;
+        PodNetwork::with(config, records)
+    }
+
+    fn with(config: Config, records: Records) -> Result<PodNetwork, PodNetworkError> {
         let mut route = Socket::open(Family::Route)?;
         let before = route.link(BRIDGE)?.and_then(|link| link.mac);
         let bridge = route.ensure_bridge(BRIDGE, config.mtu)?;
