@@ -130,7 +130,7 @@ impl Place {
         let mut before = (0.0, 0.0);
         let begun = Instant::now();
         loop {
-            std::thread::sleep(Duration::from_secs(2));
+            pause(Duration::from_secs(2));
             let now = self.counted();
             if now.1 > 0.0 && now == before {
                 break;
@@ -156,7 +156,7 @@ impl Place {
                     break now;
                 }
                 assert!(begun.elapsed() < PATIENCE, "{name} does not notice");
-                std::thread::sleep(Duration::from_millis(20));
+                pause(Duration::from_millis(20));
             };
             changes.push((after.0 - before.0) * 1000.0);
         }
@@ -200,6 +200,11 @@ impl Place {
         };
         (sum("_sum"), sum("_count"))
     }
+}
+
+/// Counts have nobody who tells of them.
+fn pause(time: Duration) {
+    std::thread::park_timeout(time);
 }
 
 fn service(number: usize) -> Value {

@@ -596,6 +596,21 @@ example.org:53 sub.example.net { # two at once
     }
 
     #[test]
+    fn the_example_in_the_docs_is_understood() {
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/network.md"));
+        let lines = page.lines().skip_while(|line| !line.starts_with("    .:53 {"));
+        let lines = lines.take_while(|line| line.starts_with("    "));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let rules = parse(&text).unwrap();
+        let stub = rules.zone("a.corp.example.org").unwrap();
+        assert_eq!(stub.forwarding("a.corp.example.org").unwrap().to.len(), 1);
+        let rest = rules.zone("printer.example.org").unwrap();
+        let hosts = rest.hosts.as_ref().unwrap();
+        assert!(hosts.falls_through && hosts.addresses.contains_key("printer.example.org"));
+        assert_eq!(rest.kubernetes.as_ref().unwrap().seconds, 30);
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused_with_its_line() {
         check(
             ". {\n errors\n magic x\n}",

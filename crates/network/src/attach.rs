@@ -8,6 +8,7 @@ use crate::{
 };
 use netlink::nftables::{AddressFamily, Transaction};
 use netlink::route::{Route, Veth};
+use netlink::tunnel::Mac;
 use netlink::{Family, Socket, namespace};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A bridge is alone on its node: all may have the same.
-const BRIDGE_MAC: [u8; 6] = [2, 0x5f, 0x5f, 0, 0, 1];
+const BRIDGE_MAC: Mac = [2, 0x5f, 0x5f, 0, 0, 1];
 
 /// The pod network of the host in whose namespace it was opened. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +40,16 @@ impl PodNetwork {
     /// Makes what all sandboxes share, or takes what is there.
     pub fn open(config: Config) -> Result<PodNetwork, PodNetworkError> {
         let records = Records::open(&config.state)?;
+        PodNetwork::with(config, records)
+    }
+
+    /// The same, after whoever holds it now: of programs that each attach one sandbox.
+    pub fn open_in_turn(config: Config) -> Result<PodNetwork, PodNetworkError> {
+        let records = Records::open_in_turn(&config.state)?;
+        PodNetwork::with(config, records)
+    }
+
+    fn with(config: Config, records: Records) -> Result<PodNetwork, PodNetworkError> {
         let mut route = Socket::open(Family::Route)?;
         let before = route.link(BRIDGE)?.and_then(|link| link.mac);
         let bridge = route.ensure_bridge(BRIDGE, config.mtu)?;
@@ -240,16 +251,7 @@ impl Inner {
         }
         // Before the pod's end is up, so before its first frame.
         if let Some(mac) = inside.link(INTERFACE)?.and_then(|link| link.mac) {
-            if let Some(old) =
-                self.records.get(&sandbox.id).filter(|old| old.mac != Some(mac)).cloned()
-            {
-                self.records.set_mac(&sandbox.id, mac)?;
-                let Inner { records, netfilter, sources, .. } = self;
-                match (old.mac, records.get(&sandbox.id)) {
-                    (None, Some(record)) => sources.add(netfilter, record, records.all()),
-                    _ => sources.write(netfilter, records.all()),
-                }
-            }
+            self.know(&sandbox.id, mac)?;
         }
         if let Some(link) = self.route.link(&name)? {
             self.route.set_hairpin(link.index)?;
@@ -259,6 +261,19 @@ impl Inner {
         inside_links(&mut inside, &self.config, record)?;
         if !record.ports.is_empty() {
             self.write_rules()?;
+        }
+        Ok(())
+    }
+
+    /// The sandbox's link has this MAC: it may send with it.
+    fn know(&mut self, sandbox_id: &str, mac: Mac) -> Result<(), PodNetworkError> {
+        let before = self.records.get(sandbox_id).map(|record| record.mac);
+        let Some(before) = before.filter(|before| *before != Some(mac)) else { return Ok(()) };
+        self.records.set_mac(sandbox_id, mac)?;
+        let Inner { records, netfilter, sources, .. } = self;
+        match (before, records.get(sandbox_id)) {
+            (None, Some(record)) => sources.add(netfilter, record, records.all()),
+            _ => sources.write(netfilter, records.all()),
         }
         Ok(())
     }

@@ -39,11 +39,19 @@ const EXTENSION: &str = "json";
 
 impl Records {
     pub fn open(folder: &Path) -> Result<Records, PodNetworkError> {
+        Records::open_with(folder, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Waits for whoever holds it.
+    pub fn open_in_turn(folder: &Path) -> Result<Records, PodNetworkError> {
+        Records::open_with(folder, FlockOperation::LockExclusive)
+    }
+
+    fn open_with(folder: &Path, lock_how: FlockOperation) -> Result<Records, PodNetworkError> {
         fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
         let path = folder.join(LOCK);
         let lock = File::create(&path).map_err(|error| failed("create", &path, error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| PodNetworkError::Held(path))?;
+        flock(&lock, lock_how).map_err(|_| PodNetworkError::Held(path))?;
         let mut all = BTreeMap::new();
         let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, error))?;
         for path in entries.flatten().map(|entry| entry.path()) {

@@ -14,11 +14,8 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-/// Others may be attached at this moment, one after the other.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the specification says of errors.
 #[derive(Debug, PartialEq)]
@@ -186,16 +183,7 @@ fn config(document: &Document) -> Result<Config, Failure> {
 
 /// Waits until whoever else is attached or detached has done.
 fn open(document: &Document) -> Result<PodNetwork, Failure> {
-    let config = config(document)?;
-    let begun = Instant::now();
-    loop {
-        match PodNetwork::open(config.clone()) {
-            Err(PodNetworkError::Held(_)) if begun.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            opened => return Ok(opened?),
-        }
-    }
+    Ok(PodNetwork::open_in_turn(config(document)?)?)
 }
 
 fn sandbox(document: &Document, id: &str, namespace: &str, arguments: &str) -> Sandbox {

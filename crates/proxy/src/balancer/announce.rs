@@ -149,9 +149,8 @@ pub async fn run(
     }
     loop {
         let wanted = {
-            let mut world = World::default();
-            world.pool =
-                pools.read().iter().next().map(|(_, one)| one.0.clone()).unwrap_or_default();
+            let pool = pools.read().iter().next().map(|(_, one)| one.0.clone());
+            let mut world = World { pool: pool.unwrap_or_default(), ..World::default() };
             if !world.pool.is_empty() {
                 let (services, nodes, slices) = (services.read(), nodes.read(), slices.read());
                 world.services.extend(services.iter().map(|(key, one)| (key.clone(), one.clone())));

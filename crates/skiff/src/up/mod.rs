@@ -167,10 +167,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     context.stop();
     components::drain(running).await;
     drop(cluster);
-    match Arc::try_unwrap(control_plane) {
-        Ok(control_plane) => control_plane.stop().await?,
-        // Somebody did not end: what was acknowledged is on the disk all the same.
-        Err(_) => {}
+    // If somebody did not end, what was acknowledged is on the disk all the same.
+    if let Ok(control_plane) = Arc::try_unwrap(control_plane) {
+        control_plane.stop().await?;
     }
     end.follow()
 }
