@@ -2,13 +2,21 @@
 //! beginning when it has been well for ten minutes (`k8s.io/client-go/util/flowcontrol`).
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
+use std::time::Duration;
 
 pub const FIRST: SignedDuration = SignedDuration::from_secs(10);
 pub const LONGEST: SignedDuration = SignedDuration::from_secs(300);
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Backoff {
     entries: HashMap<String, Entry>,
+    longest: SignedDuration,
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { entries: HashMap::new(), longest: LONGEST }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +26,12 @@ struct Entry {
 }
 
 impl Backoff {
+    /// With another longest pause.
+    pub fn up_to(longest: Duration) -> Backoff {
+        let longest = SignedDuration::try_from(longest).unwrap_or(LONGEST);
+        Backoff { longest, ..Backoff::default() }
+    }
+
     /// Until when to wait, and how long that is in all, if what ended at `ended` must not be tried
     /// yet.
     pub fn waits(
@@ -34,8 +48,8 @@ impl Backoff {
     /// It is being tried again.
     pub fn next(&mut self, key: &str, ended: Timestamp, now: Timestamp) {
         let delay = match self.entries.get(key).filter(|entry| !entry.is_over(ended)) {
-            Some(entry) => (entry.delay * 2).min(LONGEST),
-            None => FIRST,
+            Some(entry) => (entry.delay * 2).min(self.longest),
+            None => FIRST.min(self.longest),
         };
         self.entries.insert(key.to_owned(), Entry { delay, updated: now });
     }

@@ -2,12 +2,15 @@
 //! those one for each pod, which the runtime puts containers into. What a class gets of the
 //! processors is what its pods ask for (`pkg/kubelet/cm`).
 use crate::admission::{self, Amounts};
-use crate::container::resources::{self, quota, shares};
+use crate::container::resources::{self, Enforcement, quota, shares};
+use crate::pod;
 use k8s_openapi::api::core::v1::Pod;
 use runtime::cgroup::{Group, Resources};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MOUNTED: &str = "/sys/fs/cgroup";
 /// The folders of QoS classes; guaranteed pods are beside them.
@@ -27,33 +30,93 @@ pub fn prepare(root: &str, allocatable: &Amounts) -> io::Result<()> {
     make(&format!("{root}/besteffort"), &Resources { cpu_shares: Some(2), ..Resources::default() })
 }
 
-/// The group of a pod and that of its class, whose pods are these.
-pub fn make_for(root: &str, pod: &Pod, all: &[std::sync::Arc<Pod>]) -> io::Result<()> {
-    if resources::qos(pod) == "Burstable" {
-        make(&format!("{root}/burstable"), &burstable(all))?;
-    }
-    make(&resources::cgroup_parent(root, pod), &of_pod(pod))
+/// What the configuration says of pods' groups.
+pub struct Settings<'a> {
+    pub enforcement: &'a Enforcement,
+    /// Processes that a pod may have.
+    pub pids: Option<i64>,
 }
 
-fn burstable(all: &[std::sync::Arc<Pod>]) -> Resources {
-    let pods = all.iter().filter(|pod| resources::qos(pod) == "Burstable");
-    let asked = pods.map(|pod| admission::requests(pod).get("cpu").copied().unwrap_or(0)).sum();
-    Resources { cpu_shares: positive(shares(asked)), ..Resources::default() }
+impl Settings<'_> {
+    fn reserves(&self) -> bool {
+        self.enforcement.is_unified && self.enforcement.reserves
+    }
+}
+
+/// The group of a pod and those that it is in, whose pods are these.
+pub fn make_for(
+    root: &str,
+    pod: &Pod,
+    all: &[Arc<Pod>],
+    settings: &Settings<'_>,
+) -> io::Result<()> {
+    if settings.reserves() {
+        // What a group is promised its parent has to be promised too.
+        let of = |class: &str| sum(all, class, "memory").to_string();
+        let whole = [("memory.min", of("Guaranteed")), ("memory.low", of("Burstable"))];
+        let unified = whole.map(|(file, bytes)| (file.to_owned(), bytes)).into();
+        make(root, &Resources { unified, ..Resources::default() })?;
+    }
+    if resources::qos(pod) == "Burstable" {
+        make(&format!("{root}/burstable"), &burstable(all, settings))?;
+    }
+    make(&resources::cgroup_parent(root, pod), &of_pod(pod, settings))
+}
+
+/// What pods of a class ask for together.
+fn sum(all: &[Arc<Pod>], class: &str, name: &str) -> i64 {
+    let pods = all.iter().filter(|pod| resources::qos(pod) == class);
+    pods.map(|pod| admission::requests(pod).get(name).copied().unwrap_or(0)).sum()
+}
+
+fn burstable(all: &[Arc<Pod>], settings: &Settings<'_>) -> Resources {
+    let mut made = Resources {
+        cpu_shares: positive(shares(sum(all, "Burstable", "cpu"))),
+        ..Resources::default()
+    };
+    if settings.reserves() {
+        let asked = sum(all, "Burstable", "memory").to_string();
+        made.unified.insert("memory.low".to_owned(), asked);
+    }
+    made
 }
 
 /// A pod whose containers all have a limit has it as a whole: what they share counts too.
-fn of_pod(pod: &Pod) -> Resources {
+fn of_pod(pod: &Pod, settings: &Settings<'_>) -> Resources {
     let (asked, limits) = (admission::requests(pod), admission::limits(pod));
+    let period = settings.enforcement.period;
     let limit = |name: &str| limits.get(name).copied().filter(|limit| *limit > 0);
     let cpu = limit("cpu");
-    let asked = asked.get("cpu").copied().or(cpu).unwrap_or(0);
+    let cpu_asked = asked.get("cpu").copied().or(cpu).unwrap_or(0);
     Resources {
-        cpu_shares: positive(shares(asked)),
-        cpu_period: cpu.map(|_| resources::PERIOD.unsigned_abs()),
-        cpu_quota: cpu.map(quota),
+        cpu_shares: positive(shares(cpu_asked)),
+        cpu_period: cpu.and(period).map(i64::unsigned_abs),
+        cpu_quota: cpu.zip(period).map(|(cpu, period)| quota(cpu, period)),
         memory: limit("memory"),
+        pids: settings.pids,
+        unified: unified(pod, asked.get("memory").copied().unwrap_or(0), settings),
         ..Resources::default()
     }
+}
+
+/// Memory that is protected, and where it is throttled.
+fn unified(pod: &Pod, asked: i64, settings: &Settings<'_>) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    if settings.reserves() && asked > 0 {
+        let is_guaranteed = resources::qos(pod) == "Guaranteed";
+        let file = if is_guaranteed { "memory.min" } else { "memory.low" };
+        files.insert(file.to_owned(), asked.to_string());
+    }
+    let whole = pod::spec(pod).resources.as_ref().and_then(|all| all.limits.as_ref());
+    let limit = admission::amounts(whole).get("memory").copied().unwrap_or(0);
+    if settings.enforcement.is_unified
+        && let Some(factor) = settings.enforcement.throttling
+        && asked != limit
+        && let Some(high) = resources::throttled(asked, limit, factor)
+    {
+        files.insert("memory.high".to_owned(), high.to_string());
+    }
+    files
 }
 
 /// What all pods use of their memory without what can be dropped, and what they may use.
@@ -116,7 +179,9 @@ mod tests {
 
     fn check(spec: serde_json::Value, expected: (u64, Option<i64>, Option<i64>)) {
         let pod = serde_json::json!({ "metadata": { "uid": "u" }, "spec": spec });
-        let made = of_pod(&serde_json::from_value(pod).expect("a pod"));
+        let enforcement = Enforcement::default();
+        let settings = Settings { enforcement: &enforcement, pids: None };
+        let made = of_pod(&serde_json::from_value(pod).expect("a pod"), &settings);
         assert_eq!((made.cpu_shares.expect("shares"), made.cpu_quota, made.memory), expected);
     }
 

@@ -1,8 +1,14 @@
 //! What a kubelet is told at its start.
+use crate::container::resources::Enforcement;
 use crate::cpus;
 use crate::eviction;
 use crate::node::Facts;
+use crate::numa;
+use crate::pulls::providers::Providers;
+use crate::pulls::records;
 use crate::server::ServerConfig;
+use crate::shutdown;
+use crate::users;
 use k8s_openapi::api::core::v1::Taint;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -57,6 +63,26 @@ pub struct Config {
     pub cgroup_root: String,
     /// Whether containers may have processors for themselves, and which: `--cpu-manager-policy`.
     pub cpu_policy: Option<cpus::Policy>,
+    /// Whether containers may have memory for themselves: `--memory-manager-policy`.
+    pub memory_policy: Option<numa::memory::Policy>,
+    /// Whether what containers have for themselves is near each other: `--topology-manager-policy`.
+    pub topology: numa::Settings,
+    /// How limits are enforced, as far as the configuration says it; the machine says the rest.
+    pub enforcement: Enforcement,
+    /// Processes that a pod may have: `podPidsLimit`.
+    pub pod_pids: Option<i64>,
+    /// Settings of the kernel that pods may have besides the safe ones.
+    pub allowed_sysctls: Vec<String>,
+    /// Users of a pod that has its own.
+    pub users_per_pod: u32,
+    /// The longest pause before a container is started again: `crashLoopBackOff`.
+    pub longest_backoff: Duration,
+    /// Whether containers that ask for no filter of system calls get the runtime's.
+    pub seccomp_default: bool,
+    /// What the cloud calls this machine.
+    pub provider_id: Option<String>,
+    /// Images that the Node names at most; no bound without it.
+    pub status_images: Option<usize>,
     /// Whether groups of QoS classes and pods are made and limited: `--cgroups-per-qos`.
     pub cgroups_per_qos: bool,
     /// How often the status of an unchanged node is written, and its lease renewed.
@@ -70,10 +96,21 @@ pub struct Config {
     /// Per cent of the images' disk: above the one images go until it is at the other.
     pub image_gc_high: u8,
     pub image_gc_low: u8,
+    /// An image younger than the one is not removed; one that was not used for the other is.
+    pub image_min_age: Duration,
+    pub image_max_age: Option<Duration>,
+    /// Which images a pod must be able to pull itself: `imagePullCredentialsVerificationPolicy`.
+    pub pull_policy: records::Policy,
+    /// Programs that know registries' credentials.
+    pub credential_providers: Option<Arc<Providers>>,
+    /// Pulls at once: `maxParallelImagePulls`.
+    pub parallel_pulls: Option<usize>,
     /// When pods have to go for the sake of the node.
     pub eviction: eviction::Config,
     /// How the machine is looked at.
     pub machine: Machine,
+    /// What pods have of the machine's last seconds.
+    pub shutdown: shutdown::Settings,
     /// Taints to register with.
     pub taints: Vec<Taint>,
     /// Labels to register with besides the usual ones.
@@ -102,6 +139,16 @@ impl Config {
             reserved: Vec::new(),
             cgroup_root: "/kubepods".to_owned(),
             cpu_policy: None,
+            memory_policy: None,
+            topology: numa::Settings::default(),
+            enforcement: Enforcement { ends_together: true, ..Enforcement::default() },
+            pod_pids: None,
+            allowed_sysctls: Vec::new(),
+            users_per_pod: users::LENGTH,
+            longest_backoff: Duration::from_secs(300),
+            seccomp_default: false,
+            provider_id: None,
+            status_images: Some(50),
             cgroups_per_qos: true,
             status_period: Duration::from_secs(300),
             lease_period: Duration::from_secs(10),
@@ -110,8 +157,14 @@ impl Config {
             log_period: Duration::from_secs(10),
             image_gc_high: 85,
             image_gc_low: 80,
+            image_min_age: Duration::from_secs(120),
+            image_max_age: None,
+            pull_policy: records::Policy::default(),
+            credential_providers: None,
+            parallel_pulls: None,
             eviction: eviction::Config::default(),
             machine: Machine::default(),
+            shutdown: shutdown::Settings::default(),
             taints: Vec::new(),
             labels: Vec::new(),
             server: None,

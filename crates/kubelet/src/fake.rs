@@ -25,6 +25,8 @@ struct State {
     calls: Vec<String>,
     made: u32,
     images: Vec<String>,
+    /// While it is set, pulls go on.
+    progress: Option<(u64, u64)>,
     exec_code: i32,
     /// What pods use of memory, by uid.
     memory: BTreeMap<String, u64>,
@@ -59,6 +61,11 @@ impl Fake {
         self.state.lock().exec_code = code;
     }
 
+    /// How far pulls are; they end without.
+    pub fn pulls_are_at(&self, progress: Option<(u64, u64)>) {
+        self.state.lock().progress = progress;
+    }
+
     pub fn uses(&self, uid: &str, memory: u64) {
         self.state.lock().memory.insert(uid.to_owned(), memory);
     }
@@ -71,6 +78,14 @@ impl Fake {
         let show =
             |one: &Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
         config.devices.iter().map(show).collect()
+    }
+
+    /// The names of a container's CDI devices.
+    pub fn cdi(&self, name: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let mut configs = state.configs.values();
+        let config = configs.find(|one| one.metadata.as_ref().unwrap().name == name).unwrap();
+        config.cdi_devices.iter().map(|one| one.name.clone()).collect()
     }
 
     /// What pods use together that have something running.
@@ -330,8 +345,24 @@ impl Runtime for Fake {
         .boxed()
     }
     fn pull_image(&self, request: PullImageRequest) -> Reply<'_, PullImageResponse> {
-        self.state.lock().calls.push(format!("pull {}", request.image.unwrap().image));
-        refused("no registry")
+        let name = request.image.unwrap().image;
+        let auth = request.auth.map(|auth| format!(" as {}", auth.username)).unwrap_or_default();
+        self.state.lock().calls.push(format!("pull {name}{auth}"));
+        // What begins with `slow` comes when it is let go, to whom the registry knows.
+        if !name.starts_with("slow") {
+            return refused("no registry");
+        }
+        async move {
+            while self.state.lock().progress.is_some() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            if auth != " as known" {
+                return Err(RuntimeError::new("PermissionDenied", "not authorized"));
+            }
+            self.state.lock().images.push(name);
+            Ok(PullImageResponse { image_ref: "sha256:1".into() })
+        }
+        .boxed()
     }
     fn reopen_container_log(
         &self,
@@ -389,6 +420,9 @@ impl Runtime for Fake {
     }
     fn image_fs_info(&self, _: ImageFsInfoRequest) -> Reply<'_, ImageFsInfoResponse> {
         refused("images")
+    }
+    fn pull_progress(&self, _: &str) -> Option<(u64, u64)> {
+        self.state.lock().progress
     }
     fn events(&self) -> Reply<'_, BoxStream<'static, String>> {
         let (sender, receiver) = mpsc::unbounded_channel();

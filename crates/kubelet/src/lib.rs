@@ -13,11 +13,17 @@
 //!  volumes/    folders that containers share; files that show objects
 //!  csi/        volumes of drivers that run beside us
 //!  cpus/       processors that containers have for themselves
+//!  numa/       memory of their own; what is near each other
 //!  devices/    devices of plugins, and which containers have them
+//!  dra/        claims that drivers prepare for pods
 //!  plugins     drivers that come and go
+//!  users       users of their own, for pods that ask for them
+//!  pulls/      credentials for registries; whose the images are
 //!  relist      what happened in a runtime that does not tell
 //!  probes, handler   what is asked of containers, and how
 //!  eviction/   which pods go when memory, disk or processes run low
+//!  shutdown/   which pods end when the machine goes down, and when
+//!  oom         the machine runs out of memory
 //!  garbage/    what goes while pods go on: dead containers, long logs, unused images
 //!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
 //!  identity/   the certificates that the kubelet asks the cluster for
@@ -36,6 +42,7 @@ mod container;
 pub mod cpus;
 mod csi;
 mod devices;
+mod dra;
 pub mod eviction;
 #[cfg(test)]
 mod fake;
@@ -46,22 +53,30 @@ mod handler;
 pub mod identity;
 mod manifests;
 mod node;
+pub mod numa;
+mod oom;
 mod plan;
 mod plugins;
 mod pod;
 mod probes;
+pub mod pulls;
 mod relist;
 pub mod runtime;
 pub mod server;
+pub mod shutdown;
 mod status;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod users;
 mod volumes;
+mod watchdog;
 mod worker;
 
+pub use admission::sysctl;
 pub use config::Config;
+pub use container::resources::Enforcement;
 pub use server::{Server, ServerConfig};
 
 use crate::runtime::{Runtime, RuntimeError, cri};
@@ -120,12 +135,22 @@ pub async fn run(
     kubelet.csi.take_up(&config.root);
     kubelet.devices.take_up(&config.root);
     kubelet.cpus.take_up(&config.root);
+    kubelet.dra.take_up(&config.root);
+    kubelet.memory_grants.take_up(&config.root);
+    kubelet.users.take_up(&config.root.join("pods"));
     if config.cgroups_per_qos {
         // What the kubelet itself sees of the machine: capacity less what is reserved.
         let left = node::without_reserved(&config, &kubelet.facts);
         if let Err(error) = cgroups::prepare(&config.cgroup_root, &left) {
             tracing::warn!("failed to limit {}: {error}", config.cgroup_root);
         }
+    }
+    if kubelet.pull_records.were_interrupted()
+        && let Ok(listed) = runtime.list_images(Default::default()).await
+    {
+        let names = |one: cri::Image| (one.id, [one.repo_tags, one.repo_digests].concat());
+        let images: Vec<_> = listed.images.into_iter().map(names).collect();
+        kubelet.pull_records.take_up(&images, context.now());
     }
     let node = node::NodeLoop {
         config,
@@ -137,6 +162,7 @@ pub async fn run(
         pressure: kubelet.pressure.clone(),
         csi: kubelet.csi.clone(),
         devices: kubelet.devices.clone(),
+        going_down: kubelet.going_down.clone(),
     };
     tokio::select! {
         () = context.stopped() => {}
@@ -149,7 +175,7 @@ pub async fn run(
         }, async {
             informers.synced().await;
             manifests::load(&kubelet);
-            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), eviction::watch(&kubelet), plugins::watch(&kubelet), devices::serve(&kubelet), devices::serve_resources(&kubelet), kubelet.work(), manifests::keep(&kubelet));
+            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), eviction::watch(&kubelet), plugins::watch(&kubelet), devices::serve(&kubelet), devices::serve_resources(&kubelet), shutdown::watch(&kubelet), oom::watch(&kubelet), watchdog::feed(&context), kubelet.work(), manifests::keep(&kubelet));
         }) } => {}
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::pod::{self, Role};
 use crate::runtime::cri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is looked at.
 pub struct Look<'a> {
@@ -21,8 +21,10 @@ pub struct Look<'a> {
     pub backoff: &'a Backoff,
     /// It is deleted, evicted or refused: everything has to end.
     pub ending: bool,
-    /// Of the machine, in bytes.
-    pub node_memory: u64,
+    /// What limits depend on.
+    pub enforcement: &'a resources::Enforcement,
+    /// Containers that have processors for themselves.
+    pub with_cpus: &'a BTreeSet<String>,
     pub now: Timestamp,
 }
 
@@ -41,6 +43,11 @@ pub enum Step {
         id: String,
         name: String,
         why: Why,
+    },
+    /// Without grace, and away with it: all containers of the pod begin again.
+    Remove {
+        id: String,
+        name: String,
     },
     StopSandbox {
         id: String,
@@ -91,6 +98,9 @@ pub fn plan(look: &Look<'_>) -> Plan {
     if look.ending || pod::is_terminal(look.pod) || is_finished(look.pod, look.found) {
         return end(look);
     }
+    if restarts_all(look.pod, look.found) {
+        return Plan::of(begin_again(look));
+    }
     let Some(sandbox) = look.found.sandbox() else { return Plan::of(renew_sandbox(look)) };
     let mut plan = Plan::default();
     for older in look.found.sandboxes.iter().filter(|one| one.is_ready && one.id != sandbox.id) {
@@ -107,6 +117,38 @@ pub fn plan(look: &Look<'_>) -> Plan {
         }
     }
     plan
+}
+
+/// Whether a container ended in a way that lets all of them begin again.
+pub fn restarts_all(pod: &Pod, found: &Found) -> bool {
+    pod::containers(pod).any(|(_, container)| {
+        let latest = found.latest(&container.name).filter(|one| one.state == State::Exited);
+        latest.is_some_and(|one| pod::restarts_all(container, one.exit_code))
+    })
+}
+
+/// Everything goes that the runtime has of the pod's containers; what caused it goes last, so that a
+/// kubelet that is started again in between knows why. They start again when nothing is left.
+fn begin_again(look: &Look<'_>) -> Vec<Step> {
+    let of = |wanted: fn(Role) -> bool, causes: bool| {
+        let containers = pod::containers(look.pod).filter(move |(role, _)| wanted(*role));
+        containers.flat_map(move |(_, container)| {
+            let own = look.found.containers.iter().filter(|one| one.name == container.name);
+            let picked = own.filter(move |one| {
+                let is_cause =
+                    one.state == State::Exited && pod::restarts_all(container, one.exit_code);
+                is_cause == causes
+            });
+            picked.map(|one| Step::Remove { id: one.id.clone(), name: one.name.clone() })
+        })
+    };
+    let regular = |role| role == Role::Regular;
+    let init = |role| role != Role::Regular;
+    of(regular, false)
+        .chain(of(init, false))
+        .chain(of(regular, true))
+        .chain(of(init, true))
+        .collect()
 }
 
 /// Whether every container has ended for good, or an init container failed for good.
@@ -212,7 +254,7 @@ fn keep_running(look: &Look<'_>, container: &Container, role: Role, plan: &mut P
                 plan.steps.push(kill(Why::NotStarted));
             } else if said(&look.probed.live) == Some(false) {
                 plan.steps.push(kill(Why::NotLive));
-            } else if role != Role::Init {
+            } else {
                 match resized(look, container, one) {
                     None => {}
                     Some((_, true)) => {
@@ -252,7 +294,10 @@ fn resized(
     one: &Found1,
 ) -> Option<(cri::LinuxContainerResources, bool)> {
     let has = one.limits.as_ref()?;
-    let wanted = resources::linux(look.pod, container, look.node_memory);
+    let mut wanted = resources::linux(look.pod, container, look.enforcement);
+    if look.with_cpus.contains(&container.name) {
+        wanted.cpu_quota = 0;
+    }
     let cpu = |limits: &cri::LinuxContainerResources| (limits.cpu_shares, limits.cpu_quota.max(0));
     let changed = [
         ("cpu", cpu(has) != cpu(&wanted)),

@@ -64,6 +64,10 @@ pub async fn watch(kubelet: &Arc<Kubelet>) {
             .collect();
         for path in gone {
             if let Some(plugin) = known.remove(&path).and_then(|one| one.plugin) {
+                if plugin.r#type == "DRAPlugin" {
+                    kubelet.dra.remove(kubelet, &plugin.name, &plugin.endpoint);
+                    continue;
+                }
                 // Another socket may have come for the same plugin.
                 let mut others = known.values().filter_map(|one| one.plugin.as_ref());
                 if !others.any(|other| other.name == plugin.name && other.r#type == plugin.r#type) {
@@ -129,6 +133,7 @@ async fn register(kubelet: &Arc<Kubelet>, socket: &Path) -> Result<PluginInfo, S
     let (name, endpoint, versions) = (&info.name, &info.endpoint, &info.supported_versions);
     let added = match info.r#type.as_str() {
         "CSIPlugin" => kubelet.csi.add(kubelet, name, endpoint, versions).await,
+        "DRAPlugin" => kubelet.dra.add(name, endpoint, versions),
         "DevicePlugin" => kubelet.devices.add(kubelet, name, Path::new(endpoint), None),
         other => Err(format!(
             "no handler registered for plugin type: {other} at socket {}",

@@ -129,14 +129,34 @@ fn as_container(from: &EphemeralContainer) -> Container {
     }
 }
 
+/// What the container's rules say of its end with this code: the first that is about it.
+fn rule(container: &Container, code: i32) -> Option<&str> {
+    let mut rules = container.restart_policy_rules.iter().flatten();
+    let about = rules.find(|rule| {
+        let Some(codes) = &rule.exit_codes else { return false };
+        let among = codes.values.as_ref().is_some_and(|values| values.contains(&code));
+        among == (codes.operator == "In")
+    });
+    about.map(|rule| rule.action.as_str())
+}
+
+const RESTART_ALL: &str = "RestartAllContainers";
+
+/// Whether the whole pod begins again after a container that ended with this code.
+pub fn restarts_all(container: &Container, code: i32) -> bool {
+    rule(container, code) == Some(RESTART_ALL)
+}
+
+/// Whether it can come to that.
+pub fn could_restart_all(pod: &Pod) -> bool {
+    let mut rules = containers(pod).flat_map(|(_, one)| one.restart_policy_rules.iter().flatten());
+    rules.any(|rule| rule.action == RESTART_ALL)
+}
+
 /// Whether a container that ended with this code is to be started again.
 pub fn restarts(pod: &Pod, container: &Container, code: i32) -> bool {
-    for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(codes) = &rule.exit_codes else { continue };
-        let among = codes.values.as_ref().is_some_and(|values| values.contains(&code));
-        if rule.action == "Restart" && among == (codes.operator == "In") {
-            return true;
-        }
+    if matches!(rule(container, code), Some("Restart" | RESTART_ALL)) {
+        return true;
     }
     let policy = container.restart_policy.as_deref().or(spec(pod).restart_policy.as_deref());
     match policy.unwrap_or("Always") {

@@ -41,6 +41,9 @@ macro_rules! verbs {
             /// Which sandboxes or containers something happened to, from now on: their pods' uids.
             /// It ends when some may have been missed.
             fn events(&self) -> Reply<'_, BoxStream<'static, String>>;
+            /// How far a pull is, in bytes of all, if the runtime tells. CRI has no such verb: it
+            /// is known of a runtime in this process.
+            fn pull_progress(&self, image: &str) -> Option<(u64, u64)>;
         }
 
         impl<T: Cri> Runtime for T {
@@ -50,6 +53,10 @@ macro_rules! verbs {
 
             fn events(&self) -> Reply<'_, BoxStream<'static, String>> {
                 async move { Ok(pods_of(Cri::container_events(self).await?)) }.boxed()
+            }
+
+            fn pull_progress(&self, image: &str) -> Option<(u64, u64)> {
+                Cri::pull_progress(self, image)
             }
         }
     };

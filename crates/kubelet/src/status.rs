@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod,
-    PodCondition, PodIP, PodStatus,
+    PodCondition, PodIP, PodStatus, ResourceRequirements, VolumeMount, VolumeMountStatus,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -73,10 +74,17 @@ pub fn generate(look: &Look<'_>) -> PodStatus {
         container_statuses: given(regular),
         ephemeral_container_statuses: given(ephemeral),
         observed_generation: look.pod.metadata.generation,
+        // What the pod as a whole has been given.
+        resources: pod::spec(look.pod).resources.clone(),
+        allocated_resources: pod::spec(look.pod).resources.as_ref().and_then(given_to_pod),
         ..old.clone()
     };
     status.conditions = Some(conditions::conditions(look, &status));
     status
+}
+
+fn given_to_pod(whole: &ResourceRequirements) -> Option<BTreeMap<String, Quantity>> {
+    whole.requests.clone()
 }
 
 /// Of a pod that was refused, now or by the kubelet before, nothing is told but that.
@@ -115,16 +123,25 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
         started: Some(false),
         state: Some(waiting(look)),
         last_state: Some(ContainerState::default()),
+        volume_mounts: volume_mounts(container),
         ..ContainerStatus::default()
     };
     if let Some((reason, message)) = look.waiting.get(&container.name) {
         status.state = Some(waits(reason, message));
     }
-    let Some(latest) = latest else { return status };
+    let Some(latest) = latest else {
+        if let Some((count, ended)) = began_again(look, &container.name, None) {
+            status.restart_count = count;
+            status.last_state = Some(ended);
+        }
+        return status;
+    };
     let before = look.found.previous(&container.name);
     let ended = |one: Option<&Found1>| {
         let one = one.filter(|one| one.state == State::Exited);
-        one.map(|one| state_of(look, one)).unwrap_or_default()
+        let known = one.map(|one| state_of(look, one));
+        let told = || began_again(look, &container.name, Some(latest)).map(|(_, ended)| ended);
+        known.or_else(told).unwrap_or_default()
     };
     status.restart_count = i32::try_from(latest.restarts).unwrap_or(i32::MAX);
     status.container_id = Some(container_id(look, latest));
@@ -163,9 +180,61 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
     status
 }
 
+/// Of a container whose predecessors went because all of its pod began again: how often it has been
+/// started when it runs next, and how it ended, as far as that was told.
+fn began_again(
+    look: &Look<'_>,
+    name: &str,
+    latest: Option<&Found1>,
+) -> Option<(i32, ContainerState)> {
+    if !pod::could_restart_all(look.pod) {
+        return None;
+    }
+    let told = pod::status(look.pod);
+    let lists = [&told.init_container_statuses, &told.container_statuses];
+    let old = lists.into_iter().flatten().flatten().find(|one| one.name == name)?;
+    let last = old.last_state.clone().filter(|state| state.terminated.is_some());
+    let id = latest.map(|latest| container_id(look, latest));
+    if id.is_some() && id == old.container_id {
+        return last.map(|last| (old.restart_count, last));
+    }
+    let state = old.state.clone().unwrap_or_default();
+    if state.waiting.is_some() {
+        return last.map(|last| (old.restart_count, last));
+    }
+    let ended = state.terminated.unwrap_or_else(|| ContainerStateTerminated {
+        exit_code: 137,
+        reason: Some("RestartingAllContainers".to_owned()),
+        message: Some("The container is removed because RestartAllContainers in place".to_owned()),
+        ..ContainerStateTerminated::default()
+    });
+    let ended = ContainerState { terminated: Some(ended), ..ContainerState::default() };
+    Some((old.restart_count + 1, ended))
+}
+
 fn waiting(look: &Look<'_>) -> ContainerState {
     let has_init = !pod::spec(look.pod).init_containers.as_deref().unwrap_or_default().is_empty();
     waits(if has_init { "PodInitializing" } else { "ContainerCreating" }, "")
+}
+
+/// What a container sees of its volumes, and how.
+fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let all = container.volume_mounts.as_deref().filter(|all| !all.is_empty())?;
+    let one = |mount: &VolumeMount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only,
+        recursive_read_only: (mount.read_only == Some(true)).then(|| {
+            match mount.recursive_read_only.as_deref() {
+                // The runtime does it or refuses to start the container.
+                Some("Enabled" | "IfPossible") => "Enabled",
+                _ => "Disabled",
+            }
+            .to_owned()
+        }),
+        ..VolumeMountStatus::default()
+    };
+    Some(all.iter().map(one).collect())
 }
 
 fn waits(reason: &str, message: &str) -> ContainerState {
@@ -250,7 +319,9 @@ fn begun_phase(
         status.last_state.as_ref().is_some_and(|state| state.terminated.is_some())
     };
     let spec = pod::spec(look.pod);
-    let initialized = regular.iter().any(|status| status.container_id.is_some());
+    // What ran before all began again had been initialized, too.
+    let initialized =
+        regular.iter().any(|status| status.container_id.is_some() || stopped_before(status));
     for status in init {
         let wanted = spec.init_containers.iter().flatten().find(|one| one.name == status.name);
         let Some(wanted) = wanted else { continue };

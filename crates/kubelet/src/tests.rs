@@ -6,7 +6,7 @@ use client::Context;
 use client::testing::World;
 use expect_test::{Expect, expect};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -202,7 +202,7 @@ async fn a_pod_runs_is_deleted_and_nothing_is_left() {
     assert!(!machine.folder.path().join("kubelet/pods/u1").exists());
     assert!(std::fs::read_dir(machine.folder.path().join("logs")).unwrap().next().is_none());
     machine.check_events(expect![[r#"
-        Pulled Container image "image:1" already present on machine
+        Pulled Container image "image:1" already present on machine and can be accessed by the pod
         Created Container created
         Started Container started
         Killing Stopping container c"#]]);
@@ -253,6 +253,46 @@ async fn an_image_that_is_not_to_be_had_is_told_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pull_tells_how_far_it_is_and_whose_the_image_is() {
+    let machine = Machine::start();
+    let config = json!({ "auths": { "docker.io": { "username": "known", "password": "p" } } });
+    let secret = json!({ "metadata": { "name": "s", "namespace": "default", "uid": "s1" },
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {}, "data": { ".dockerconfigjson": base64(&config.to_string()) } });
+    machine.world.put::<Secret>(&serde_json::from_value(secret).unwrap());
+    machine.runtime.pulls_are_at(Some((5, 10)));
+    let mut spec = one(json!({ "image": "slow:1" }));
+    spec["imagePullSecrets"] = json!([{ "name": "s" }]);
+    machine.pod(spec);
+    machine.pass(3).await;
+    let told = |field: &str| {
+        let pod = machine.world.get::<Pod>("default", "web").unwrap();
+        let status = json!(pod.status.as_ref().unwrap().container_statuses);
+        status[0]["state"]["waiting"][field].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(told("reason"), "ContainerCreating");
+    assert_eq!(told("message"), "Pulling image \"slow:1\": 5 of 10 bytes");
+    machine.runtime.pulls_are_at(None);
+    machine.pass(2).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    assert!(machine.runtime.calls().contains("pull slow:1 as known"));
+    // Somebody else, who has no secret, does not get it.
+    let mut spec = one(json!({ "image": "slow:1", "imagePullPolicy": "Never" }));
+    spec["nodeName"] = "n1".into();
+    let pod = json!({ "metadata": { "name": "thief", "namespace": "default", "uid": "u2" }, "spec": spec });
+    machine.world.put::<Pod>(&serde_json::from_value(pod).unwrap());
+    machine.pass(2).await;
+    let pod = machine.world.get::<Pod>("default", "thief").unwrap();
+    let status = json!(pod.status.as_ref().unwrap().container_statuses);
+    assert_eq!(status[0]["state"]["waiting"]["reason"], "ErrImageNeverPull");
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_config_map_that_is_missing_is_waited_for_and_then_seen() {
     let machine = Machine::start();
     let reference =
@@ -286,12 +326,13 @@ async fn probes_make_ready_and_kill() {
 async fn a_volume_that_is_not_supported_is_told() {
     let machine = Machine::start();
     let mut spec = one(json!({}));
-    spec["volumes"] = json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]);
+    let target = json!({ "iqn": "i", "lun": 0, "targetPortal": "p" });
+    spec["volumes"] = json!([{ "name": "v", "iscsi": target }]);
     machine.pod(spec);
     machine.pass(1).await;
     assert_eq!(machine.shown(), "Pending c waiting ContainerCreating restarts=0");
     machine.check_events(expect![[r#"
-        FailedMount volume "v" is of kind nfs, which this kubelet does not support"#]]);
+        FailedMount volume "v" is of kind iscsi, which this kubelet does not support"#]]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,6 +361,75 @@ async fn another_kubelet_takes_up_what_runs_and_ends_what_nobody_wants() {
         remove container
         remove sandbox"#]]
     .assert_eq(&machine.runtime.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_containers_begin_again_when_a_rule_says_so() {
+    let machine = Machine::start();
+    let rules = json!([{ "action": "RestartAllContainers",
+        "exitCodes": { "operator": "In", "values": [42] } }]);
+    let mut spec = one(json!({ "restartPolicy": "Never", "restartPolicyRules": rules }));
+    let other = json!({ "name": "d", "image": "image:1" });
+    spec["containers"].as_array_mut().unwrap().push(other);
+    spec["initContainers"] = json!([{ "name": "i", "image": "image:1" }]);
+    spec["restartPolicy"] = "Never".into();
+    machine.pod(spec);
+    machine.pass(1).await;
+    machine.runtime.exit("i", 0);
+    machine.pass(1).await;
+    let logs = machine.folder.path().join("logs/default_web_u1");
+    for name in ["c", "d", "i"] {
+        std::fs::write(logs.join(name).join("0.log"), "").unwrap();
+    }
+    machine.runtime.calls();
+    machine.runtime.exit("c", 42);
+    machine.pass(1).await;
+    expect![[r#"
+        stop container 0s
+        remove container
+        stop container 0s
+        remove container
+        stop container 0s
+        remove container
+        create i 1
+        start"#]]
+    .assert_eq(&machine.runtime.calls());
+    assert_eq!(
+        machine.shown(),
+        "Running c waiting PodInitializing restarts=1 d waiting PodInitializing restarts=1"
+    );
+    machine.runtime.exit("i", 0);
+    machine.pass(1).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=1 d running  restarts=1");
+    let pod = machine.world.get::<Pod>("default", "web").unwrap();
+    let status = json!(pod.status);
+    let last = &status["containerStatuses"];
+    assert_eq!(last[0]["lastState"]["terminated"]["exitCode"], 42);
+    assert_eq!(last[1]["lastState"]["terminated"]["reason"], "RestartingAllContainers");
+    let restarting = status["conditions"].as_array().unwrap().iter();
+    let mut restarting = restarting.filter(|one| one["type"] == "AllContainersRestarting");
+    assert_eq!(restarting.next().unwrap()["status"], "False");
+    // Any other end is the end.
+    machine.runtime.exit("d", 0);
+    machine.runtime.exit("c", 1);
+    machine.pass(1).await;
+    assert!(machine.shown().starts_with("Failed"), "{}", machine.shown());
+}
+
+#[tokio::test(start_paused = true)]
+async fn variables_come_from_a_file_that_an_init_container_left() {
+    let machine = Machine::start();
+    let key = json!({ "volumeName": "v", "path": "env", "key": "COLOR" });
+    let mut spec = one(json!({ "env": [{ "name": "A", "valueFrom": { "fileKeyRef": key } }] }));
+    spec["volumes"] = json!([{ "name": "v", "emptyDir": {} }]);
+    spec["initContainers"] = json!([{ "name": "i", "image": "image:1" }]);
+    machine.pod(spec);
+    machine.pass(1).await;
+    let volume = "kubelet/pods/u1/volumes/kubernetes.io~empty-dir/v/env";
+    std::fs::write(machine.folder.path().join(volume), "COLOR='red'\n").unwrap();
+    machine.runtime.exit("i", 0);
+    machine.pass(1).await;
+    assert!(machine.runtime.environment("c").contains(&"A=red".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 pub mod builtin;
+mod cdi;
 pub mod cgroup;
 mod container;
 pub mod cri;

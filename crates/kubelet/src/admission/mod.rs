@@ -2,8 +2,10 @@
 //! its node itself, and others may have come first. A pod that is refused has failed
 //! (`pkg/kubelet/lifecycle`).
 mod requests;
+mod sysctls;
 
 pub use requests::{Amounts, amounts, limits, requests, sum_of_limits};
+pub use sysctls::parse as sysctl;
 
 use crate::pod;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -42,10 +44,13 @@ pub struct Place<'a> {
     /// Pods that have been admitted and have not ended.
     pub others: &'a [Arc<Pod>],
     pub has_app_armor: bool,
+    /// Settings of the kernel that pods may have besides the safe ones.
+    pub sysctls: &'a [String],
 }
 
 pub fn admit(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     supported(pod, place)?;
+    sysctls::admit(pod, place.sysctls)?;
     fits(pod, place.allocatable, place.others)?;
     if !api::placement::is_selected(pod::spec(pod), place.labels, place.node_name) {
         let why = "node(s) didn't match Pod's node affinity/selector";
@@ -64,9 +69,6 @@ fn supported(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     let spec = pod::spec(pod);
     let os = spec.os.as_ref().map_or("linux", |os| os.name.as_str());
     let selected = spec.node_selector.as_ref().and_then(|all| all.get("kubernetes.io/os"));
-    let unsupported = |what: &str| {
-        Refusal::new("UnsupportedPodFeature", format!("{what} are not supported by this kubelet"))
-    };
     if selected.is_some_and(|os| Some(os) != place.labels.get("kubernetes.io/os")) {
         let text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         return Err(Refusal::new("PodOSSelectorNodeLabelDoesNotMatch", text));
@@ -74,12 +76,6 @@ fn supported(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     if os != "linux" {
         let text = "Failed to admit pod as the OS field doesn't match node OS";
         return Err(Refusal::new("PodOSNotSupported", text));
-    }
-    if spec.host_users == Some(false) {
-        return Err(unsupported("user namespaces (hostUsers: false)"));
-    }
-    if spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()) {
-        return Err(unsupported("resource claims"));
     }
     if !place.has_app_armor && wants_app_armor(pod) {
         let text = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
@@ -182,6 +178,7 @@ mod tests {
         let allocatable = allocatable.map(|(name, amount)| (name.to_owned(), amount)).into();
         let others: Vec<_> = others.iter().map(|spec| pod(spec.clone())).collect();
         let place = Place {
+            sysctls: &[],
             node_name: "n1",
             labels: &labels,
             allocatable: &allocatable,
@@ -252,10 +249,6 @@ mod tests {
             "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host",
         );
         check(profile("Unconfined"), &[], "");
-        check(
-            json!({ "hostUsers": false }),
-            &[],
-            "UnsupportedPodFeature: user namespaces (hostUsers: false) are not supported by this kubelet",
-        );
+        check(json!({ "hostUsers": false }), &[], "");
     }
 }

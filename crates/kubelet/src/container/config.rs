@@ -4,6 +4,7 @@ use super::{resources, security};
 use crate::found;
 use crate::pod::{self, Role};
 use crate::runtime::cri;
+use crate::users;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::HashMap;
 
@@ -19,7 +20,13 @@ pub struct Parts<'a> {
     pub devices: Vec<cri::Device>,
     /// The id of the container that an ephemeral one looks into.
     pub target: Option<String>,
-    pub node_memory: u64,
+    pub enforcement: &'a resources::Enforcement,
+    /// The pod's own users, if it has some.
+    pub users: Option<users::Map>,
+    /// It has processors for itself, which nobody has to ration.
+    pub has_cpus: bool,
+    /// A container that asks for no filter of system calls gets the runtime's.
+    pub seccomp_default: bool,
 }
 
 pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
@@ -30,14 +37,22 @@ pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
         let value = |name: &str| known.get(name).map(|value| String::from(*value));
         words.iter().flatten().map(|word| expand(word, value)).collect::<Vec<_>>()
     };
+    let mut limits = resources::linux(pod, container, parts.enforcement);
+    if parts.has_cpus {
+        limits.cpu_quota = -1;
+    }
+    let mut mounts = parts.mounts;
+    users::map_mounts(&mut mounts, parts.users);
     let linux = cri::LinuxContainerConfig {
-        resources: Some(resources::linux(pod, container, parts.node_memory)),
+        resources: Some(limits),
         security_context: Some(security::linux(
             pod,
             container,
             role,
             parts.target.as_deref(),
             &parts.image_user,
+            parts.users,
+            parts.seccomp_default,
         )?),
     };
     Ok(cri::ContainerConfig {
@@ -61,7 +76,7 @@ pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
             .into_iter()
             .map(|(key, value)| cri::KeyValue { key, value: value.into_bytes() })
             .collect(),
-        mounts: parts.mounts,
+        mounts,
         devices: parts.devices,
         linux: Some(linux),
         stop_signal: stop_signal(container).into(),

@@ -1,8 +1,10 @@
 //! A container's environment: services of its namespace, whole ConfigMaps and Secrets, and its own
 //! variables, which may refer to those before them.
+use super::env_file;
 use super::expand::expand;
 use super::resources;
 use crate::pod;
+use crate::volumes::Places;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Container, EnvVarSource, ObjectFieldSelector, Pod, Secret, Service,
 };
@@ -35,6 +37,7 @@ pub fn environment(
     container: &Container,
     place: &Place<'_>,
     references: &dyn References,
+    volumes: &Places,
 ) -> Result<Variables, String> {
     let namespace = pod::namespace(pod);
     let mut all: BTreeMap<String, String> = BTreeMap::new();
@@ -82,7 +85,7 @@ pub fn environment(
                 };
                 Some(expand(text, known))
             }
-            (_, Some(source)) => from(pod, container, source, place, references)?,
+            (_, Some(source)) => from(pod, container, source, place, references, volumes)?,
             _ => Some(String::new()),
         };
         if let Some(value) = value {
@@ -109,6 +112,7 @@ fn from(
     source: &EnvVarSource,
     place: &Place<'_>,
     references: &dyn References,
+    volumes: &Places,
 ) -> Result<Option<String>, String> {
     let namespace = pod::namespace(pod);
     if let Some(field) = &source.field_ref {
@@ -154,8 +158,22 @@ fn from(
             value => Ok(value.map(|value| String::from_utf8_lossy(&value.0).into_owned())),
         };
     }
-    if source.file_key_ref.is_some() {
-        return Err("environment variables from files (fileKeyRef) are not supported".to_owned());
+    if let Some(key) = &source.file_key_ref {
+        let volume = volumes.get(&key.volume_name).ok_or_else(|| {
+            format!("cannot find the volume {:?} referenced by FileKeyRef", key.volume_name)
+        })?;
+        let value = env_file::read(volume, &key.path, &key.key).map_err(|why| {
+            tracing::debug!(pod = pod::name(pod), "failed to parse {}: {why}", key.path);
+            "couldn't parse env file".to_owned()
+        })?;
+        return match value {
+            None if key.optional != Some(true) => Err(format!(
+                "environment variable key {:?} not found in file {:?}",
+                key.key,
+                volume.join(&key.path).display().to_string()
+            )),
+            value => Ok(value),
+        };
     }
     Ok(Some(String::new()))
 }
@@ -287,7 +305,7 @@ mod tests {
             cpus: 2,
             memory: 1 << 30,
         };
-        let text = match environment(&pod, &container, &place, &Some1) {
+        let text = match environment(&pod, &container, &place, &Some1, &Places::new()) {
             Ok(all) => all
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"))

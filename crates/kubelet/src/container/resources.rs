@@ -5,8 +5,12 @@ use crate::runtime::cri;
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector, ResourceRequirements};
 use serde_json::json;
+use std::collections::HashMap;
 
+/// Microseconds in which a limit of processors is counted, unless the configuration says otherwise.
 pub const PERIOD: i64 = 100_000;
+/// Bytes: what `memory.high` is rounded to.
+const PAGE: i64 = 4096;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 
@@ -21,24 +25,136 @@ pub fn shares(milli: i64) -> i64 {
 }
 
 /// A limit of less than a hundredth of a processor is no use to the kernel.
-pub fn quota(milli: i64) -> i64 {
-    if milli == 0 { 0 } else { (milli * PERIOD / 1000).max(1000) }
+pub fn quota(milli: i64, period: i64) -> i64 {
+    if milli == 0 { 0 } else { (milli * period / 1000).max(1000) }
 }
 
-pub fn linux(pod: &Pod, container: &Container, memory: u64) -> cri::LinuxContainerResources {
+/// What of the node and its configuration limits depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Enforcement {
+    /// Of the machine, in bytes.
+    pub memory: u64,
+    pub swap: u64,
+    /// What pods may use together.
+    pub allocatable: i64,
+    /// Microseconds; without one processors are not limited (`cpuCFSQuota: false`).
+    pub period: Option<i64>,
+    /// Whether there are v2 control groups, which alone know what follows.
+    pub is_unified: bool,
+    /// Whether burstable pods may swap (`LimitedSwap`).
+    pub limited_swap: bool,
+    /// Where between request and limit memory is throttled: `memoryThrottlingFactor`.
+    pub throttling: Option<f64>,
+    /// Whether memory that is asked for is protected: `memoryReservationPolicy`.
+    pub reserves: bool,
+    /// Whether running out of memory ends all of a container (`singleProcessOOMKill: false`).
+    pub ends_together: bool,
+}
+
+impl Default for Enforcement {
+    fn default() -> Enforcement {
+        Enforcement {
+            memory: 0,
+            swap: 0,
+            allocatable: 0,
+            period: Some(PERIOD),
+            is_unified: false,
+            limited_swap: false,
+            throttling: None,
+            reserves: false,
+            ends_together: false,
+        }
+    }
+}
+
+pub fn linux(pod: &Pod, container: &Container, node: &Enforcement) -> cri::LinuxContainerResources {
     let resources = container.resources.as_ref();
-    let limit = amount(resources, "limits", "cpu").map_or(0, |cpu| cpu.milli_value());
+    // What has no limit of its own has its pod's.
+    let limit = |name: &str| {
+        let own = amount(resources, "limits", name).filter(|limit| !limit.is_zero());
+        own.or_else(|| amount(pod::spec(pod).resources.as_ref(), "limits", name))
+    };
+    let cpu = limit("cpu").map_or(0, |cpu| cpu.milli_value());
     // What is limited and asks for nothing asks for its limit.
-    let request = amount(resources, "requests", "cpu").map_or(limit, |cpu| cpu.milli_value());
+    let request = amount(resources, "requests", "cpu").map_or(cpu, |cpu| cpu.milli_value());
     cri::LinuxContainerResources {
-        cpu_period: PERIOD,
-        cpu_quota: quota(limit),
+        cpu_period: node.period.unwrap_or(0),
+        cpu_quota: node.period.map_or(0, |period| quota(cpu, period)),
         cpu_shares: shares(request),
-        memory_limit_in_bytes: amount(resources, "limits", "memory").map_or(0, |all| all.value()),
-        oom_score_adj: oom_score(pod, container, memory),
+        memory_limit_in_bytes: limit("memory").map_or(0, |all| all.value()),
+        oom_score_adj: oom_score(pod, container, node.memory),
         hugepage_limits: hugepages(container),
+        unified: unified(pod, container, node),
         ..cri::LinuxContainerResources::default()
     }
+}
+
+/// What only v2 control groups have: swap, protected and throttled memory.
+fn unified(pod: &Pod, container: &Container, node: &Enforcement) -> HashMap<String, String> {
+    let mut files = HashMap::new();
+    if !node.is_unified {
+        return files;
+    }
+    let mut set = |file: &str, value: i64| {
+        files.insert(file.to_owned(), value.to_string());
+    };
+    let own = |list: &str| {
+        amount(container.resources.as_ref(), list, "memory").map_or(0, |memory| memory.value())
+    };
+    let (request, limit) = (own("requests"), own("limits"));
+    if node.swap > 0 {
+        set("memory.swap.max", swap(pod, request, limit, node));
+    }
+    if node.ends_together {
+        set("memory.oom.group", 1);
+    }
+    if node.reserves && request > 0 {
+        let file = if qos(pod) == "Guaranteed" { "memory.min" } else { "memory.low" };
+        set(file, request);
+    }
+    // The pod's own group throttles a container that has only the pod's limit.
+    let is_pods =
+        limit == 0 && amount(pod::spec(pod).resources.as_ref(), "limits", "memory").is_some();
+    if let Some(factor) = node.throttling
+        && !is_pods
+        && (request != limit || request == 0)
+        && let Some(high) =
+            throttled(request, if limit > 0 { limit } else { node.allocatable }, factor)
+    {
+        set("memory.high", high);
+    }
+    files
+}
+
+/// Part of the way from what is asked for to the limit.
+pub fn throttled(request: i64, limit: i64, factor: f64) -> Option<i64> {
+    let high = request as f64 + (limit - request) as f64 * factor;
+    let high = (high / PAGE as f64).floor() as i64 * PAGE;
+    (limit > 0 && high > request).then_some(high)
+}
+
+/// Bytes: the share of the swap that the container's request is of the memory. Only burstable pods
+/// swap, and none that the node cannot do without.
+fn swap(pod: &Pod, request: i64, limit: i64, node: &Enforcement) -> i64 {
+    let may = node.limited_swap
+        && !is_critical(pod)
+        && qos(pod) == "Burstable"
+        && request > 0
+        && request != limit;
+    match may && node.memory > 0 {
+        true => {
+            let share = u128::from(request.unsigned_abs()) * u128::from(node.swap);
+            i64::try_from(share / u128::from(node.memory)).unwrap_or(i64::MAX)
+        }
+        false => 0,
+    }
+}
+
+/// Static pods, their mirrors, and pods of the system's priorities.
+pub fn is_critical(pod: &Pod) -> bool {
+    pod::is_static(pod)
+        || pod::is_mirror(pod)
+        || pod::spec(pod).priority.is_some_and(|priority| priority >= 2_000_000_000)
 }
 
 /// Of each size of pages that the container may have; the kernel's control groups say `2MB`.
@@ -128,7 +244,9 @@ mod tests {
         let pod = pod(
             json!({ "limits": { "hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi", "cpu": "1" } }),
         );
-        let limits = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], 0).hugepage_limits;
+        let limits =
+            linux(&pod, &pod.spec.as_ref().unwrap().containers[0], &Enforcement::default())
+                .hugepage_limits;
         let shown: Vec<_> =
             limits.iter().map(|one| format!("{} {}", one.page_size, one.limit)).collect();
         assert_eq!(shown, ["1GB 1073741824", "2MB 4194304"]);
@@ -141,7 +259,8 @@ mod tests {
 
     fn check(resources: serde_json::Value, expected: (i64, i64, i64, i64, &str)) {
         let pod = pod(resources);
-        let made = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], 1000 << 20);
+        let node = Enforcement { memory: 1000 << 20, ..Enforcement::default() };
+        let made = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], &node);
         let parent = cgroup_parent("/kubepods", &pod);
         let got = (
             made.cpu_shares,
@@ -165,5 +284,52 @@ mod tests {
             (1024, 0, 0, 900, "/kubepods/burstable/podu"),
         );
         check(json!({ "limits": { "cpu": "1m" } }), (2, 1000, 0, 999, "/kubepods/burstable/podu"));
+    }
+
+    fn check_unified(resources: serde_json::Value, node: &Enforcement, expected: &str) {
+        let pod = pod(resources);
+        let mut files: Vec<String> = unified(&pod, &pod.spec.as_ref().unwrap().containers[0], node)
+            .into_iter()
+            .map(|(file, value)| format!("{file}={value}"))
+            .collect();
+        files.sort();
+        assert_eq!(files.join(" "), expected);
+    }
+
+    #[test]
+    fn memory_is_protected_throttled_and_swapped_as_the_node_says() {
+        let burstable =
+            json!({ "requests": { "memory": "100Mi" }, "limits": { "memory": "200Mi" } });
+        let guaranteed = json!({ "requests": { "memory": "100Mi", "cpu": "1" },
+            "limits": { "memory": "100Mi", "cpu": "1" } });
+        let plain = Enforcement {
+            memory: 1000 << 20,
+            allocatable: 900 << 20,
+            is_unified: true,
+            ..Enforcement::default()
+        };
+        check_unified(burstable.clone(), &plain, "");
+        let swaps = Enforcement { swap: 500 << 20, limited_swap: true, ..plain.clone() };
+        check_unified(burstable.clone(), &swaps, "memory.swap.max=52428800");
+        check_unified(guaranteed.clone(), &swaps, "memory.swap.max=0");
+        check_unified(json!({}), &swaps, "memory.swap.max=0");
+        let has_swap = Enforcement { limited_swap: false, ..swaps };
+        check_unified(burstable.clone(), &has_swap, "memory.swap.max=0");
+        let quality = Enforcement { throttling: Some(0.9), reserves: true, ..plain.clone() };
+        check_unified(burstable.clone(), &quality, "memory.high=199229440 memory.low=104857600");
+        check_unified(guaranteed, &quality, "memory.min=104857600");
+        check_unified(json!({}), &quality, "memory.high=849346560");
+        let old = Enforcement { is_unified: false, ..quality };
+        check_unified(burstable, &old, "");
+    }
+
+    #[test]
+    fn a_container_without_a_limit_has_its_pods() {
+        let mut pod = pod(json!({ "requests": { "cpu": "100m" } }));
+        let whole = json!({ "limits": { "cpu": "2", "memory": "1Gi" } });
+        pod.spec.as_mut().unwrap().resources = serde_json::from_value(whole).unwrap();
+        let made = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], &Enforcement::default());
+        assert_eq!((made.cpu_quota, made.memory_limit_in_bytes), (200_000, 1 << 30));
+        assert_eq!(made.cpu_shares, 102);
     }
 }

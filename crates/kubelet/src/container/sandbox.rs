@@ -4,11 +4,17 @@ use crate::config::Config;
 use crate::found::{POD_NAME, POD_NAMESPACE, POD_UID};
 use crate::pod;
 use crate::runtime::cri;
+use crate::users;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-pub fn config(config: &Config, pod: &Pod, attempt: u32) -> cri::PodSandboxConfig {
+pub fn config(
+    config: &Config,
+    pod: &Pod,
+    attempt: u32,
+    users: Option<users::Map>,
+) -> cri::PodSandboxConfig {
     let spec = pod::spec(pod);
     let mut labels: HashMap<String, String> =
         pod.metadata.labels.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -35,13 +41,13 @@ pub fn config(config: &Config, pod: &Pod, attempt: u32) -> cri::PodSandboxConfig
             cgroup_parent: resources::cgroup_parent(&config.cgroup_root, pod),
             sysctls: sysctls.map(|one| (one.name.clone(), one.value.clone())).collect(),
             security_context: Some(cri::LinuxSandboxSecurityContext {
-                namespace_options: Some(security::namespaces(pod)),
+                namespace_options: Some(security::namespaces(pod, users)),
                 run_as_user: whole.run_as_user.map(id),
                 run_as_group: whole.run_as_group.map(id),
                 supplemental_groups: security::groups(&whole),
                 supplemental_groups_policy: security::policy(&whole),
                 privileged,
-                seccomp: Some(security::seccomp(Some(&runtime_default()), privileged)),
+                seccomp: Some(security::seccomp(Some(&security::runtime_default()), privileged)),
                 ..cri::LinuxSandboxSecurityContext::default()
             }),
             ..cri::LinuxPodSandboxConfig::default()
@@ -65,13 +71,6 @@ impl WithHostname for cri::PodSandboxConfig {
     }
 }
 
-fn runtime_default() -> k8s_openapi::api::core::v1::SeccompProfile {
-    k8s_openapi::api::core::v1::SeccompProfile {
-        type_: "RuntimeDefault".to_owned(),
-        ..Default::default()
-    }
-}
-
 /// `/var/log/pods/NAMESPACE_NAME_UID`
 pub fn log_folder(config: &Config, pod: &Pod) -> PathBuf {
     let folder = format!("{}_{}_{}", pod::namespace(pod), pod::name(pod), pod::uid(pod));
@@ -81,11 +80,18 @@ pub fn log_folder(config: &Config, pod: &Pod) -> PathBuf {
 /// The host name and, for a pod with a subdomain, the rest of its full name.
 pub fn host_names(pod: &Pod, domain: &str) -> (String, String) {
     let spec = pod::spec(pod);
-    let own = spec.hostname.as_deref().filter(|name| !name.is_empty());
-    let mut name = own.unwrap_or(pod::name(pod)).to_owned();
     // A name longer than the kernel takes is cut, and must not end in what separates labels.
-    name.truncate(63);
-    name.truncate(name.trim_end_matches(['-', '.']).len());
+    let cut = |name: &str| {
+        let mut name = name.to_owned();
+        name.truncate(63);
+        name.truncate(name.trim_end_matches(['-', '.']).len());
+        name
+    };
+    if let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) {
+        return (cut(name), String::new());
+    }
+    let own = spec.hostname.as_deref().filter(|name| !name.is_empty());
+    let name = cut(own.unwrap_or(pod::name(pod)));
     match spec.subdomain.as_deref().filter(|name| !name.is_empty()) {
         Some(sub) => (name, format!("{sub}.{}.svc.{domain}", pod::namespace(pod))),
         None => (name, String::new()),

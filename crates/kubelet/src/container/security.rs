@@ -1,6 +1,7 @@
 //! A container's security context, merged with its pod's, in CRI's words.
 use crate::pod::{self, Role};
 use crate::runtime::cri;
+use crate::users;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile,
     SecurityContext,
@@ -25,7 +26,7 @@ const MASKED: &[&str] = &[
 const READ_ONLY: &[&str] =
     &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-pub fn namespaces(pod: &Pod) -> cri::NamespaceOption {
+pub fn namespaces(pod: &Pod, users: Option<users::Map>) -> cri::NamespaceOption {
     let spec = pod::spec(pod);
     let node_or = |host: Option<bool>, other: cri::NamespaceMode| match host {
         Some(true) => cri::NamespaceMode::Node,
@@ -37,6 +38,7 @@ pub fn namespaces(pod: &Pod) -> cri::NamespaceOption {
         network: node_or(spec.host_network, cri::NamespaceMode::Pod).into(),
         ipc: node_or(spec.host_ipc, cri::NamespaceMode::Pod).into(),
         pid: node_or(spec.host_pid, process).into(),
+        userns_options: Some(users::namespace(users)),
         ..cri::NamespaceOption::default()
     }
 }
@@ -78,17 +80,20 @@ pub fn linux(
     role: Role,
     target: Option<&str>,
     image: &ImageUser,
+    users: Option<users::Map>,
+    seccomp_default: bool,
 ) -> Result<cri::LinuxContainerSecurityContext, String> {
     let whole = pod_context(pod);
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(whole.run_as_user);
     check_user(pod, container, &own, &whole, user, image)?;
-    let mut options = namespaces(pod);
+    let mut options = namespaces(pod, users);
     if let (Role::Ephemeral, Some(target)) = (role, target) {
         options.pid = cri::NamespaceMode::Target.into();
         options.target_id = target.to_owned();
     }
     let privileged = own.privileged == Some(true);
+    let default = seccomp_default.then(runtime_default);
     let unmasked = privileged || own.proc_mount.as_deref() == Some("Unmasked");
     let paths = |list: &[&str]| match unmasked {
         true => Vec::new(),
@@ -121,7 +126,7 @@ pub fn linux(
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
         seccomp: Some(seccomp(
-            own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()),
+            own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()).or(default.as_ref()),
             privileged,
         )),
         ..cri::LinuxContainerSecurityContext::default()
@@ -193,6 +198,11 @@ fn check_user(
     }
 }
 
+/// The filter of system calls that the runtime has for everybody.
+pub fn runtime_default() -> SeccompProfile {
+    SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }
+}
+
 pub fn seccomp(profile: Option<&SeccompProfile>, privileged: bool) -> cri::SecurityProfile {
     use cri::security_profile::ProfileType;
     let (profile_type, file) = match profile {
@@ -229,6 +239,8 @@ mod tests {
             Role::Regular,
             None,
             &image,
+            None,
+            false,
         )
     }
 

@@ -6,12 +6,14 @@ pub mod topology;
 use crate::admission::{self, Refusal};
 use crate::container::resources;
 use crate::found::{CONTAINER_NAME, POD_UID};
+use crate::numa::Near;
+use crate::numa::hints::{Hint, Nodes, hints};
 use crate::pod::{self, Role};
 use crate::runtime::cri;
 use crate::worker::Kubelet;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use topology::{CpuSet, Topology, shown, take};
@@ -57,7 +59,7 @@ fn shared(policy: &Policy, grants: &Grants) -> CpuSet {
 }
 
 /// How many a container wants for itself.
-fn wanted(pod: &Pod, container: &Container) -> usize {
+pub fn wanted(pod: &Pod, container: &Container) -> usize {
     let requests = container.resources.as_ref().and_then(|all| all.requests.as_ref());
     let milli = admission::amounts(requests).get("cpu").copied().unwrap_or(0);
     match resources::qos(pod) == "Guaranteed" && milli % 1000 == 0 {
@@ -66,8 +68,41 @@ fn wanted(pod: &Pod, container: &Container) -> usize {
     }
 }
 
+/// Where so many can come from.
+pub fn hints_of(policy: &Policy, free: &CpuSet, count: usize, nodes: &Nodes) -> Vec<Hint> {
+    let on = |cpus: &dyn Fn(&u32) -> bool, nodes: &Nodes| {
+        let own =
+            policy.topology.iter().filter(|(cpu, place)| nodes.contains(&place.numa) && cpus(cpu));
+        own.count() as u64
+    };
+    let total = |nodes: &Nodes| on(&|_| true, nodes);
+    hints(nodes, count as u64, total, |nodes| on(&|cpu| free.contains(cpu), nodes))
+}
+
+/// So many of those that are free, from these nodes first.
+pub fn take_near(
+    policy: &Policy,
+    free: &CpuSet,
+    count: usize,
+    near: Option<&Nodes>,
+) -> Option<CpuSet> {
+    let Some(near) = near else { return take(&policy.topology, free, count) };
+    let is_near =
+        |cpu: &&u32| policy.topology.get(cpu).is_some_and(|place| near.contains(&place.numa));
+    let first: CpuSet = free.iter().filter(is_near).copied().collect();
+    let mut taken = take(&policy.topology, &first, count.min(first.len()))?;
+    let rest: CpuSet = free.difference(&taken).copied().collect();
+    taken.extend(take(&policy.topology, &rest, count - taken.len())?);
+    Some(taken)
+}
+
 /// What a pod's containers get; init containers have ended before the others begin.
-fn grant(policy: &Policy, grants: &Grants, pod: &Pod) -> Result<BTreeMap<String, CpuSet>, String> {
+fn grant(
+    policy: &Policy,
+    grants: &Grants,
+    pod: &Pod,
+    near: &Near,
+) -> Result<BTreeMap<String, CpuSet>, String> {
     let mut free: CpuSet = shared(policy, grants).difference(&policy.reserved).copied().collect();
     let mut again = CpuSet::new();
     let mut own = BTreeMap::new();
@@ -78,12 +113,13 @@ fn grant(policy: &Policy, grants: &Grants, pod: &Pod) -> Result<BTreeMap<String,
         }
         let mut cpus = take(&policy.topology, &again, count.min(again.len())).unwrap_or_default();
         let missing = count - cpus.len();
-        let more = take(&policy.topology, &free, missing).ok_or_else(|| {
-            format!(
-                "not enough cpus available to satisfy request: requested={count}, available={}",
-                free.len() + cpus.len()
-            )
-        })?;
+        let more =
+            take_near(policy, &free, missing, near.get(&container.name)).ok_or_else(|| {
+                format!(
+                    "not enough cpus available to satisfy request: requested={count}, available={}",
+                    free.len() + cpus.len()
+                )
+            })?;
         free.retain(|cpu| !more.contains(cpu));
         cpus.extend(more);
         match role {
@@ -102,6 +138,23 @@ impl Cpus {
         *self.grants.lock() = grants.unwrap_or_default();
     }
 
+    /// Those that a container could have for itself.
+    pub fn free(&self, policy: &Policy) -> CpuSet {
+        shared(policy, &self.grants.lock()).difference(&policy.reserved).copied().collect()
+    }
+
+    /// The containers of a pod that have some for themselves.
+    pub fn exclusive(&self, uid: &str) -> BTreeSet<String> {
+        self.grants.lock().get(uid).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    /// Those that a container has for itself.
+    pub fn ids(&self, uid: &str, container: &str) -> Vec<i64> {
+        let grants = self.grants.lock();
+        let own = grants.get(uid).and_then(|pod| pod.get(container));
+        own.into_iter().flatten().map(|cpu| i64::from(*cpu)).collect()
+    }
+
     /// Those that a container runs on, if that matters.
     pub fn of(&self, policy: Option<&Policy>, pod: &Pod, container: &Container) -> Option<String> {
         let grants = self.grants.lock();
@@ -117,7 +170,7 @@ const STATE: &str = "skiff_cpu_state";
 
 impl Kubelet {
     /// Gives a pod's containers processors of their own, if they are to have some.
-    pub async fn grant_cpus(&self, pod: &Pod) -> Result<(), Refusal> {
+    pub async fn grant_cpus(&self, pod: &Pod, near: &Near) -> Result<(), Refusal> {
         let Some(policy) = &self.config.cpu_policy else { return Ok(()) };
         let changed = {
             let mut grants = self.cpus.grants.lock();
@@ -127,7 +180,7 @@ impl Kubelet {
             if grants.contains_key(pod::uid(pod)) {
                 freed
             } else {
-                let own = grant(policy, &grants, pod).map_err(|why| Refusal {
+                let own = grant(policy, &grants, pod, near).map_err(|why| Refusal {
                     reason: "UnexpectedAdmissionError".to_owned(),
                     message: format!("Allocate failed due to {why}, which is unexpected"),
                 })?;
@@ -213,7 +266,7 @@ mod tests {
     }
 
     fn check(grants: &mut Grants, pod: &Pod, expected: &str) {
-        let said = match grant(&policy(6), grants, pod) {
+        let said = match grant(&policy(6), grants, pod, &Near::new()) {
             Ok(own) => {
                 let text: Vec<_> =
                     own.iter().map(|(name, cpus)| format!("{name}={}", shown(cpus))).collect();

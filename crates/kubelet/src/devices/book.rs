@@ -1,10 +1,15 @@
 //! The book of devices: which there are, whose they are, and which a container gets. Nothing in here
 //! asks anybody (`pkg/kubelet/cm/devicemanager`).
 use crate::admission;
+use crate::numa::DeviceWish;
+use crate::numa::hints::Nodes;
 use crate::pod::{self, Role};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Devices by id, and whether they are well, if that is known.
+pub type Health = Vec<(String, Option<bool>)>;
 
 #[derive(Debug, Clone, Default)]
 pub struct Book {
@@ -81,6 +86,18 @@ impl Book {
         self.grants.iter().filter(own).collect()
     }
 
+    /// How the devices are that a container has: of each resource, by id, whether they are well;
+    /// nothing is known of those that no plugin lists.
+    pub fn health(&self, pod: &str, container: &str) -> Vec<(String, Health)> {
+        let one = |grant: &Grant| {
+            let known = self.resources.get(&grant.resource).map(|resource| &resource.devices);
+            let well = |id: &String| known.and_then(|all| Some(all.get(id)?.is_healthy));
+            let devices = grant.devices.iter().map(|id| (id.clone(), well(id))).collect();
+            (grant.resource.clone(), devices)
+        };
+        self.of_container(pod, container).into_iter().map(one).collect()
+    }
+
     /// What a container of a pod still has to get; `reusable` has devices of the init containers
     /// before it, which have ended when it begins.
     pub fn wishes(
@@ -135,6 +152,43 @@ impl Book {
             });
         }
         Ok(wishes)
+    }
+
+    /// The same with the nodes that devices are near, as far as there are devices.
+    pub fn wishes_by_node(&self, pod: &Pod, container: &Container) -> Vec<DeviceWish> {
+        let wishes = self.wishes(pod, container, &BTreeMap::new()).unwrap_or_default();
+        let one = |wish: Wish| {
+            let known = self.resources.get(&wish.resource).cloned().unwrap_or_default();
+            let near = |device: &Device| {
+                device.numa.iter().filter_map(|node| u32::try_from(*node).ok()).collect()
+            };
+            let all: BTreeMap<String, Nodes> =
+                known.devices.iter().map(|(id, device)| (id.clone(), near(device))).collect();
+            let free = all.iter().filter(|(id, _)| wish.available.contains(*id));
+            DeviceWish {
+                free: free.map(|(id, nodes)| (id.clone(), nodes.clone())).collect(),
+                all,
+                resource: wish.resource,
+                count: wish.count,
+            }
+        };
+        wishes.into_iter().map(one).collect()
+    }
+
+    /// Keeps of what may be chosen what is near these nodes, if that is enough.
+    pub fn bring_near(&self, wish: &mut Wish, near: &Nodes) {
+        let Some(known) = self.resources.get(&wish.resource) else { return };
+        let is_near = |id: &String| {
+            let nodes = known.devices.get(id).map(|device| device.numa.as_slice());
+            let nodes = nodes.unwrap_or_default();
+            let on = |node: &i64| u32::try_from(*node).is_ok_and(|node| near.contains(&node));
+            nodes.is_empty() || nodes.iter().any(on) || wish.must.contains(id)
+        };
+        let close: BTreeSet<String> =
+            wish.available.iter().filter(|id| is_near(id)).cloned().collect();
+        if close.len() >= wish.count {
+            wish.available = close;
+        }
     }
 
     /// The pods that are still here keep what they have.

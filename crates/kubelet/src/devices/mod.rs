@@ -11,6 +11,8 @@ mod plugin;
 mod resources;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub use tests::pod_resources;
 
 #[allow(clippy::all, reason = "generated")]
 pub mod proto {
@@ -22,10 +24,11 @@ pub use plugin::serve;
 pub use resources::serve as serve_resources;
 
 use crate::admission::Refusal;
+use crate::numa::{DeviceWish, Near};
 use crate::pod;
 use crate::worker::Kubelet;
 use book::{Book, Grant, Wish};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceHealth, ResourceStatus};
 use parking_lot::Mutex;
 use plugin::Plugin;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +73,34 @@ impl Devices {
         grants.into_iter().map(|grant| grant.needs.clone()).collect()
     }
 
+    /// What a container still has to get, by the nodes that devices are near.
+    pub fn wishes_by_node(&self, pod: &Pod, container: &Container) -> Vec<DeviceWish> {
+        self.book.lock().wishes_by_node(pod, container)
+    }
+
+    /// What a pod's status says of the devices that a container has.
+    pub fn health(&self, uid: &str, container: &str) -> Option<Vec<ResourceStatus>> {
+        let all = self.book.lock().health(uid, container);
+        let device = |(resource_id, well): (String, Option<bool>)| ResourceHealth {
+            resource_id,
+            health: Some(
+                match well {
+                    Some(true) => "Healthy",
+                    Some(false) => "Unhealthy",
+                    None => "Unknown",
+                }
+                .to_owned(),
+            ),
+            ..ResourceHealth::default()
+        };
+        let one = |(name, devices): (String, Vec<_>)| ResourceStatus {
+            name,
+            resources: Some(devices.into_iter().map(device).collect()),
+        };
+        let told: Vec<ResourceStatus> = all.into_iter().map(one).collect();
+        Some(told).filter(|told| !told.is_empty())
+    }
+
     fn write(&self, root: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(&self.book.lock().grants).map_err(io::Error::other)?;
         let (path, temporary) = (checkpoint(root), folder(root).join(".skiff_checkpoint"));
@@ -81,7 +112,7 @@ impl Devices {
 
 impl Kubelet {
     /// Gives a pod the devices that it asks for, or says why it cannot run.
-    pub async fn grant_devices(&self, pod: &Pod) -> Result<(), Refusal> {
+    pub async fn grant_devices(&self, pod: &Pod, near: &Near) -> Result<(), Refusal> {
         let refused = |why: String| {
             let message = format!("Allocate failed due to {why}, which is unexpected");
             Refusal { reason: "UnexpectedAdmissionError".to_owned(), message }
@@ -93,7 +124,10 @@ impl Kubelet {
             let wishes = self.devices.book.lock().wishes(pod, container, &reusable);
             let wishes = wishes.map_err(refused)?;
             let has_wishes = !wishes.is_empty();
-            for wish in wishes {
+            for mut wish in wishes {
+                if let Some(nodes) = near.get(&container.name) {
+                    self.devices.book.lock().bring_near(&mut wish, nodes);
+                }
                 let grant = self.grant(pod, &wish).await.map_err(refused)?;
                 self.devices.book.lock().grants.push(grant);
             }

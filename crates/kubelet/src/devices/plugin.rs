@@ -251,8 +251,14 @@ async fn follow(kubelet: &Arc<Kubelet>, resource: &str, mut plugin: Plugin) {
 }
 
 fn change(kubelet: &Kubelet, change: impl FnOnce(&mut super::Book)) {
-    change(&mut kubelet.devices.book.lock());
+    let holders: Vec<String> = {
+        let mut book = kubelet.devices.book.lock();
+        change(&mut book);
+        book.grants.iter().map(|grant| grant.pod.clone()).collect()
+    };
     kubelet.config.look_again.notify_one();
+    // Their statuses say how their devices are.
+    holders.into_iter().for_each(|uid| kubelet.queue.add(uid));
 }
 
 #[cfg(test)]

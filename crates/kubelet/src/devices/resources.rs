@@ -4,14 +4,15 @@ use super::book::{Book, Grant};
 use super::plugin::listen;
 use crate::pod;
 use crate::worker::Kubelet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use proto::{
-    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
-    ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
-    ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
+    AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource,
+    ContainerDevices, ContainerMemory, ContainerResources, DynamicResource, GetPodResourcesRequest,
+    GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse, NumaNode,
+    PodResources, TopologyInfo,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -54,7 +55,7 @@ impl PodResourcesLister for Lister {
         let pods = self.0.all_pods();
         let active = pods.iter().filter(|pod| self.0.is_active(pod));
         let book = self.0.devices.book.lock();
-        let pod_resources = active.map(|pod| of_pod(&book, pod)).collect();
+        let pod_resources = active.map(|pod| of_pod(&self.0, &book, pod)).collect();
         Ok(Response::new(ListPodResourcesResponse { pod_resources }))
     }
 
@@ -73,7 +74,12 @@ impl PodResourcesLister for Lister {
             healthy.map(one)
         });
         let devices = devices.collect();
-        Ok(Response::new(AllocatableResourcesResponse { devices, ..Default::default() }))
+        let policy = self.0.config.cpu_policy.as_ref();
+        let cpus = policy
+            .into_iter()
+            .flat_map(|policy| policy.topology.keys().filter(|cpu| !policy.reserved.contains(cpu)));
+        let cpu_ids = cpus.map(|cpu| i64::from(*cpu)).collect();
+        Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids, ..Default::default() }))
     }
 
     async fn get(
@@ -85,12 +91,12 @@ impl PodResourcesLister for Lister {
         let pod = pod.ok_or_else(|| {
             Status::not_found(format!("pod {pod_name} in namespace {pod_namespace} not found"))
         })?;
-        let pod_resources = Some(of_pod(&self.0.devices.book.lock(), &pod));
+        let pod_resources = Some(of_pod(&self.0, &self.0.devices.book.lock(), &pod));
         Ok(Response::new(GetPodResourcesResponse { pod_resources }))
     }
 }
 
-fn of_pod(book: &Book, pod: &Pod) -> PodResources {
+fn of_pod(kubelet: &Kubelet, book: &Book, pod: &Pod) -> PodResources {
     let containers = pod::containers(pod).filter(|(role, _)| *role != pod::Role::Init);
     let containers = containers.map(|(_, container)| ContainerResources {
         name: container.name.clone(),
@@ -99,7 +105,9 @@ fn of_pod(book: &Book, pod: &Pod) -> PodResources {
             .into_iter()
             .map(|grant| of_grant(book, grant))
             .collect(),
-        ..ContainerResources::default()
+        cpu_ids: kubelet.cpus.ids(pod::uid(pod), &container.name),
+        dynamic_resources: claimed(kubelet, pod, container),
+        memory: memory(kubelet, pod, container),
     });
     PodResources {
         name: pod::name(pod).to_owned(),
@@ -107,6 +115,36 @@ fn of_pod(book: &Book, pod: &Pod) -> PodResources {
         containers: containers.collect(),
         ..PodResources::default()
     }
+}
+
+fn memory(kubelet: &Kubelet, pod: &Pod, container: &Container) -> Vec<ContainerMemory> {
+    let blocks = kubelet.memory_grants.of(pod, &container.name).into_iter();
+    let one = |block: crate::numa::memory::Block| ContainerMemory {
+        memory_type: block.resource,
+        size: block.bytes,
+        topology: topology([i64::from(block.node)].into()),
+    };
+    blocks.map(one).collect()
+}
+
+/// Devices of claims, by claim.
+fn claimed(kubelet: &Kubelet, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
+    let mut all: BTreeMap<String, Vec<ClaimResource>> = BTreeMap::new();
+    for (claim, driver_name, device) in kubelet.dra.of_container(pod, container) {
+        all.entry(claim).or_default().push(ClaimResource {
+            cdi_devices: device.cdi.into_iter().map(|name| CdiDevice { name }).collect(),
+            driver_name,
+            pool_name: device.pool_name,
+            device_name: device.device_name,
+            share_id: device.share,
+        });
+    }
+    let one = |(claim_name, claim_resources)| DynamicResource {
+        claim_name,
+        claim_namespace: pod::namespace(pod).to_owned(),
+        claim_resources,
+    };
+    all.into_iter().map(one).collect()
 }
 
 fn of_grant(book: &Book, grant: &Grant) -> ContainerDevices {

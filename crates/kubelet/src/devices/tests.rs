@@ -2,8 +2,8 @@
 use super::proto::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use super::proto::registration_client::RegistrationClient;
 use super::proto::*;
-use super::resources::proto::ListPodResourcesRequest;
 use super::resources::proto::pod_resources_lister_client::PodResourcesListerClient;
+use super::resources::proto::{ListPodResourcesRequest, PodResources};
 use crate::plugins::connect;
 use crate::testing::{serve, until};
 use crate::tests::{Machine, one};
@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -149,6 +149,13 @@ impl Plugged {
     }
 }
 
+/// What the kubelet's socket tells of pods.
+pub async fn pod_resources(root: &Path) -> Vec<PodResources> {
+    let socket = root.join("pod-resources/kubelet.sock");
+    let mut client = PodResourcesListerClient::new(connect(&socket).unwrap());
+    client.list(ListPodResourcesRequest {}).await.unwrap().into_inner().pod_resources
+}
+
 #[tokio::test]
 async fn devices_are_counted_given_and_kept() {
     let plugged = Plugged::start(vec![("d0", true), ("d1", true), ("d2", false)]).await;
@@ -158,10 +165,17 @@ async fn devices_are_counted_given_and_kept() {
     let runtime = &plugged.machine.runtime;
     assert!(runtime.environment("c").contains(&"DEVICES=d1".to_owned()));
     assert_eq!(runtime.devices("c"), ["/dev/null /dev/thing rw"]);
-    let socket = plugged.machine.folder.path().join("kubelet/pod-resources/kubelet.sock");
-    let mut client = PodResourcesListerClient::new(connect(&socket).unwrap());
-    let pods = client.list(ListPodResourcesRequest {}).await.unwrap().into_inner().pod_resources;
+    let pods = pod_resources(&plugged.machine.folder.path().join("kubelet")).await;
     assert_eq!(pods[0].containers[0].devices[0].device_ids, ["d1"]);
+    let health = |name: &str| {
+        let pod = plugged.machine.world.get::<Pod>("default", name).unwrap();
+        let status = json!(pod.status.as_ref().unwrap().container_statuses);
+        let told = &status[0]["allocatedResourcesStatus"][0];
+        format!("{} {}", told["resources"][0]["resourceID"], told["resources"][0]["health"])
+    };
+    until("it is well", || health("a") == "\"d1\" \"Healthy\"").await;
+    plugged.list.send(vec![("d0", true), ("d1", false), ("d2", false)]).unwrap();
+    until("it is not", || health("a") == "\"d1\" \"Unhealthy\"").await;
     // What fails is not given any more, and what is taken neither.
     plugged.list.send(vec![("d0", false), ("d1", true), ("d2", false)]).unwrap();
     until("one is left", || plugged.amounts() == "3 1").await;

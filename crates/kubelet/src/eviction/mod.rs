@@ -153,7 +153,11 @@ async fn look(kubelet: &Arc<Kubelet>, course: &mut Course) -> Vec<String> {
         false => own.map_or(config.max_grace, |own| own.min(config.max_grace)),
     };
     let message = rank::message(pod, uses.get(pod::uid(pod)), &met, &machine.seen);
-    kubelet.evict(pod, Evicted { message, grace, for_the_node: true }, first.signal.name());
+    kubelet.evict(
+        pod,
+        Evicted { reason: REASON, message, grace, for_the_node: true },
+        first.signal.name(),
+    );
     vec![pod::uid(pod).to_owned()]
 }
 
@@ -184,7 +188,7 @@ async fn keep_limits(kubelet: &Kubelet, pods: &[Arc<Pod>], has_image_disk: bool)
         let used = uses.get(pod::uid(pod));
         let over = used.and_then(|used| rank::over_limit(pod, used, has_image_disk));
         if let Some((signal, message)) = over {
-            let evicted = Evicted { message, grace: AT_ONCE, for_the_node: false };
+            let evicted = Evicted { reason: REASON, message, grace: AT_ONCE, for_the_node: false };
             kubelet.evict(pod, evicted, signal);
             gone.push(pod::uid(pod).to_owned());
         }

@@ -3,11 +3,9 @@
 //! (`pkg/kubelet/images/image_gc_manager.go`).
 use crate::runtime::cri;
 use crate::worker::Kubelet;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
-
-/// An image that was pulled just now is about to be used.
-const LEAST_AGE: SignedDuration = SignedDuration::from_secs(2 * 60);
+use std::time::Duration;
 
 /// When images were first seen, and last seen in use.
 pub type Seen = HashMap<String, (Timestamp, Timestamp)>;
@@ -38,18 +36,23 @@ pub async fn collect(kubelet: &Kubelet, how_much: Wanted) {
         .collect();
     let now = kubelet.context.now();
     note(seen, &images.images, &in_use, now);
+    let here: Vec<String> = images.images.iter().map(|image| image.id.clone()).collect();
+    kubelet.pull_records.keep(&here);
     let thresholds = (kubelet.config.image_gc_high, kubelet.config.image_gc_low);
     let wanted = match how_much {
         Wanted::Thresholds => excess(used, capacity, thresholds),
         Wanted::Everything => u64::MAX,
     };
-    if wanted == 0 {
-        return;
-    }
+    let config = &kubelet.config;
+    let is_old = |image: &cri::Image| {
+        let since = seen.get(&image.id).map(|(first, used)| (*first).max(*used));
+        let age = since.map(|since| now.duration_since(since).unsigned_abs());
+        config.image_max_age.zip(age).is_some_and(|(longest, age)| age > longest)
+    };
     let mut freed = 0;
-    for image in candidates(&images.images, &in_use, seen, now) {
-        if freed >= wanted {
-            break;
+    for image in candidates(&images.images, &in_use, seen, now, config.image_min_age) {
+        if freed >= wanted && !is_old(image) {
+            continue;
         }
         let spec = cri::ImageSpec { image: image.id.clone(), ..cri::ImageSpec::default() };
         match kubelet.runtime.remove_image(cri::RemoveImageRequest { image: Some(spec) }).await {
@@ -91,12 +94,13 @@ fn candidates<'a>(
     in_use: &HashSet<String>,
     seen: &Seen,
     now: Timestamp,
+    least_age: Duration,
 ) -> Vec<&'a cri::Image> {
     let times = |image: &cri::Image| seen.get(&image.id).copied().unwrap_or((now, now));
     let mut free: Vec<&cri::Image> = images
         .iter()
         .filter(|image| !image.pinned && !is_used(image, in_use))
-        .filter(|image| now.duration_since(times(image).0) >= LEAST_AGE)
+        .filter(|image| now.duration_since(times(image).0).unsigned_abs() >= least_age)
         .collect();
     free.sort_by_key(|image| {
         let (first, used) = times(image);
@@ -132,7 +136,7 @@ mod tests {
         note(&mut seen, &images[..4], &HashSet::from(["lately".to_owned()]), at(0));
         let in_use = HashSet::from(["used".to_owned()]);
         note(&mut seen, &images, &in_use, at(300));
-        let found: Vec<_> = candidates(&images, &in_use, &seen, at(300))
+        let found: Vec<_> = candidates(&images, &in_use, &seen, at(300), Duration::from_secs(120))
             .iter()
             .map(|one| one.id.as_str())
             .collect();

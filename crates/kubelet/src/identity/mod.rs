@@ -51,6 +51,10 @@ impl Files {
         if let Some(folder) = self.key.parent() {
             std::fs::create_dir_all(folder)?;
         }
+        // Upstream's kubelet has both in one file, the certificate first.
+        if self.key == self.certificate {
+            return write_private(&self.key, &format!("{}{}", signed.certificate, signed.key));
+        }
         // The certificate last: whoever looks for a change looks at it.
         write_private(&self.key, &signed.key)?;
         write_private(&self.certificate, &signed.certificate)

@@ -9,6 +9,7 @@ pub struct Facts {
     pub cpus: usize,
     pub memory: u64,
     pub memory_available: u64,
+    pub swap: u64,
     /// Bytes of the file system below the kubelet's folder.
     pub disk: u64,
     pub disk_available: u64,
@@ -34,6 +35,13 @@ pub struct Facts {
     pub volumes_in_use: Vec<String>,
     /// Devices that there are and that are well, by resource.
     pub devices: BTreeMap<String, (i64, i64)>,
+    /// Images that are here, the largest first: names and bytes.
+    pub images: Vec<(Vec<String>, i64)>,
+    /// Handlers of the runtime, and whether they mount recursively read-only and have users of their
+    /// own.
+    pub handlers: Vec<(String, bool, bool)>,
+    /// Whether the runtime can keep an image's groups from a container.
+    pub strict_groups: Option<bool>,
     /// Why the node is not ready.
     pub trouble: Vec<String>,
 }
@@ -51,6 +59,7 @@ impl Facts {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory_field(&memory, "MemTotal"),
             memory_available: available(&memory),
+            swap: memory_field(&memory, "SwapTotal"),
             disk: of_disk(|disk| disk.f_blocks * disk.f_frsize),
             disk_available: of_disk(|disk| disk.f_bavail * disk.f_frsize),
             disk_free: of_disk(|disk| disk.f_bfree * disk.f_frsize),
@@ -69,6 +78,9 @@ impl Facts {
             pressures: Vec::new(),
             volumes_in_use: Vec::new(),
             devices: BTreeMap::new(),
+            images: Vec::new(),
+            handlers: Vec::new(),
+            strict_groups: None,
             trouble: Vec::new(),
         }
     }

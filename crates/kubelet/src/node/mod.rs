@@ -13,6 +13,7 @@ use crate::csi::Csi;
 use crate::devices::Devices;
 use crate::eviction::Pressure;
 use crate::runtime::{Runtime, cri};
+use crate::shutdown::GoingDown;
 use api::status::Status;
 use client::events::{Happening, Recorder, reference};
 use client::source::Patch;
@@ -42,6 +43,21 @@ pub struct NodeLoop {
     pub pressure: Arc<Pressure>,
     pub csi: Arc<Csi>,
     pub devices: Arc<Devices>,
+    pub going_down: Arc<GoingDown>,
+}
+
+/// As many names as a Node tells of an image.
+const MOST_NAMES: usize = 5;
+
+/// The largest images: what the scheduler likes to find here.
+fn images(mut all: Vec<cri::Image>, most: Option<usize>) -> Vec<(Vec<String>, i64)> {
+    all.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    all.truncate(most.unwrap_or(usize::MAX));
+    let one = |image: cri::Image| {
+        let names = image.repo_digests.into_iter().chain(image.repo_tags);
+        (names.take(MOST_NAMES).collect(), i64::try_from(image.size).unwrap_or(i64::MAX))
+    };
+    all.into_iter().map(one).collect()
 }
 
 impl NodeLoop {
@@ -86,6 +102,13 @@ impl NodeLoop {
         }
         match self.runtime.status(cri::StatusRequest::default()).await {
             Ok(answer) => {
+                let handler = |one: cri::RuntimeHandler| {
+                    let features = one.features.unwrap_or_default();
+                    (one.name, features.recursive_read_only_mounts, features.user_namespaces)
+                };
+                facts.handlers = answer.runtime_handlers.into_iter().map(handler).collect();
+                facts.strict_groups =
+                    answer.features.map(|features| features.supplemental_groups_policy);
                 for condition in answer.status.unwrap_or_default().conditions {
                     if !condition.status {
                         let cri::RuntimeCondition { r#type, reason, message, .. } = condition;
@@ -99,6 +122,18 @@ impl NodeLoop {
             Err(error) => {
                 facts.trouble.push(format!("container runtime status check failed: {error}"))
             }
+        }
+        if self.going_down.is() {
+            facts.trouble.push("node is shutting down".to_owned());
+        }
+        facts
+    }
+
+    /// With the images that are here; to list them may take a while when the runtime is new.
+    async fn facts_and_images(&self) -> Facts {
+        let mut facts = self.facts().await;
+        if let Ok(listed) = self.runtime.list_images(Default::default()).await {
+            facts.images = images(listed.images, self.config.status_images);
         }
         facts
     }
@@ -122,7 +157,11 @@ impl NodeLoop {
         let mut written: Option<(Value, jiff::Timestamp)> = None;
         loop {
             let now = self.context.now();
-            let facts = self.facts().await;
+            // The first time the scheduler waits for us, and can do without images.
+            let facts = match written {
+                None => self.facts().await,
+                Some(_) => self.facts_and_images().await,
+            };
             let status = object::status(&self.config, &facts, self.port, last.status.as_ref(), now);
             let gist = object::gist(&status);
             let due = written.as_ref().is_none_or(|(before, at)| {

@@ -5,8 +5,9 @@ use crate::config::Config;
 use crate::eviction::thresholds::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, Signal};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
-    NodeSystemInfo,
+    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
+    NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus,
+    NodeSwapStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -23,8 +24,12 @@ pub fn node(config: &Config, facts: &Facts, port: Option<u16>, now: Timestamp) -
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
-        spec: (!config.taints.is_empty())
-            .then(|| NodeSpec { taints: Some(config.taints.clone()), ..NodeSpec::default() }),
+        spec: Some(NodeSpec {
+            taints: Some(config.taints.clone()).filter(|taints| !taints.is_empty()),
+            provider_id: config.provider_id.clone(),
+            ..NodeSpec::default()
+        })
+        .filter(|spec| *spec != NodeSpec::default()),
         status: Some(status(config, facts, port, None, now)),
     }
 }
@@ -60,6 +65,12 @@ pub fn status(
         allocatable: Some(shown(&allocatable(config, facts))),
         conditions: Some(conditions(facts, last, now)),
         volumes_in_use: Some(facts.volumes_in_use.clone()),
+        images: Some(facts.images.iter().map(image).collect()),
+        runtime_handlers: Some(facts.handlers.iter().map(handler).collect()),
+        features: facts
+            .strict_groups
+            .map(|is| NodeFeatures { supplemental_groups_policy: Some(is) }),
+        declared_features: Some(FEATURES.iter().map(|name| String::from(*name)).collect()),
         daemon_endpoints: port.map(|port| NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }),
         }),
@@ -73,9 +84,34 @@ pub fn status(
             operating_system: "linux".to_owned(),
             os_image: facts.os_image.clone(),
             system_uuid: facts.system_uuid.clone(),
+            swap: (facts.swap > 0)
+                .then(|| NodeSwapStatus { capacity: i64::try_from(facts.swap).ok() }),
             ..NodeSystemInfo::default()
         }),
         ..NodeStatus::default()
+    }
+}
+
+/// What not every kubelet can do, by upstream's names: the scheduler and the API server look here
+/// before they let a pod ask for it.
+const FEATURES: &[&str] = &[
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
+
+fn image((names, bytes): &(Vec<String>, i64)) -> ContainerImage {
+    ContainerImage { names: Some(names.clone()), size_bytes: Some(*bytes) }
+}
+
+fn handler((name, read_only, users): &(String, bool, bool)) -> NodeRuntimeHandler {
+    NodeRuntimeHandler {
+        name: Some(name.clone()),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(*read_only),
+            user_namespaces: Some(*users),
+        }),
     }
 }
 

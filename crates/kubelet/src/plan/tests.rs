@@ -14,7 +14,8 @@ fn check_world(world: &testing::World, expected: Expect) {
         probed: &world.probed,
         backoff: &world.backoff,
         ending: pod::is_deleting(&world.pod),
-        node_memory: 1 << 30,
+        enforcement: &resources::Enforcement { memory: 1 << 30, ..Default::default() },
+        with_cpus: &BTreeSet::new(),
         now: testing::at(world.now),
     };
     let plan = plan(&look);
@@ -31,6 +32,7 @@ fn line(step: &Step) -> String {
     match step {
         Step::Kill { id, why, .. } => format!("kill {id} {why:?}"),
         Step::Resize { id, limits } => format!("resize {id} quota={}", limits.cpu_quota),
+        Step::Remove { id, .. } => format!("remove {id}"),
         Step::StopSandbox { id } => format!("stop sandbox {id}"),
         Step::CreateSandbox { attempt } => format!("create sandbox {attempt}"),
         Step::Start { container, restarts, .. } => format!("start {} {restarts}", container.name),
@@ -204,8 +206,11 @@ fn other_limits_are_set_or_need_a_restart() {
         };
         world.found.containers[0].limits = Some(was);
         check_world(&world, expected);
-        let now =
-            resources::linux(&world.pod, &world.pod.spec.as_ref().unwrap().containers[0], 1 << 30);
+        let now = resources::linux(
+            &world.pod,
+            &world.pod.spec.as_ref().unwrap().containers[0],
+            &Default::default(),
+        );
         world.found.containers[0].limits = Some(now);
         check_world(&world, expect![""]);
     };
@@ -216,4 +221,63 @@ fn other_limits_are_set_or_need_a_restart() {
         kill web-0 Resized
         start web 1"#]],
     );
+}
+
+#[test]
+fn all_begin_again_after_an_end_that_a_rule_names() {
+    let mut world = testing::world(
+        "pod restart=Never
+         init prepare
+         container web
+         container log
+         sandbox s0 ready
+         found prepare s0 exited=0
+         found web s0 exited=42
+         found log s0 running",
+    );
+    let rules = serde_json::json!([{ "action": "RestartAllContainers",
+        "exitCodes": { "operator": "In", "values": [42] } }]);
+    let web = &mut world.pod.spec.as_mut().unwrap().containers[0];
+    web.restart_policy_rules = serde_json::from_value(rules).unwrap();
+    // The one that caused it goes last.
+    check_world(
+        &world,
+        expect![[r#"
+            remove log-0
+            remove prepare-0
+            remove web-0"#]],
+    );
+    world.found.containers.clear();
+    check_world(&world, expect!["start prepare 0"]);
+}
+
+#[test]
+fn a_container_of_its_own_processors_is_not_rationed() {
+    let world = testing::world("container web\nsandbox s0 ready\nfound web s0 running");
+    let mut world = world;
+    let all = serde_json::json!({ "cpu": "2", "memory": "1Mi" });
+    let web = &mut world.pod.spec.as_mut().unwrap().containers[0];
+    web.resources =
+        serde_json::from_value(serde_json::json!({ "limits": all, "requests": all })).unwrap();
+    world.found.containers[0].limits = Some(cri::LinuxContainerResources {
+        cpu_shares: 2048,
+        cpu_quota: -1,
+        memory_limit_in_bytes: 1 << 20,
+        ..Default::default()
+    });
+    let look = |with_cpus: &BTreeSet<String>| {
+        let look = Look {
+            pod: &world.pod,
+            found: &world.found,
+            probed: &world.probed,
+            backoff: &world.backoff,
+            ending: false,
+            enforcement: &resources::Enforcement::default(),
+            with_cpus,
+            now: testing::at(world.now),
+        };
+        plan(&look).steps.len()
+    };
+    assert_eq!(look(&BTreeSet::new()), 1);
+    assert_eq!(look(&["web".to_owned()].into()), 0);
 }

@@ -3,7 +3,7 @@ use super::answer::{self, Refused, Reply};
 use http::StatusCode;
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = "/var/log";
+pub(super) const ROOT: &str = "/var/log";
 /// Most of a file that is sent: its end, which is what is looked for in a log.
 const MOST: u64 = 8 << 20;
 
@@ -32,6 +32,12 @@ fn read(root: &Path, path: &str) -> Result<Reply, Refused> {
     }
     let bytes = tail(&place).map_err(|_| missing())?;
     Ok(answer::of(StatusCode::OK, "text/plain; charset=utf-8", bytes))
+}
+
+/// A file's end as text, if there is such a file.
+pub(super) fn text(root: &Path, path: &str) -> Option<String> {
+    let place = within(root, path).filter(|place| place.is_file())?;
+    Some(String::from_utf8_lossy(&tail(&place).ok()?).into_owned())
 }
 
 /// The place that is meant, if it is below the root once links have been followed.

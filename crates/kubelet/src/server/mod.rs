@@ -17,6 +17,7 @@ mod files;
 mod logs;
 mod metrics;
 mod pods;
+mod query;
 mod route;
 mod stats;
 mod stream;
@@ -63,6 +64,8 @@ pub struct ServerConfig {
     pub read_only_port: Option<u16>,
     /// Files of `/var/log` at `/logs/`.
     pub system_log_handler: bool,
+    /// Journals of the machine's services at `/logs/?query=`.
+    pub system_log_query: bool,
 }
 
 impl ServerConfig {
@@ -78,6 +81,7 @@ impl ServerConfig {
             healthz_port: Some(10248),
             read_only_port: None,
             system_log_handler: true,
+            system_log_query: false,
         }
     }
 }

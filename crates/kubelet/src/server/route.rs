@@ -1,6 +1,6 @@
 //! Which page a path is, and at which doors it may be asked for.
 use super::answer::{self, Refused, Reply};
-use super::{Door, Shared, configz, files, logs, metrics, pods, stats, stream};
+use super::{Door, Shared, configz, files, logs, metrics, pods, query as journal, stats, stream};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use std::borrow::Cow;
@@ -96,7 +96,13 @@ pub async fn route(
         ("configz", []) => Ok(configz::page(&kubelet.config, &shared.config)),
         ("logs", _) if shared.config.system_log_handler => {
             need_get()?;
-            files::page(path.trim_start_matches("/logs")).await
+            let rest = path.trim_start_matches("/logs");
+            if shared.config.system_log_query
+                && let Some(answer) = journal::page(&asked, rest).await
+            {
+                return answer;
+            }
+            files::page(rest).await
         }
         ("logs", _) => {
             Err(answer::refuse(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."))

@@ -1,5 +1,6 @@
 //! A pod's conditions, from the statuses of its containers.
 use super::*;
+use crate::plan;
 
 pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodCondition> {
     let old = pod::status(look.pod).conditions.as_deref().unwrap_or_default();
@@ -88,6 +89,22 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
             type_: type_.to_owned(),
         });
     }
+    if pod::could_restart_all(look.pod) {
+        let is = done.is_none() && plan::restarts_all(look.pod, look.found);
+        let status = if is { "True" } else { "False" };
+        let same = old.iter().find(|one| one.type_ == RESTARTING && one.status == status);
+        let why = is.then_some(("RestartAllContainersStarted", RESTARTING_WHY));
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message: why.map(|(_, message)| message.to_owned()),
+            observed_generation: look.pod.metadata.generation,
+            reason: why.map(|(reason, _)| reason).or(done).map(str::to_owned),
+            status: status.to_owned(),
+            type_: RESTARTING.to_owned(),
+        });
+    }
     if let Some((reason, message)) = look.resize_pending {
         let same = old.iter().find(|one| one.type_ == RESIZE_PENDING && one.status == "True");
         made.push(PodCondition {
@@ -129,15 +146,18 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
+const RESTARTING: &str = "AllContainersRestarting";
+const RESTARTING_WHY: &str = "container exited with restart policy rule";
 
 fn is_foreign(type_: &str) -> bool {
-    const OURS: [&str; 6] = [
+    const OURS: [&str; 7] = [
         "PodReadyToStartContainers",
         "Initialized",
         "Ready",
         "ContainersReady",
         "PodScheduled",
         RESIZE_PENDING,
+        RESTARTING,
     ];
     !OURS.contains(&type_)
 }

@@ -4,6 +4,7 @@
 //! of the host. Those that show objects are written by [`atomic`] and written again when the
 //! objects change. Whatever is not here is refused by name, and the pod waits with an event.
 pub mod atomic;
+pub mod nfs;
 pub mod ownership;
 mod payload;
 mod projected;
@@ -318,8 +319,9 @@ mod tests {
             [""; 0]
         );
         assert_eq!(
-            check(json!({ "name": "v", "nfs": { "server": "s", "path": "/" } })).unwrap_err(),
-            "volume \"v\" is of kind nfs, which this kubelet does not support"
+            check(json!({ "name": "v", "iscsi": { "iqn": "i", "lun": 0, "targetPortal": "p" } }))
+                .unwrap_err(),
+            "volume \"v\" is of kind iscsi, which this kubelet does not support"
         );
         assert_eq!(
             check(json!({ "name": "v", "hostPath": { "path": "/dev/null", "type": "Directory" } }))

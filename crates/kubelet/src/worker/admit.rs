@@ -26,6 +26,9 @@ impl Kubelet {
                 return Ok(());
             }
         }
+        if let Some(refusal) = self.going_down.refusal() {
+            return self.refuse(pod, memory, refusal);
+        }
         if let Some(message) = self.pressure.refuses(pod) {
             return self.refuse(pod, memory, Refusal { reason: REASON.to_owned(), message });
         }
@@ -39,16 +42,21 @@ impl Kubelet {
         match judged {
             Err(refusal) => self.refuse(pod, memory, refusal),
             Ok(()) => {
-                let granted = match self.grant_devices(pod).await {
-                    Ok(()) => self.grant_cpus(pod).await,
-                    refused => refused,
-                };
+                let granted = self.grant_own(pod).await;
                 if granted.is_err() {
                     memory.notes.lock().admitted = false;
                 }
                 granted.or_else(|refusal| self.refuse(pod, memory, refusal))
             }
         }
+    }
+
+    /// What is a container's own: devices, processors and memory, near each other if they are to be.
+    async fn grant_own(&self, pod: &Pod) -> Result<(), Refusal> {
+        let near = self.near(pod)?;
+        self.grant_devices(pod, &near).await?;
+        self.grant_memory(pod, &near)?;
+        self.grant_cpus(pod, &near).await
     }
 
     fn refuse(&self, pod: &Pod, memory: &Memory, refusal: Refusal) -> Result<(), SyncError> {
@@ -73,6 +81,7 @@ impl Kubelet {
             labels,
             allocatable: &self.allocatable(),
             others: &others,
+            sysctls: &self.config.allowed_sysctls,
             has_app_armor: Path::new("/sys/kernel/security/apparmor").exists(),
         };
         admission::admit(pod, &place)?;

@@ -1,11 +1,12 @@
 //! Volumes that are claims: what a claim is bound to takes its place.
-use super::Kubelet;
+use super::{Kubelet, Memory};
 use crate::csi;
 use crate::pod;
 use crate::volumes::Places;
+use crate::volumes::nfs::Share;
 use api::rules::Form;
 use k8s_openapi::api::core::v1::{
-    HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume,
+    HostPathVolumeSource, NFSVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume,
 };
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -23,12 +24,13 @@ enum Source {
     Host(HostPathVolumeSource),
     Device(PathBuf),
     Csi(Box<csi::Volume>),
+    Nfs(Share),
 }
 
 impl Source {
     fn is_block(&self) -> bool {
         match self {
-            Source::Host(_) => false,
+            Source::Host(_) | Source::Nfs(_) => false,
             Source::Device(_) => true,
             Source::Csi(volume) => volume.is_block,
         }
@@ -52,26 +54,38 @@ fn mode_fits(pod: &Pod, name: &str, is_block: bool) -> Result<(), String> {
 
 impl Kubelet {
     /// Mounts what has to be mounted.
-    pub(super) async fn with_claims<'p>(&self, pod: &'p Pod) -> Result<Resolved<'p>, String> {
+    pub(super) async fn with_claims<'p>(
+        &self,
+        pod: &'p Pod,
+        memory: &Memory,
+    ) -> Result<Resolved<'p>, String> {
         let mut resolved = Resolved { pod: Cow::Borrowed(pod), devices: Places::new() };
         let volumes = pod::spec(pod).volumes.iter().flatten();
         for (at, volume) in volumes.enumerate() {
-            let source = match (&volume.csi, claim_of(pod, volume)) {
-                (Some(source), _) => {
+            let source = match (&volume.csi, &volume.nfs, claim_of(pod, volume)) {
+                (Some(source), ..) => {
                     Source::Csi(Box::new(csi::Volume::inline(pod, &volume.name, source)))
                 }
-                (None, Some(claim)) => {
+                (None, Some(source), _) => Source::Nfs(share(source, &[])),
+                (None, None, Some(claim)) => {
                     let own = volume.persistent_volume_claim.as_ref();
                     let read_only = own.is_some_and(|own| own.read_only == Some(true));
-                    self.bound_to(pod, &claim, read_only).await.map_err(|why| {
+                    self.bound_to(pod, memory, &claim, read_only).await.map_err(|why| {
                         format!("MountVolume.SetUp failed for volume \"{}\" : {why}", volume.name)
                     })?
                 }
-                (None, None) => continue,
+                (None, None, None) => continue,
             };
             mode_fits(pod, &volume.name, source.is_block())?;
             let place = match source {
                 Source::Host(source) => source,
+                Source::Nfs(share) => {
+                    let folder = self.config.pod_folder(pod::uid(pod));
+                    let path = folder.join("volumes/kubernetes.io~nfs").join(&volume.name);
+                    let mounted = share.mount(&volume.name, &path).await;
+                    mounted.map_err(|error| error.line())?;
+                    HostPathVolumeSource { path: path.display().to_string(), type_: None }
+                }
                 Source::Csi(volume) if !volume.is_block => {
                     let path = self.mount_csi(pod, &volume).await?.display().to_string();
                     HostPathVolumeSource { path, type_: None }
@@ -94,9 +108,15 @@ impl Kubelet {
         Ok(resolved)
     }
 
-    async fn bound_to(&self, pod: &Pod, name: &str, read_only: bool) -> Result<Source, String> {
+    async fn bound_to(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        name: &str,
+        read_only: bool,
+    ) -> Result<Source, String> {
         let namespace = pod::namespace(pod);
-        let claim: PersistentVolumeClaim = self.read(namespace, name).await?;
+        let claim: PersistentVolumeClaim = self.read(memory, namespace, name).await?;
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone());
         let phase = phase.unwrap_or_default();
         let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
@@ -107,16 +127,27 @@ impl Kubelet {
                  pvc.Spec.VolumeName ({bound:?})"
             ));
         }
-        let volume: PersistentVolume = self.read("", &bound).await?;
+        let volume: PersistentVolume = self.read(memory, "", &bound).await?;
         if let Some(volume) = csi::Volume::of_claim(&volume, &claim, read_only) {
             return Ok(Source::Csi(Box::new(volume)));
         }
-        source_of(&volume, &bound)
+        Ok(match source_of(&volume, &bound)? {
+            Source::Nfs(share) => {
+                Source::Nfs(Share { read_only: share.read_only || read_only, ..share })
+            }
+            source => source,
+        })
     }
 
-    async fn read<T: Form>(&self, namespace: &str, name: &str) -> Result<T, String> {
-        let object = self.client.get::<T>(namespace, name).await;
+    async fn read<T: Form>(
+        &self,
+        memory: &Memory,
+        namespace: &str,
+        name: &str,
+    ) -> Result<T, String> {
+        let object = self.look_up::<T>(memory, namespace, name).await;
         let object = object.map_err(|status| status.message)?;
+        let object = object.ok_or_else(|| format!("{name:?} not found"))?;
         object.decode::<T>().map_err(|error| error.to_string())
     }
 }
@@ -129,8 +160,20 @@ fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
     volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone())
 }
 
+fn share(source: &NFSVolumeSource, options: &[String]) -> Share {
+    Share {
+        server: source.server.clone(),
+        path: source.path.clone(),
+        read_only: source.read_only == Some(true),
+        options: options.to_vec(),
+    }
+}
+
 fn source_of(volume: &PersistentVolume, name: &str) -> Result<Source, String> {
     let spec = volume.spec.clone().unwrap_or_default();
+    if let Some(source) = &spec.nfs {
+        return Ok(Source::Nfs(share(source, spec.mount_options.as_deref().unwrap_or_default())));
+    }
     match (spec.host_path, spec.local) {
         (Some(source), _) => Ok(Source::Host(source)),
         (None, Some(local)) if spec.volume_mode.as_deref() == Some("Block") => {
@@ -170,6 +213,7 @@ mod tests {
                 Source::Host(source) => (source.path, source.type_.unwrap_or_default()),
                 Source::Device(path) => (path.display().to_string(), "device".to_owned()),
                 Source::Csi(volume) => (volume.handle, "csi".to_owned()),
+                Source::Nfs(share) => (share.path, share.options.join(",")),
             })
         };
         let text = |text: &str| text.to_owned();
@@ -178,6 +222,10 @@ mod tests {
             source(json!({ "local": { "path": "/b" } })),
             Ok((text("/b"), text("Directory")))
         );
-        assert!(source(json!({ "nfs": { "server": "s", "path": "/" } })).is_err());
+        assert_eq!(
+            source(json!({ "nfs": { "server": "s", "path": "/" }, "mountOptions": ["hard"] })),
+            Ok((text("/"), text("hard")))
+        );
+        assert!(source(json!({ "iscsi": { "iqn": "i", "lun": 0, "targetPortal": "p" } })).is_err());
     }
 }

@@ -1,6 +1,5 @@
 //! A pod that has to go for the sake of the node: it fails, and does not come back.
 use super::Kubelet;
-use crate::eviction::REASON;
 use crate::pod;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
@@ -9,6 +8,7 @@ use std::time::Duration;
 /// What an evicted pod is told.
 #[derive(Debug, Clone)]
 pub struct Evicted {
+    pub reason: &'static str,
     pub message: String,
     /// Seconds that its containers have left.
     pub grace: i64,
@@ -42,12 +42,17 @@ impl Kubelet {
     }
 
     pub fn evict(&self, pod: &Pod, evicted: Evicted, signal: &'static str) {
-        self.warn(pod, None, REASON, &evicted.message);
+        self.warn(pod, None, evicted.reason, &evicted.message);
         self.counters.eviction(signal);
+        self.end_early(pod, evicted);
+    }
+
+    /// Ends a pod before its time.
+    pub fn end_early(&self, pod: &Pod, evicted: Evicted) {
         let memory = self.memory(pod::uid(pod));
         {
             let mut notes = memory.notes.lock();
-            notes.failed = Some((REASON.to_owned(), evicted.message.clone()));
+            notes.failed = Some((evicted.reason.to_owned(), evicted.message.clone()));
             notes.evicted = Some(evicted);
         }
         memory.changed.notify_waiters();

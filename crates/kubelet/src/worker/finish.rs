@@ -62,8 +62,11 @@ impl Kubelet {
             gone(self.runtime.remove_pod_sandbox(request).await)?;
         }
         cgroups::remove(&self.config.cgroup_root, uid);
+        self.unprepare_claims(uid).await.map_err(SyncError::Other)?;
         self.remove_folder(uid).await?;
         self.free_cpus(uid).await;
+        self.free_memory(uid);
+        self.users.release(uid);
         self.remove_logs(uid);
         self.forget(uid);
         self.wake_deferred();
@@ -84,6 +87,7 @@ impl Kubelet {
     /// Folders of pods that nobody knows any more, neither the API nor the runtime.
     pub async fn house_keep(&self) {
         self.unstage_orphans().await;
+        self.unprepare_orphans().await;
         let folders = fs::read_dir(self.config.root.join("pods")).into_iter().flatten().flatten();
         for folder in folders {
             let uid = folder.file_name().to_string_lossy().into_owned();
@@ -154,7 +158,7 @@ impl Kubelet {
     }
 }
 
-fn gone<T>(answer: Result<T, crate::runtime::RuntimeError>) -> Result<(), SyncError> {
+pub(super) fn gone<T>(answer: Result<T, crate::runtime::RuntimeError>) -> Result<(), SyncError> {
     match answer {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),

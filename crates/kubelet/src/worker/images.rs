@@ -5,13 +5,20 @@ use crate::backoff::Backoff;
 use crate::container::env::References;
 use crate::container::sandbox;
 use crate::container::security::ImageUser;
+use crate::found;
 use crate::pod::{self, Role};
-use crate::runtime::cri;
-use base64::Engine as _;
+use crate::pulls;
+use crate::pulls::credentials::{self, Credential};
+use crate::runtime::{RuntimeError, cri};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a pull is looked at, and how many looks there are to an event.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOKS_PER_EVENT: u64 = 15;
 
 #[derive(Default)]
 pub struct Pulls {
@@ -53,38 +60,65 @@ impl Kubelet {
             self.warn(pod, about, "InspectFailed", &message);
             Fault::new("ImageInspectError", message)
         })?;
-        match (present, policy.as_str()) {
-            (Some(found), "IfNotPresent" | "Never") => {
-                let note = format!("Container image {image:?} already present on machine");
-                self.note(pod, about, "Pulled", note);
-                return Ok((found.id.clone(), ImageUser::of(&found)));
-            }
-            (None, "Never") => {
-                let note =
-                    format!("Container image {image:?} is not present with pull policy of Never");
-                self.warn(pod, about, "ErrImageNeverPull", &note);
-                self.warn(pod, about, "Failed", "Error: ErrImageNeverPull");
-                return Err(Fault::new("ErrImageNeverPull", note));
-            }
-            _ => {}
+        let secrets = pull_secrets(pod, references);
+        let node = credentials::of_node(&self.config.root);
+        let secrets_found: Vec<&Secret> =
+            secrets.iter().filter_map(|(_, one)| one.as_deref()).collect();
+        let mut shown =
+            credentials::fitting(&pulls::repository(&image), &secrets_found, node.as_ref());
+        let now = self.context.now();
+        if let Some(providers) = &self.config.credential_providers {
+            shown.extend(providers.credentials(&image, now).await);
+        }
+        let usable = present.as_ref().filter(|found| {
+            policy != "Always" && !self.pull_records.must_pull(&image, &found.id, &shown, now)
+        });
+        if let Some(found) = usable {
+            let note = format!(
+                "Container image {image:?} already present on machine and can be accessed by the pod"
+            );
+            self.note(pod, about, "Pulled", note);
+            return Ok((found.id.clone(), ImageUser::of(found)));
+        }
+        // Whether it is here is not for those to know who may not use it.
+        if policy == "Never" {
+            let note =
+                format!("Container image {image:?} is not present with pull policy of Never");
+            self.warn(pod, about, "ErrImageNeverPull", &note);
+            self.warn(pod, about, "Failed", "Error: ErrImageNeverPull");
+            return Err(Fault::new("ErrImageNeverPull", note));
         }
         self.check_backoff(pod, memory, about, &image)?;
         self.note(pod, about, "Pulling", format!("Pulling image {image:?}"));
         let begun = tokio::time::Instant::now();
-        let request = cri::PullImageRequest {
-            image: Some(spec.clone()),
-            auth: credentials(pod, &image, references),
-            sandbox_config: Some(sandbox::config(&self.config, pod, 0)),
+        let turn = match &self.pull_turns {
+            Some(turns) => turns.acquire().await.ok(),
+            None => None,
         };
-        let pulled = match self.runtime.pull_image(request).await {
-            Ok(answer) => answer.image_ref,
+        let waited = begun.elapsed();
+        self.pull_records.begin(&image);
+        let pulling = self.pull(pod, &spec, &shown);
+        let pulled = self.watch_pull(pod, memory, about, &image, pulling).await;
+        drop(turn);
+        let (reference, credential) = match pulled {
+            Ok(pulled) => pulled,
             Err(error) => {
+                self.pull_records.end(&image, None, now);
                 let now = self.context.now();
                 let mut notes = memory.notes.lock();
                 let since = notes.pulls.failed.get(&image).map_or(now, |(at, _)| *at);
                 notes.pulls.backoff.next(&image, since, now);
                 notes.pulls.failed.insert(image.clone(), (now, format!("ErrImagePull: {error}")));
                 drop(notes);
+                let missing = secrets.iter().filter(|(_, one)| one.is_none());
+                let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
+                if !missing.is_empty() {
+                    let note = format!(
+                        "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                        missing.join(", ")
+                    );
+                    self.warn(pod, None, "FailedToRetrieveImagePullSecret", &note);
+                }
                 self.warn(
                     pod,
                     about,
@@ -96,14 +130,81 @@ impl Kubelet {
             }
         };
         let found = self.image(&spec).await.ok().flatten().unwrap_or_default();
-        let took = format!("{:.3}s", begun.elapsed().as_secs_f64());
+        let id = if found.id.is_empty() { &reference } else { &found.id };
+        self.pull_records.end(&image, Some((id, credential.as_ref())), self.context.now());
+        let all = begun.elapsed();
         let note = format!(
-            "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {} bytes.",
+            "Successfully pulled image {image:?} in {:.3}s ({:.3}s including waiting). Image size: {} bytes.",
+            (all - waited).as_secs_f64(),
+            all.as_secs_f64(),
             found.size
         );
         self.note(pod, about, "Pulled", note);
         memory.notes.lock().pulls.failed.remove(&image);
-        Ok((pulled, ImageUser::of(&found)))
+        Ok((reference, ImageUser::of(&found)))
+    }
+
+    /// Shows the registry one credential after another, or nothing if there is none.
+    async fn pull(
+        &self,
+        pod: &Pod,
+        spec: &cri::ImageSpec,
+        shown: &[Credential],
+    ) -> Result<(String, Option<Credential>), RuntimeError> {
+        let users = self.users_of(pod).ok().flatten();
+        let ask = async |credential: Option<&Credential>| {
+            let request = cri::PullImageRequest {
+                image: Some(spec.clone()),
+                auth: credential.map(|one| one.auth.clone()),
+                sandbox_config: Some(sandbox::config(&self.config, pod, 0, users)),
+            };
+            let answer = self.runtime.pull_image(request).await?;
+            Ok((answer.image_ref, credential.cloned()))
+        };
+        let Some((last, others)) = shown.split_last() else { return ask(None).await };
+        for credential in others {
+            if let Ok(pulled) = ask(Some(credential)).await {
+                return Ok(pulled);
+            }
+        }
+        ask(Some(last)).await
+    }
+
+    /// Tells how far a pull is, while it lasts: in the container's status, and now and then in an
+    /// event.
+    async fn watch_pull<T>(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        about: Option<(Role, &str)>,
+        image: &str,
+        pulling: impl Future<Output = T>,
+    ) -> T {
+        let mut pulling = std::pin::pin!(pulling);
+        let mut told = String::new();
+        for look in 1u64.. {
+            tokio::select! {
+                pulled = &mut pulling => return pulled,
+                _ = tokio::time::sleep(LOOK) => {}
+            }
+            let Some((received, size)) = self.runtime.pull_progress(image) else { continue };
+            let text = format!("Pulling image {image:?}: {received} of {size} bytes");
+            if text == told {
+                continue;
+            }
+            if look.is_multiple_of(LOOKS_PER_EVENT) {
+                self.note(pod, about, "Pulling", &*text);
+            }
+            if let Some((_, name)) = about {
+                let why = ("ContainerCreating".to_owned(), text.clone());
+                memory.notes.lock().waiting.insert(name.to_owned(), why);
+                if let Ok(found) = found::find(&*self.runtime, pod::uid(pod)).await {
+                    let _ = self.tell(pod, &found, memory).await;
+                }
+            }
+            told = text;
+        }
+        pulling.await
     }
 
     async fn image(
@@ -135,37 +236,11 @@ impl Kubelet {
     }
 }
 
-/// What the pod's pull secrets say about the image's registry.
-fn credentials(pod: &Pod, image: &str, references: &dyn References) -> Option<cri::AuthConfig> {
-    let registry =
-        image.split('/').next().filter(|host| host.contains(['.', ':']) || *host == "localhost");
-    let registry = registry.unwrap_or("docker.io");
-    for name in pod::spec(pod).image_pull_secrets.iter().flatten() {
-        let Some(secret) = references.secret(pod::namespace(pod), &name.name) else { continue };
-        let Some(data) = secret.data.as_ref().and_then(|data| data.get(".dockerconfigjson")) else {
-            continue;
-        };
-        let Ok(config) = serde_json::from_slice::<Value>(&data.0) else { continue };
-        for (host, entry) in config["auths"].as_object().into_iter().flatten() {
-            let host = host.trim_start_matches("https://").split('/').next().unwrap_or_default();
-            if host != registry && !(registry == "docker.io" && host.ends_with("docker.io")) {
-                continue;
-            }
-            let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
-            let decoded =
-                base64::engine::general_purpose::STANDARD.decode(text("auth")).unwrap_or_default();
-            let decoded = String::from_utf8(decoded).unwrap_or_default();
-            let (user, password) = decoded.split_once(':').unwrap_or_default();
-            let or = |own: String, other: &str| if own.is_empty() { other.to_owned() } else { own };
-            return Some(cri::AuthConfig {
-                username: or(text("username"), user),
-                password: or(text("password"), password),
-                server_address: registry.to_owned(),
-                ..cri::AuthConfig::default()
-            });
-        }
-    }
-    None
+/// The pod's pull secrets by name, those that are there.
+fn pull_secrets(pod: &Pod, references: &dyn References) -> Vec<(String, Option<Arc<Secret>>)> {
+    let names = pod::spec(pod).image_pull_secrets.iter().flatten();
+    let found = |name: &str| references.secret(pod::namespace(pod), name);
+    names.map(|one| (one.name.clone(), found(&one.name))).collect()
 }
 
 #[cfg(test)]

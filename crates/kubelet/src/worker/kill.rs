@@ -1,4 +1,5 @@
 //! Ending containers: the hook first, then the signal, and force when the grace period is over.
+use super::finish::gone;
 use super::{Kubelet, Memory, SyncError};
 use crate::found::Found;
 use crate::handler::Target;
@@ -101,6 +102,15 @@ impl Kubelet {
         };
         let own = probe.and_then(|probe| probe.termination_grace_period_seconds);
         own.unwrap_or_else(|| pod::grace(pod))
+    }
+
+    /// Ends a container at once and takes it away; its log stays.
+    pub(super) async fn remove(&self, pod: &Pod, id: &str, name: &str) -> Result<(), SyncError> {
+        tracing::debug!(pod = pod::name(pod), container = name, "all containers begin again");
+        let request = cri::StopContainerRequest { container_id: id.to_owned(), timeout: 0 };
+        gone(self.runtime.stop_container(request).await)?;
+        let request = cri::RemoveContainerRequest { container_id: id.to_owned() };
+        gone(self.runtime.remove_container(request).await)
     }
 
     pub(super) async fn stop_sandbox(&self, id: &str) -> Result<(), SyncError> {

@@ -15,6 +15,7 @@ mod kill;
 mod message;
 mod mounts;
 mod references;
+mod remembered;
 mod resize;
 mod start;
 mod watched;
@@ -23,32 +24,38 @@ pub use evict::Evicted;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::container::resources::Enforcement;
 use crate::cpus::Cpus;
 use crate::csi::Csi;
 use crate::devices::Devices;
+use crate::dra::Dra;
 use crate::eviction::Pressure;
 use crate::found::{self, Found};
 use crate::garbage;
 use crate::handler::Target;
-use crate::node::Facts;
+use crate::node::{self, Facts};
+use crate::numa::Memories;
 use crate::plan::{self, Plan, Probed, Step};
 use crate::pod::{self, Role};
 use crate::probes::Probes;
+use crate::pulls::records::PullRecords;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::server::Counters;
+use crate::shutdown::GoingDown;
 use crate::status;
+use crate::users::{self, Users};
 use api::names::NamespacedName;
 use api::status::Status;
 use client::events::{Happening, Recorder};
 use client::source::Patch;
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements, Service};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// How often an unchanged pod is looked at: its ConfigMaps may have changed, an event been missed.
 const RESYNC: Duration = Duration::from_secs(60);
@@ -76,7 +83,18 @@ pub struct Kubelet {
     pub pressure: Arc<Pressure>,
     pub csi: Arc<Csi>,
     pub devices: Arc<Devices>,
+    pub dra: Dra,
+    /// Whether the machine is going down.
+    pub going_down: Arc<GoingDown>,
     pub cpus: Cpus,
+    pub memory_grants: Memories,
+    pub users: Users,
+    /// How limits are enforced on this machine.
+    pub enforcement: Enforcement,
+    /// Who may use which images.
+    pub pull_records: PullRecords,
+    /// Pulls that may go on at once, if that is limited.
+    pull_turns: Option<Semaphore>,
     /// When images were seen and used, for whoever removes them.
     pub images: tokio::sync::Mutex<garbage::Seen>,
     /// Held while a pod is admitted.
@@ -109,12 +127,15 @@ pub struct Notes {
     is_over: bool,
     pulls: images::Pulls,
     tokens: references::Tokens,
+    remembered: remembered::Remembered,
     issued: certificates::Issued,
     ending_since: Option<Timestamp>,
     /// It may run here.
     admitted: bool,
     /// What its containers have been given.
     allocated: Option<resize::Allocated>,
+    /// What the pod as a whole is limited to, as far as this process knows.
+    enforced: Option<ResourceRequirements>,
     /// Why they cannot be given what they ask for now.
     resize_pending: Option<(String, String)>,
     /// The last status that was written, which the informer may not have seen yet.
@@ -161,6 +182,16 @@ impl Kubelet {
         let queue = WorkQueue::new(&context, "kubelet");
         let facts = config.machine.read(&config.root);
         let (static_pods, memories) = (Mutex::default(), Mutex::default());
+        let pull_records = PullRecords::new(&config.root, config.pull_policy.clone());
+        let pull_turns = config.parallel_pulls.map(Semaphore::new);
+        let users = Users::new(config.users_per_pod, config.max_pods);
+        let enforcement = Enforcement {
+            memory: facts.memory,
+            swap: facts.swap,
+            allocatable: node::allocatable(&config, &facts).get("memory").copied().unwrap_or(0),
+            is_unified: ::runtime::cgroup::is_unified(),
+            ..config.enforcement.clone()
+        };
         Arc::new(Kubelet {
             config,
             context,
@@ -178,7 +209,14 @@ impl Kubelet {
             pressure: Arc::default(),
             csi: Arc::default(),
             devices: Arc::default(),
+            dra: Dra::default(),
+            going_down: Arc::default(),
             cpus: Cpus::default(),
+            memory_grants: Memories::default(),
+            users,
+            enforcement,
+            pull_records,
+            pull_turns,
             images: Default::default(),
             admitting: Mutex::default(),
             memories,
@@ -207,7 +245,20 @@ impl Kubelet {
     }
 
     pub fn memory(&self, uid: &str) -> Arc<Memory> {
-        self.memories.lock().entry(uid.to_owned()).or_default().clone()
+        let longest = self.config.longest_backoff;
+        let mut memories = self.memories.lock();
+        let known = memories.entry(uid.to_owned()).or_insert_with(|| {
+            let memory = Memory::default();
+            memory.notes.lock().backoff = Backoff::up_to(longest);
+            Arc::new(memory)
+        });
+        known.clone()
+    }
+
+    /// The pod's own users, if it has some.
+    fn users_of(&self, pod: &Pod) -> Result<Option<users::Map>, SyncError> {
+        let folder = self.config.pod_folder(pod::uid(pod));
+        self.users.of(pod, &folder).map_err(SyncError::Other)
     }
 
     pub fn forget(&self, uid: &str) {
@@ -272,6 +323,7 @@ impl Kubelet {
             message::read(&mut found);
             self.admit(&pod, &found, &memory).await?;
             let pod = self.allocate(&pod, &memory);
+            self.resize_pod(&pod, &found, &memory);
             let left = self.deadline(&pod, &memory);
             let plan = self.decide(&pod, &found, &memory);
             self.note_waits(&pod, &plan, &memory);
@@ -280,7 +332,10 @@ impl Kubelet {
                 let next = self.settle(&pod, &found, &memory, &plan).await?;
                 return Ok(next.into_iter().chain(left).min());
             }
-            if pod::status(&pod).start_time.is_none() && !pod::is_deleting(&pod) {
+            // That all of a pod begins again is told while it can be seen.
+            let begins_again = matches!(plan.steps[0], Step::Remove { .. });
+            let is_new = pod::status(&pod).start_time.is_none() && !pod::is_deleting(&pod);
+            if is_new || begins_again {
                 self.tell(&pod, &found, &memory).await?;
             }
             if !self.carry_out(&pod, &found, &memory, plan.steps).await? {
@@ -296,8 +351,9 @@ impl Kubelet {
         let notes = memory.notes.lock();
         let ending = pod::is_deleting(pod) || notes.failed.is_some();
         let (probed, backoff) = (&notes.probed, &notes.backoff);
-        let (now, node_memory) = (self.context.now(), self.facts.memory);
-        plan::plan(&plan::Look { pod, found, probed, backoff, ending, node_memory, now })
+        let (now, enforcement) = (self.context.now(), &self.enforcement);
+        let with_cpus = &self.cpus.exclusive(pod::uid(pod));
+        plan::plan(&plan::Look { pod, found, probed, backoff, ending, enforcement, with_cpus, now })
     }
 
     fn note_waits(&self, pod: &Pod, plan: &Plan, memory: &Memory) {
@@ -358,6 +414,7 @@ impl Kubelet {
         for step in others {
             match step {
                 Step::Kill { .. } => {}
+                Step::Remove { id, name } => self.remove(pod, &id, &name).await?,
                 Step::Resize { id, limits } => self.resize(pod, &id, *limits).await?,
                 Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
@@ -389,10 +446,15 @@ impl Kubelet {
         memory: &Arc<Memory>,
         plan: &Plan,
     ) -> Result<Option<Duration>, SyncError> {
+        if plan.is_over {
+            // Whoever hears that the pod has ended may give its claims to others.
+            self.unprepare_claims(pod::uid(pod)).await.map_err(SyncError::Other)?;
+        }
         self.tell(pod, found, memory).await?;
         if plan.is_over {
             self.release(pod::uid(pod)).await?;
             self.free_cpus(pod::uid(pod)).await;
+            self.free_memory(pod::uid(pod));
             memory.end();
         }
         if plan.is_over && pod::is_deleting(pod) {
@@ -449,7 +511,12 @@ impl Kubelet {
                 now: self.context.now(),
             };
             let old = notes.written.clone().unwrap_or_else(|| pod::status(pod).clone());
-            (status::generate(&look), old)
+            let mut new = status::generate(&look);
+            let lists = [&mut new.init_container_statuses, &mut new.container_statuses];
+            for told in lists.into_iter().flatten().flatten() {
+                told.allocated_resources_status = self.devices.health(pod::uid(pod), &told.name);
+            }
+            (new, old)
         };
         let Some(patch) = status::patch(pod::uid(pod), &old, &new) else { return Ok(()) };
         let patch = Patch::Strategic(patch);

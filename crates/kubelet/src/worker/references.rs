@@ -41,29 +41,18 @@ impl References for Fetched {
 }
 
 impl Kubelet {
-    pub(super) async fn fetch(&self, pod: &Pod) -> Result<Fetched, SyncError> {
+    pub(super) async fn fetch(&self, pod: &Pod, memory: &Memory) -> Result<Fetched, SyncError> {
         let namespace = pod::namespace(pod);
         let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-        let names = names(&serde_json::json!(pod.spec));
-        for (is_secret, name) in names {
+        let wrong = |error: api::codec::DecodeError| SyncError::Other(error.to_string());
+        for (is_secret, name) in names(&serde_json::json!(pod.spec)) {
             if is_secret {
-                match self.client.get::<Secret>(namespace, &name).await {
-                    Ok(object) => drop(secrets.insert(
-                        name,
-                        object.typed().map_err(|e| SyncError::Other(e.to_string()))?,
-                    )),
-                    Err(status) if status.is_not_found() => {}
-                    Err(status) => return Err(status.into()),
+                if let Some(object) = self.look_up::<Secret>(memory, namespace, &name).await? {
+                    secrets.insert(name, object.typed().map_err(wrong)?);
                 }
-            } else {
-                match self.client.get::<ConfigMap>(namespace, &name).await {
-                    Ok(object) => drop(config_maps.insert(
-                        name,
-                        object.typed().map_err(|e| SyncError::Other(e.to_string()))?,
-                    )),
-                    Err(status) if status.is_not_found() => {}
-                    Err(status) => return Err(status.into()),
-                }
+            } else if let Some(object) = self.look_up::<ConfigMap>(memory, namespace, &name).await?
+            {
+                config_maps.insert(name, object.typed().map_err(wrong)?);
             }
         }
         Ok(Fetched { config_maps, secrets, services: self.services.clone() })
@@ -87,12 +76,18 @@ impl Kubelet {
                 .map(|token| token.text.clone());
             let text = match kept {
                 Some(text) => text,
-                None => {
-                    let token = self.request_token(pod, &key, now).await?;
-                    let text = token.text.clone();
-                    memory.notes.lock().tokens.insert(key.clone(), token);
-                    text
-                }
+                None => match self.request_token(pod, &key, now).await {
+                    Ok(token) => {
+                        let text = token.text.clone();
+                        memory.notes.lock().tokens.insert(key.clone(), token);
+                        text
+                    }
+                    // The old one is good for a while yet.
+                    Err(error) => {
+                        let old = memory.notes.lock().tokens.get(&key).map(|old| old.text.clone());
+                        old.ok_or(error)?
+                    }
+                },
             };
             texts.insert(key, text);
         }

@@ -3,13 +3,20 @@
 use super::{Kubelet, Memory, SyncError};
 use crate::admission::{self, Amounts};
 use crate::cgroups;
+use crate::found::Found;
 use crate::pod;
 use crate::runtime::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
-pub type Allocated = BTreeMap<String, ResourceRequirements>;
+/// What a pod has been given: by container, and as a whole.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Allocated {
+    containers: BTreeMap<String, ResourceRequirements>,
+    whole: Option<ResourceRequirements>,
+}
 
 impl Kubelet {
     /// The pod with the resources that it has been given.
@@ -58,13 +65,35 @@ impl Kubelet {
             ..cri::UpdateContainerResourcesRequest::default()
         };
         // A group may not have more than the one it is in: whichever comes first, the other follows.
-        let whole = |kubelet: &Kubelet| match kubelet.config.cgroups_per_qos {
-            true => cgroups::make_for(&kubelet.config.cgroup_root, pod, &kubelet.all_pods()),
-            false => Ok(()),
-        };
-        let first = whole(self);
+        let first = self.make_groups(pod);
         self.runtime.update_container_resources(request).await?;
-        first.or_else(|_| whole(self)).map_err(|error| SyncError::Other(error.to_string()))
+        first
+            .or_else(|_| self.make_groups(pod))
+            .map_err(|error| SyncError::Other(error.to_string()))
+    }
+
+    /// The control groups of a pod as it is to be limited now.
+    pub(super) fn make_groups(&self, pod: &Pod) -> io::Result<()> {
+        if !self.config.cgroups_per_qos {
+            return Ok(());
+        }
+        let settings =
+            cgroups::Settings { enforcement: &self.enforcement, pids: self.config.pod_pids };
+        cgroups::make_for(&self.config.cgroup_root, pod, &self.all_pods(), &settings)
+    }
+
+    /// What the pod as a whole may use is what it has been given, also while it runs.
+    pub(super) fn resize_pod(&self, pod: &Pod, found: &Found, memory: &Memory) {
+        let whole = pod::spec(pod).resources.clone();
+        let is_new = memory.notes.lock().enforced != whole;
+        if !is_new || found.sandbox().is_none() || pod::is_deleting(pod) {
+            return;
+        }
+        match self.make_groups(pod) {
+            Ok(()) => memory.notes.lock().enforced = whole,
+            // Containers may have to give something up first: they are next.
+            Err(error) => tracing::debug!(pod = pod::name(pod), "failed to resize: {error}"),
+        }
     }
 }
 
@@ -73,7 +102,10 @@ fn of(container: &Container) -> ResourceRequirements {
 }
 
 fn wanted(pod: &Pod) -> Allocated {
-    pod::containers(pod).map(|(_, one)| (one.name.clone(), of(one))).collect()
+    Allocated {
+        containers: pod::containers(pod).map(|(_, one)| (one.name.clone(), of(one))).collect(),
+        whole: pod::spec(pod).resources.clone(),
+    }
 }
 
 /// What the kubelet before this one told that it had given.
@@ -82,10 +114,16 @@ fn reported(pod: &Pod, wanted: &Allocated) -> Allocated {
     let lists = [&status.container_statuses, &status.init_container_statuses];
     let mut known = wanted.clone();
     for told in lists.into_iter().flatten().flatten() {
-        if let (Some(known), Some(resources)) = (known.get_mut(&told.name), &told.resources) {
+        if let (Some(known), Some(resources)) =
+            (known.containers.get_mut(&told.name), &told.resources)
+        {
             known.limits.clone_from(&resources.limits);
             known.requests.clone_from(&resources.requests);
         }
+    }
+    if let (Some(known), Some(told)) = (&mut known.whole, &status.resources) {
+        known.limits.clone_from(&told.limits);
+        known.requests.clone_from(&told.requests);
     }
     known
 }
@@ -93,9 +131,10 @@ fn reported(pod: &Pod, wanted: &Allocated) -> Allocated {
 fn with(pod: &Pod, allocated: &Allocated) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = &mut pod.spec else { return pod };
+    spec.resources.clone_from(&allocated.whole);
     let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
     for container in all {
-        if let Some(known) = allocated.get(&container.name) {
+        if let Some(known) = allocated.containers.get(&container.name) {
             container.resources = Some(known.clone());
         }
     }

@@ -2,11 +2,11 @@
 use super::images::Wanted;
 use super::mounts::Sources;
 use super::{Kubelet, Memory, SyncError};
-use crate::cgroups;
 use crate::container::env::{self, Place};
 use crate::container::{config, sandbox};
 use crate::found::Found;
 use crate::handler::Target;
+use crate::numa::memory;
 use crate::plan::backoff_key;
 use crate::pod::{self, Role};
 use crate::runtime::cri;
@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Why a container does not run: what its status says.
@@ -40,6 +41,11 @@ impl Kubelet {
                 "SandboxChanged",
                 "Pod sandbox changed, it will be killed and re-created.",
             );
+        }
+        if let Err(why) = self.prepare_claims(pod).await {
+            let note = format!("Failed to prepare dynamic resources: {why}");
+            self.warn(pod, None, "FailedPrepareDynamicResources", &note);
+            return Err(SyncError::Other(why));
         }
         let made = Box::pin(self.run_sandbox(pod, attempt)).await;
         if let Err(error) = &made {
@@ -70,13 +76,11 @@ impl Kubelet {
                 SyncError::Other(format!("failed to create {}: {error}", path.display()))
             })?;
         }
-        if self.config.cgroups_per_qos {
-            let made = cgroups::make_for(&self.config.cgroup_root, pod, &self.all_pods());
-            made.map_err(|error| {
-                SyncError::Other(format!("unable to ensure pod container exists: {error}"))
-            })?;
-        }
-        let config = sandbox::config(&self.config, pod, attempt);
+        self.make_groups(pod).map_err(|error| {
+            SyncError::Other(format!("unable to ensure pod container exists: {error}"))
+        })?;
+        let users = self.users_of(pod)?;
+        let config = sandbox::config(&self.config, pod, attempt, users);
         let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler };
         self.runtime.run_pod_sandbox(request).await?;
         Ok(())
@@ -92,16 +96,23 @@ impl Kubelet {
         restarts: u32,
     ) -> Result<(), Fault> {
         let about = Some((role, container.name.as_str()));
+        // Of a container whose predecessors are gone only its logs tell how many there were.
+        let restarts = match found.latest(&container.name) {
+            Some(_) => restarts,
+            None => counted(&sandbox::log_folder(&self.config, pod).join(&container.name)),
+        };
         let Some(sandbox) = found.sandbox() else {
             return Err(Fault::new("ContainerCreating", "its sandbox is gone"));
         };
         let failed =
             |reason: &'static str| move |error: SyncError| Fault::new(reason, error.to_string());
-        let references = self.fetch(pod).await.map_err(failed("CreateContainerConfigError"))?;
+        let references =
+            self.fetch(pod, memory).await.map_err(failed("CreateContainerConfigError"))?;
         let config_error = |message: String| {
             self.warn(pod, about, "Failed", &format!("Error: {message}"));
             Fault::new("CreateContainerConfigError", message)
         };
+        let users = self.users_of(pod).map_err(failed("CreateContainerConfigError"))?;
         let ips = self.ips(pod, found);
         let (places, blocks) = match self.set_up(pod, memory, &references, &ips).await {
             Ok(both) => both,
@@ -118,8 +129,9 @@ impl Kubelet {
         let (image_ref, image_user) =
             self.ensure_image(pod, memory, wanted, about, &references).await?;
         let needs = self.devices.needs(pod, container);
-        let mut environment = env::environment(pod, container, &self.place(&ips), &references)
-            .map_err(config_error)?;
+        let mut environment =
+            env::environment(pod, container, &self.place(&ips), &references, &places)
+                .map_err(config_error)?;
         environment.extend(needs.iter().flat_map(|needs| needs.envs.clone()));
         let mut mounts = self
             .mounts(pod, container, restarts, Sources { places, images }, &ips, &environment)
@@ -156,17 +168,27 @@ impl Kubelet {
             mounts,
             devices,
             target,
-            node_memory: self.facts.memory,
+            enforcement: &self.enforcement,
+            users,
+            seccomp_default: self.config.seccomp_default,
+            has_cpus: self.cpus.exclusive(pod::uid(pod)).contains(&container.name),
         };
         let mut config = config::config(parts).map_err(config_error)?;
         if let Some(cpus) = self.cpus.of(self.config.cpu_policy.as_ref(), pod, container) {
             let linux = config.linux.get_or_insert_default();
             linux.resources.get_or_insert_default().cpuset_cpus = cpus;
         }
+        let blocks = self.memory_grants.of(pod, &container.name);
+        if !blocks.is_empty() {
+            let linux = config.linux.get_or_insert_default();
+            linux.resources.get_or_insert_default().cpuset_mems = memory::shown(&blocks);
+        }
         for needs in needs {
             config.annotations.extend(needs.annotations);
             config.cdi_devices.extend(needs.cdi.into_iter().map(|name| cri::CdiDevice { name }));
         }
+        let claimed = self.dra.cdi(pod, container).into_iter();
+        config.cdi_devices.extend(claimed.map(|name| cri::CdiDevice { name }));
         let logs = sandbox::log_folder(&self.config, pod).join(&container.name);
         fs::create_dir_all(&logs).map_err(|error| {
             config_error(format!(
@@ -177,7 +199,7 @@ impl Kubelet {
         let request = cri::CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),
             config: Some(config),
-            sandbox_config: Some(sandbox::config(&self.config, pod, sandbox.attempt)),
+            sandbox_config: Some(sandbox::config(&self.config, pod, sandbox.attempt, users)),
         };
         let id = match self.runtime.create_container(request).await {
             Ok(answer) => answer.container_id,
@@ -297,7 +319,7 @@ impl Kubelet {
             credentials: &credentials,
         };
         let folder = self.config.pod_folder(pod::uid(pod));
-        let resolved = self.with_claims(pod).await?;
+        let resolved = self.with_claims(pod, memory).await?;
         let places = volumes::set_up(&folder, &resolved.pod, &contents);
         Ok((places.map_err(|error| error.line())?, resolved.devices))
     }
@@ -313,7 +335,7 @@ impl Kubelet {
         if !has || found.running().next().is_none() {
             return;
         }
-        let refreshed = match self.fetch(pod).await {
+        let refreshed = match self.fetch(pod, memory).await {
             Ok(references) => {
                 self.set_up(pod, memory, &references, &self.ips(pod, found)).await.map(drop)
             }
@@ -323,6 +345,18 @@ impl Kubelet {
             self.warn(pod, None, "FailedMount", &message);
         }
     }
+}
+
+/// One more than the last log's number: `2.log` is of the third start.
+fn counted(folder: &Path) -> u32 {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let numbers = names.filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let (number, rest) = name.split_once(".log")?;
+        let is_log = rest.is_empty() || rest.starts_with('.');
+        number.parse::<u32>().ok().filter(|_| is_log)
+    });
+    numbers.max().map_or(0, |last| last.saturating_add(1))
 }
 
 /// The block devices that a container sees.

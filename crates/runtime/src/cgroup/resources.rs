@@ -42,7 +42,8 @@ impl Resources {
             let Some(folder) = group.folder_with(controller) else { continue };
             let path = folder.join(&file);
             // No such file: the kernel has no such controller, or no swap accounting.
-            if !path.exists() && matches!(controller, "hugetlb" | "swap" | "memsw") {
+            let may_lack = matches!(controller, "hugetlb" | "swap") || file == "memory.swap.max";
+            if !path.exists() && may_lack {
                 continue;
             }
             fs::write(&path, &value).map_err(|error| {

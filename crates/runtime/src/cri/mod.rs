@@ -90,6 +90,11 @@ macro_rules! define_trait {
             ) -> impl Future<Output = Result<$image_response, Status>> + Send;)*
             /// Starts, exits and removals from now on.
             fn container_events(&self) -> impl Future<Output = Result<Events, Status>> + Send;
+            /// How far a pull is: bytes received, and of all that are known of. Not part of CRI, so
+            /// only whoever lives in the same process hears of it.
+            fn pull_progress(&self, _image: &str) -> Option<(u64, u64)> {
+                None
+            }
         }
     };
 }

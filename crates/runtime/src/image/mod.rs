@@ -206,6 +206,12 @@ impl Images {
         if manifest.config.size > bounds::DOCUMENT {
             return Err(ContentError::TooLong { limit: bounds::DOCUMENT }.into());
         }
+        if let Some(progress) = &progress {
+            // How much there is in all is known from the beginning.
+            for blob in std::iter::once(&manifest.config).chain(&manifest.layers) {
+                progress(Progress { digest: blob.digest, received: 0, size: blob.size });
+            }
+        }
         let slots = Semaphore::new(PARALLEL);
         let fetches = std::iter::once(&manifest.config).chain(&manifest.layers).map(|blob| {
             let (session, slots, content) = (&session, &slots, &self.content);

@@ -326,6 +326,10 @@ impl Cri for Service {
         counted.map_err(|error| Status::internal(error.to_string()))
     }
 
+    fn pull_progress(&self, image: &str) -> Option<(u64, u64)> {
+        self.progress_of(image)
+    }
+
     async fn container_events(&self) -> Result<Events, Status> {
         // One that falls behind misses some; its next list tells it the rest.
         let events = BroadcastStream::new(self.inner.events.subscribe());

@@ -1,6 +1,7 @@
 //! The life of a container: created, started, stopped, removed, changed.
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::records::{Container, ContainerRecord, Doing, Sandbox};
 use super::sandboxes::shim_status;
 use super::shims::{self, ShimError};
 use super::{Service, chain, now};
+use crate::cdi;
 use crate::cgroup::{self, Resources};
 use crate::container::{oci, signal, spec};
 use crate::cri::v1::{ContainerEventType, CreateContainerRequest, LinuxContainerResources};
@@ -24,7 +26,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(15);
 impl Service {
     /// Prepares a container: its folder and its record. Nothing runs yet, nothing is mounted.
     pub(super) async fn create(&self, request: CreateContainerRequest) -> Result<String, Status> {
-        let config =
+        let mut config =
             request.config.ok_or_else(|| Status::invalid_argument("no container configuration"))?;
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
         if !sandbox.is_ready() {
@@ -35,6 +37,9 @@ impl Service {
         if metadata.name.is_empty() {
             return Err(Status::invalid_argument("the container has no name"));
         }
+        cdi::apply(&mut config, &cdi::FOLDERS.map(Path::new)).map_err(|error| {
+            Status::failed_precondition(format!("CDI device injection failed: {error}"))
+        })?;
         let wanted = config.image.clone().unwrap_or_default().image;
         // Until the record is written nobody knows that the image's layers are in use.
         let fetching = self.inner.images.fetching().await;

@@ -1,8 +1,10 @@
 //! CRI's image service.
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tonic::Status;
 
 use super::names::not_found;
@@ -12,7 +14,8 @@ use crate::cri::v1::{
     AuthConfig, FilesystemIdentifier, FilesystemUsage, Image as CriImage, ImageFsInfoResponse,
     ImageSpec, Int64Value, PullImageRequest, UInt64Value,
 };
-use crate::image::{Credentials, Image, ImageError};
+use crate::image::digest::Digest;
+use crate::image::{Credentials, Image, ImageError, OnProgress, Progress};
 
 impl Service {
     /// The image of that name; a built-in one is made if it is not here.
@@ -40,7 +43,10 @@ impl Service {
             return Ok(image.id.to_string());
         }
         let credentials = request.auth.and_then(credentials);
-        let pulled = self.inner.images.pull(&name, credentials, None).await;
+        let pulling = self.pulling(&name);
+        let progress = pulling.on_progress();
+        let pulled = self.inner.images.pull(&name, credentials, Some(progress)).await;
+        drop(pulling);
         match pulled {
             Ok(image) => {
                 tracing::info!("image {name} is pulled: {}", image.id);
@@ -94,6 +100,52 @@ impl Service {
             fs_id: Some(FilesystemIdentifier { mountpoint: path.display().to_string() }),
             used_bytes: Some(UInt64Value { value: bytes }),
             inodes_used: Some(UInt64Value { value: files }),
+        }
+    }
+}
+
+/// Blobs of an image that is being pulled: bytes received and of all.
+pub(super) type Blobs = Mutex<HashMap<Digest, (u64, u64)>>;
+
+/// A pull that goes on; who else pulls the same image shares its count.
+struct Pulling<'a> {
+    service: &'a Service,
+    name: String,
+    blobs: Arc<Blobs>,
+}
+
+impl Service {
+    fn pulling(&self, name: &str) -> Pulling<'_> {
+        let blobs = self.inner.pulls.lock().entry(name.to_owned()).or_default().clone();
+        Pulling { service: self, name: name.to_owned(), blobs }
+    }
+
+    /// How far the pull of an image is.
+    pub(super) fn progress_of(&self, name: &str) -> Option<(u64, u64)> {
+        let blobs = self.inner.pulls.lock().get(name).cloned()?;
+        let blobs = blobs.lock();
+        let sum = blobs.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Some(sum).filter(|(_, size)| *size > 0)
+    }
+}
+
+impl Pulling<'_> {
+    fn on_progress(&self) -> OnProgress {
+        let blobs = self.blobs.clone();
+        Arc::new(move |progress: Progress| {
+            let mut blobs = blobs.lock();
+            let known = blobs.entry(progress.digest).or_default();
+            *known = (known.0.max(progress.received), progress.size);
+        })
+    }
+}
+
+impl Drop for Pulling<'_> {
+    fn drop(&mut self) {
+        let mut pulls = self.service.inner.pulls.lock();
+        // The map's own and ours: nobody else pulls it.
+        if pulls.get(&self.name).is_some_and(|blobs| Arc::strong_count(blobs) <= 2) {
+            pulls.remove(&self.name);
         }
     }
 }

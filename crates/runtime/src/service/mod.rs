@@ -30,7 +30,7 @@ mod streams;
 mod trash;
 mod watch;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,6 +86,8 @@ struct Inner {
     images: Images,
     /// Whether the built-in images are there.
     builtin: tokio::sync::OnceCell<()>,
+    /// Images that are being pulled, by the names they are asked for.
+    pulls: Mutex<HashMap<String, Arc<images::Blobs>>>,
     sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
     trash: trash::Trash,
@@ -129,6 +131,7 @@ impl Service {
                 images,
                 trash,
                 builtin: tokio::sync::OnceCell::new(),
+                pulls: Mutex::default(),
                 sandboxes: Mutex::default(),
                 containers: Mutex::default(),
                 events: broadcast::channel(EVENTS).0,
