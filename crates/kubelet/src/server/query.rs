@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 const MOST_SERVICES: usize = 4;
@@ -16,7 +17,7 @@ const MOST_LINES: i64 = 100_000;
 /// How long a journal may be read.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most that is sent of a journal.
-const MOST_BYTES: usize = 32 << 20;
+const MOST_BYTES: u64 = 32 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Query {
@@ -154,16 +155,21 @@ fn arguments(services: &[String], options: &Options) -> Vec<String> {
     words
 }
 
+/// No more of it is read than is sent, however much there is.
 async fn journal(words: &[String]) -> Option<String> {
-    let run = Command::new("journalctl")
+    let mut program = Command::new("journalctl")
         .args(words)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(PATIENCE, run).await.ok()?.ok()?;
-    let bytes = &output.stdout[..output.stdout.len().min(MOST_BYTES)];
-    Some(String::from_utf8_lossy(bytes).into_owned())
+        .spawn()
+        .ok()?;
+    let mut bytes = Vec::new();
+    let mut output = program.stdout.take()?.take(MOST_BYTES);
+    let read = tokio::time::timeout(PATIENCE, output.read_to_end(&mut bytes)).await;
+    read.ok()?.ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 async fn services(query: &Query) -> String {
