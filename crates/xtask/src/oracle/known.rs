@@ -61,6 +61,8 @@ impl Known {
             let (ours, theirs) = (&difference.ours, &difference.theirs);
             let said = match part.strip_prefix("ours:").map(str::trim) {
                 Some(part) => theirs == NOTHING && ours.contains(part),
+                // Both say it, at another place.
+                None if *place == "order" => theirs.contains(part),
                 None => theirs.contains(part) && !ours.contains(part),
             };
             (*of == "*" || *of == kind) && is_placed(place, &difference.place) && said
