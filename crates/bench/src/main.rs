@@ -9,6 +9,7 @@ mod codec;
 mod controllers;
 mod dns;
 mod hollow;
+mod kubelet;
 mod measured;
 mod report;
 mod runtime;
@@ -48,6 +49,11 @@ const BENCHES: &[Bench] = &[
         name: "hollow",
         about: "no measurement: plays thousands of kubelets for any API server (--kubeconfig F --nodes N)",
         run: hollow::run,
+    },
+    Bench {
+        name: "kubelet",
+        about: "pods from creation to Ready and to their end, alone and at once, beside upstream's",
+        run: kubelet::run,
     },
     Bench {
         name: "runtime",
