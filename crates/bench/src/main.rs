@@ -9,6 +9,7 @@ mod codec;
 mod controllers;
 mod dns;
 mod hollow;
+mod kubelet;
 mod measured;
 mod network;
 mod report;
@@ -51,6 +52,9 @@ const BENCHES: &[Bench] = &[
         run: hollow::run,
     },
     Bench {
+        name: "kubelet",
+        about: "pods from creation to Ready and to their end, alone and at once, beside upstream's",
+        run: kubelet::run,
         name: "network",
         about: "rules of 1,000 and 10,000 services, and of one endpoint that changes, beside upstream's proxy",
         run: network::run,

@@ -148,7 +148,7 @@ impl Engine {
         let (group, min_count) = self.gangs.min_count(pod)?;
         let mut waiting = vec![pod.clone()];
         waiting.extend(self.queue.take_with(|other| group_of(other).as_ref() == Some(&group)));
-        let is_there = |uid: &Box<str>| self.decider.cluster.pod(uid).is_some();
+        let is_there = |uid: &str| self.decider.cluster.pod(uid).is_some();
         let members = self.gangs.members.get(&group);
         let there = members.into_iter().flatten().filter(|uid| is_there(uid)).count();
         let (mut placed, mut unplaced) = (Vec::new(), Vec::new());

@@ -309,13 +309,13 @@ mod tests {
             ..Enforcement::default()
         };
         check_unified(burstable.clone(), &plain, "");
-        let swaps = Enforcement { swap: 500 << 20, limited_swap: true, ..plain.clone() };
+        let swaps = Enforcement { swap: 500 << 20, limited_swap: true, ..plain };
         check_unified(burstable.clone(), &swaps, "memory.swap.max=52428800");
         check_unified(guaranteed.clone(), &swaps, "memory.swap.max=0");
         check_unified(json!({}), &swaps, "memory.swap.max=0");
         let has_swap = Enforcement { limited_swap: false, ..swaps };
         check_unified(burstable.clone(), &has_swap, "memory.swap.max=0");
-        let quality = Enforcement { throttling: Some(0.9), reserves: true, ..plain.clone() };
+        let quality = Enforcement { throttling: Some(0.9), reserves: true, ..plain };
         check_unified(burstable.clone(), &quality, "memory.high=199229440 memory.low=104857600");
         check_unified(guaranteed, &quality, "memory.min=104857600");
         check_unified(json!({}), &quality, "memory.high=849346560");

@@ -19,13 +19,17 @@ enum Means {
     Seconds(&'static str),
     /// A taint for each item.
     Taints(&'static str),
+    /// `NODE:RESOURCE=AMOUNT,…` for each item.
+    Memory(&'static str),
+    /// `PRIORITY=SECONDS` for each item.
+    Priorities(&'static str),
     /// It is about how upstream's kubelet works inside, and nothing here depends on it.
     Nothing,
     /// Only this works here; nothing else may be asked for.
     Only(&'static str),
 }
 
-use Means::{Flag, List, Nothing, Only, Pairs, Seconds, Taints};
+use Means::{Flag, List, Memory, Nothing, Only, Pairs, Priorities, Seconds, Taints};
 
 /// Every field, in the order of upstream's `config/v1beta1/types.go`.
 static FIELDS: &[(&str, Means)] = &[
@@ -45,8 +49,8 @@ static FIELDS: &[(&str, Means)] = &[
     ("tlsCipherSuites", Only("")),
     ("tlsCurvePreferences", Only("")),
     ("tlsMinVersion", Only("VersionTLS12")),
-    ("rotateCertificates", Nothing),
-    ("serverTLSBootstrap", Only("false")),
+    ("rotateCertificates", Flag("rotate-certificates")),
+    ("serverTLSBootstrap", Flag("rotate-server-certificates")),
     ("authentication.x509.clientCAFile", Flag("client-ca-file")),
     ("authentication.webhook.enabled", Only("true")),
     ("authentication.webhook.cacheTTL", Nothing),
@@ -56,8 +60,8 @@ static FIELDS: &[(&str, Means)] = &[
     ("authorization.webhook.cacheUnauthorizedTTL", Nothing),
     ("registryPullQPS", Nothing),
     ("registryBurst", Nothing),
-    ("imagePullCredentialsVerificationPolicy", Nothing),
-    ("preloadedImagesVerificationAllowlist", Nothing),
+    ("imagePullCredentialsVerificationPolicy", Flag("image-pull-credentials-verification-policy")),
+    ("preloadedImagesVerificationAllowlist", List("preloaded-images-verification-allowlist")),
     ("eventRecordQPS", Nothing),
     ("eventBurst", Nothing),
     ("enableDebuggingHandlers", Only("true")),
@@ -71,8 +75,8 @@ static FIELDS: &[(&str, Means)] = &[
     ("nodeStatusUpdateFrequency", Nothing),
     ("nodeStatusReportFrequency", Nothing),
     ("nodeLeaseDurationSeconds", Only("40")),
-    ("imageMinimumGCAge", Nothing),
-    ("imageMaximumGCAge", Nothing),
+    ("imageMinimumGCAge", Flag("minimum-image-ttl-duration")),
+    ("imageMaximumGCAge", Flag("maximum-image-age")),
     ("imageGCHighThresholdPercent", Flag("image-gc-high-threshold")),
     ("imageGCLowThresholdPercent", Flag("image-gc-low-threshold")),
     ("volumeStatsAggPeriod", Nothing),
@@ -80,32 +84,32 @@ static FIELDS: &[(&str, Means)] = &[
     ("systemCgroups", Only("")),
     ("cgroupRoot", Only("/")),
     ("cgroupsPerQOS", Flag("cgroups-per-qos")),
-    ("cgroupDriver", Only("cgroupfs")),
+    ("cgroupDriver", Nothing),
     ("cpuManagerPolicy", Flag("cpu-manager-policy")),
-    ("singleProcessOOMKill", Nothing),
+    ("singleProcessOOMKill", Flag("single-process-oom-kill")),
     ("cpuManagerPolicyOptions", Only("")),
     ("cpuManagerReconcilePeriod", Nothing),
-    ("memoryManagerPolicy", Only("None")),
-    ("topologyManagerPolicy", Only("none")),
-    ("topologyManagerScope", Only("container")),
-    ("topologyManagerPolicyOptions", Only("")),
+    ("memoryManagerPolicy", Flag("memory-manager-policy")),
+    ("topologyManagerPolicy", Flag("topology-manager-policy")),
+    ("topologyManagerScope", Flag("topology-manager-scope")),
+    ("topologyManagerPolicyOptions", Pairs("topology-manager-policy-options", '=')),
     ("qosReserved", Only("")),
     ("runtimeRequestTimeout", Nothing),
     ("hairpinMode", Nothing),
     ("maxPods", Flag("max-pods")),
     ("podCIDR", Only("")),
-    ("podPidsLimit", Only("-1")),
+    ("podPidsLimit", Flag("pod-max-pids")),
     ("resolvConf", Flag("resolv-conf")),
     ("runOnce", Only("false")),
-    ("cpuCFSQuota", Only("true")),
-    ("cpuCFSQuotaPeriod", Only("100ms")),
-    ("nodeStatusMaxImages", Nothing),
+    ("cpuCFSQuota", Flag("cpu-cfs-quota")),
+    ("cpuCFSQuotaPeriod", Flag("cpu-cfs-quota-period")),
+    ("nodeStatusMaxImages", Flag("node-status-max-images")),
     ("maxOpenFiles", Nothing),
     ("contentType", Nothing),
     ("kubeAPIQPS", Nothing),
     ("kubeAPIBurst", Nothing),
     ("serializeImagePulls", Nothing),
-    ("maxParallelImagePulls", Nothing),
+    ("maxParallelImagePulls", Flag("max-parallel-image-pulls")),
     ("evictionHard", Pairs("eviction-hard", '<')),
     ("evictionSoft", Pairs("eviction-soft", '<')),
     ("evictionSoftGracePeriod", Pairs("eviction-soft-grace-period", '=')),
@@ -121,7 +125,7 @@ static FIELDS: &[(&str, Means)] = &[
     ("iptablesDropBit", Nothing),
     ("featureGates", Only("")),
     ("failSwapOn", Nothing),
-    ("memorySwap.swapBehavior", Only("NoSwap")),
+    ("memorySwap.swapBehavior", Flag("memory-swap-behavior")),
     ("containerLogMaxSize", Flag("container-log-max-size")),
     ("containerLogMaxFiles", Flag("container-log-max-files")),
     ("containerLogMaxWorkers", Nothing),
@@ -134,24 +138,24 @@ static FIELDS: &[(&str, Means)] = &[
     ("systemReservedCgroup", Only("")),
     ("kubeReservedCgroup", Only("")),
     ("enforceNodeAllocatable", Nothing),
-    ("allowedUnsafeSysctls", Only("")),
+    ("allowedUnsafeSysctls", List("allowed-unsafe-sysctls")),
     ("defaultPodSysctls", Only("")),
     ("volumePluginDir", Nothing),
-    ("providerID", Only("")),
+    ("providerID", Flag("provider-id")),
     ("kernelMemcgNotification", Nothing),
     ("logging", Nothing),
     ("enableSystemLogHandler", Flag("enable-system-log-handler")),
-    ("enableSystemLogQuery", Only("false")),
-    ("shutdownGracePeriod", Only("")),
-    ("shutdownGracePeriodCriticalPods", Only("")),
-    ("shutdownGracePeriodByPodPriority", Only("")),
-    ("crashLoopBackOff.maxContainerRestartPeriod", Only("5m")),
-    ("reservedMemory", Only("")),
+    ("enableSystemLogQuery", Flag("enable-system-log-query")),
+    ("shutdownGracePeriod", Flag("shutdown-grace-period")),
+    ("shutdownGracePeriodCriticalPods", Flag("shutdown-grace-period-critical-pods")),
+    ("shutdownGracePeriodByPodPriority", Priorities("shutdown-grace-period-by-pod-priority")),
+    ("crashLoopBackOff.maxContainerRestartPeriod", Flag("crash-loop-back-off-max")),
+    ("reservedMemory", Memory("reserved-memory")),
     ("enableProfilingHandler", Nothing),
     ("enableDebugFlagsHandler", Nothing),
-    ("seccompDefault", Only("false")),
-    ("memoryThrottlingFactor", Nothing),
-    ("memoryReservationPolicy", Only("None")),
+    ("seccompDefault", Flag("seccomp-default")),
+    ("memoryThrottlingFactor", Flag("memory-throttling-factor")),
+    ("memoryReservationPolicy", Flag("memory-reservation-policy")),
     ("registerWithTaints", Taints("register-with-taints")),
     ("registerNode", Only("true")),
     ("tracing", Only("")),
@@ -159,7 +163,7 @@ static FIELDS: &[(&str, Means)] = &[
     ("containerRuntimeEndpoint", Flag("container-runtime-endpoint")),
     ("imageServiceEndpoint", Only("")),
     ("failCgroupV1", Nothing),
-    ("userNamespaces.idsPerPod", Nothing),
+    ("userNamespaces.idsPerPod", Flag("user-namespaces-ids-per-pod")),
 ];
 
 /// The arguments with those that the configuration says and they do not.
@@ -258,6 +262,25 @@ fn flags(tree: &Value) -> anyhow::Result<Vec<(&'static str, String)>> {
                 let duration = api::duration::Duration::parse(&plain)?;
                 flags.push((*flag, duration.as_secs().to_string()));
             }
+            Memory(flag) => {
+                let items = value.as_array().with_context(|| format!("{name} is no list"))?;
+                let node = |one: &Value| {
+                    let limits = one["limits"].as_object().into_iter().flatten();
+                    let limits: Vec<String> = limits
+                        .map(|(name, value)| format!("{name}={}", self::plain(value)))
+                        .collect();
+                    format!("{}:{}", self::plain(&one["numaNode"]), limits.join(","))
+                };
+                flags.push((*flag, items.iter().map(node).collect::<Vec<_>>().join(";")));
+            }
+            Priorities(flag) => {
+                let items = value.as_array().with_context(|| format!("{name} is no list"))?;
+                let group = |one: &Value| {
+                    let part = |field: &str| self::plain(&one[field]);
+                    format!("{}={}", part("priority"), part("shutdownGracePeriodSeconds"))
+                };
+                flags.push((*flag, items.iter().map(group).collect::<Vec<_>>().join(",")));
+            }
             Taints(flag) => {
                 let items = value.as_array().with_context(|| format!("{name} is no list"))?;
                 let taint = |one: &Value| {
@@ -313,13 +336,26 @@ mod tests {
             check(json!({
                 "authentication": { "anonymous": { "enabled": false }, "x509": { "clientCAFile": "/ca" } },
                 "clusterDNS": ["10.0.0.10", "10.0.0.11"], "maxPods": 50, "syncFrequency": "0s",
-                "memorySwap": {}, "evictionHard": { "memory.available": "1Gi" },
+                "evictionHard": { "memory.available": "1Gi" },
                 "kubeReserved": { "cpu": "100m" }, "containerLogMonitorInterval": "1m",
                 "registerWithTaints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }],
+                "shutdownGracePeriodByPodPriority": [
+                    { "priority": -1, "shutdownGracePeriodSeconds": 10 }, { "priority": 5, "shutdownGracePeriodSeconds": 3 }],
+                "memorySwap": { "swapBehavior": "LimitedSwap" }, "cgroupDriver": "systemd",
             })),
             "anonymous-auth=false client-ca-file=/ca clusterDNS"
                 .replace("clusterDNS", "cluster-dns=10.0.0.10,10.0.0.11")
-                + " container-log-monitor-interval=60 eviction-hard=memory.available<1Gi kube-reserved=cpu=100m max-pods=50 register-with-taints=k=v:NoSchedule"
+                + " container-log-monitor-interval=60 eviction-hard=memory.available<1Gi kube-reserved=cpu=100m max-pods=50 memory-swap-behavior=LimitedSwap register-with-taints=k=v:NoSchedule shutdown-grace-period-by-pod-priority=-1=10,5=3"
+        );
+    }
+
+    #[test]
+    fn memory_is_reserved_by_node() {
+        assert_eq!(
+            check(json!({ "memoryManagerPolicy": "Static", "reservedMemory": [
+                { "numaNode": 0, "limits": { "memory": "1Gi", "hugepages-2Mi": "4Mi" } },
+                { "numaNode": 1, "limits": { "memory": "2Gi" } }] })),
+            "memory-manager-policy=Static reserved-memory=0:hugepages-2Mi=4Mi,memory=1Gi;1:memory=2Gi"
         );
     }
 
@@ -327,8 +363,8 @@ mod tests {
     fn what_is_not_there_is_told() {
         assert_eq!(check(json!({ "maxpods": 1 })), "unknown field \"maxpods\"");
         assert_eq!(
-            check(json!({ "memoryManagerPolicy": "Static" })),
-            "memoryManagerPolicy is Static, which this kubelet does not support: it is None here"
+            check(json!({ "registerNode": false })),
+            "registerNode is false, which this kubelet does not support: it is true here"
         );
         assert!(read("kind: KubeletConfiguration\napiVersion: v1\n").is_err());
     }

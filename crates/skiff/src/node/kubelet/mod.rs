@@ -1,6 +1,8 @@
 //! `skiff kubelet`: pods of this node on the embedded runtime.
+mod bootstrap;
 mod configuration;
 mod eviction;
+mod pods;
 pub mod serving;
 
 use super::Embedded;
@@ -110,6 +112,10 @@ pub struct Options {
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: u8,
     #[command(flatten)]
+    bootstrap: bootstrap::Bootstrap,
+    #[command(flatten)]
+    pods: pods::Pods,
+    #[command(flatten)]
     eviction: eviction::Eviction,
     #[command(flatten)]
     serving: serving::Serving,
@@ -211,7 +217,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         _ => None,
     };
     let cpu_policy = cpu_policy.transpose().map_err(anyhow::Error::msg)?;
-    let config = kubelet::Config {
+    let mut config = kubelet::Config {
         server: Some(options.serving.config(&name, address)?),
         root: options.root_dir,
         log_root: options.pod_logs_dir,
@@ -236,9 +242,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         node_ips,
         ..kubelet::Config::new(&name, address)
     };
+    options.pods.add_to(&mut config)?;
     let context = Context::new();
+    let certificates = &options.serving.cert_dir;
+    options.bootstrap.join(&context, &options.kubeconfig, certificates, &name).await?;
     let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
     let source = Arc::new(Https::new(&context, server)?);
+    options.bootstrap.keep(&context, source.clone(), certificates, &name);
     if let Some(endpoint) = &options.container_runtime_endpoint {
         // That runtime has its own network, by CNI.
         let runtime = runtime::cri::Client::new(super::socket_path(endpoint)?)?;

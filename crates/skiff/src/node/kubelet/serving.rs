@@ -22,7 +22,7 @@ pub struct Serving {
     tls_private_key_file: Option<PathBuf>,
     /// Where a certificate is kept that the kubelet signed itself.
     #[arg(long, default_value = "/var/lib/kubelet/pki")]
-    cert_dir: PathBuf,
+    pub cert_dir: PathBuf,
     /// The CA of clients' certificates.
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
@@ -41,6 +41,9 @@ pub struct Serving {
     /// Whether `/logs/` shows the files of `/var/log`.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     enable_system_log_handler: bool,
+    /// Whether `/logs/?query=` shows the journals of the machine's services.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    enable_system_log_query: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -92,6 +95,7 @@ impl Serving {
             healthz_port: Some(self.healthz_port).filter(|port| *port > 0),
             read_only_port: Some(self.read_only_port).filter(|port| *port > 0),
             system_log_handler: self.enable_system_log_handler,
+            system_log_query: self.enable_system_log_query,
             ..serving(&pair, self.client_ca_file.as_deref())?
         })
     }
