@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 /// A page of Prometheus' text.
@@ -52,6 +52,32 @@ pub async fn serve(
     page: impl Fn(&str) -> Page + Send + Sync + 'static,
 ) {
     accept(context, listener, None, everybody(), Arc::new(page)).await;
+}
+
+/// The same at a path of the machine, for whoever may open it.
+pub async fn serve_local(
+    context: Context,
+    listener: UnixListener,
+    page: impl Fn(&str) -> Page + Send + Sync + 'static,
+) {
+    let page: Pages = Arc::new(page);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(_) if !context.sleep(Duration::from_millis(100)).await => return,
+                Err(_) => continue,
+            },
+            () = context.stopped() => return,
+        };
+        let (context, page) = (context.clone(), page.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = talk(stream, everybody(), page) => {}
+                () = context.stopped() => {}
+            }
+        });
+    }
 }
 
 /// Who may see a page: its path and the token that came along; a refusal is a page too.

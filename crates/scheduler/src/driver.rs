@@ -7,6 +7,7 @@ mod tell;
 use crate::cluster::{Labelled, Owner};
 use crate::config::Profile;
 use crate::engine::{Engine, Task};
+use crate::gang::Group;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::preemption::Budget;
@@ -69,7 +70,7 @@ impl Hands {
 pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
     let informers = Informers::new(context, source.clone());
     let client = Client::new(source).managed_by("kube-scheduler");
-    let Config { configuration, host } = config;
+    let Config { configuration, host, pending } = config;
     let recorder = |profile: &Arc<Profile>| {
         let name = &profile.scheduler_name;
         let reporter = Reporter::new(name, &format!("{name}-{host}"));
@@ -78,6 +79,11 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
     let (sender, mut news) = mpsc::unbounded_channel();
     watch(&informers, &sender);
     watch_devices(&informers, &sender);
+    if configuration.gangs {
+        on::<Group>(&informers, &sender, groups(), |engine, change, now| {
+            engine.pod_group(&change.key, change.new, now);
+        });
+    }
     let extenders = match configuration.extenders.is_empty() {
         true => None,
         false => {
@@ -107,6 +113,7 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
         () = informers.synced() => {}
     }
     let mut engine = Engine::new(&configuration, context.number());
+    engine.pending = pending;
     while !context.is_stopped() {
         while let Ok(one) = news.try_recv() {
             one(&mut engine, context.now());
@@ -276,6 +283,13 @@ fn keep_sorted<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
         Some(value) => drop(map.insert(key, value)),
         None => drop(map.remove(&key)),
     }
+}
+
+/// Served only where it is asked for, so that there is no row of it.
+fn groups() -> Collection {
+    let (group, version) = ("scheduling.k8s.io", "v1beta1");
+    let scope = api::kinds::Scope::Namespaced;
+    Collection::all(ApiResource::custom(group, version, "podgroups", "PodGroup", scope))
 }
 
 /// Pods that are over hold nothing.

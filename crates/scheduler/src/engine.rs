@@ -5,11 +5,12 @@ use crate::decide::{Decider, Decision, Plan};
 use crate::event;
 use crate::extend::{Extenders, Nobody};
 use crate::filter::{devices, hints};
+use crate::gang::{Gangs, group_of};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::preemption::{Preemption, Victim};
 use crate::queue::Queue;
-use crate::reasons::Reasons;
+use crate::reasons::Pending;
 use api::names::NamespacedName;
 use futures_util::FutureExt;
 use jiff::Timestamp;
@@ -20,7 +21,8 @@ pub struct Engine {
     pub decider: Decider,
     pub queue: Queue,
     /// Why pods that wait have no node.
-    pub reasons: Reasons,
+    pub pending: Pending,
+    pub gangs: Gangs,
 }
 
 /// What is to be done about a pod.
@@ -55,7 +57,8 @@ impl Engine {
         Engine {
             decider: Decider::new(configuration.profiles.clone(), seed),
             queue: Queue::new(configuration),
-            reasons: Reasons::default(),
+            pending: Pending::default(),
+            gangs: Gangs::new(configuration.gangs),
         }
     }
 
@@ -73,9 +76,12 @@ impl Engine {
         if pod.deleting || self.decider.cluster.is_assumed(&pod.uid) {
             return Some(Vec::new());
         }
+        if let Some(tasks) = self.together(&pod, now, extenders).await {
+            return Some(tasks);
+        }
         match self.decider.decide_with(&pod, now, extenders).await {
             Decision::Place { node, plan } => {
-                self.reasons.remove(&pod.uid);
+                self.pending.with(|reasons| reasons.remove(&pod.uid));
                 self.assume(&pod, &node, &plan);
                 Some(vec![Task::Bind { pod, node, plan }])
             }
@@ -86,7 +92,8 @@ impl Engine {
                 Some(vec![Task::Tell { pod, reason, message, nomination, victims }])
             }
             Decision::Refuse { message, by, preemption, free, refused } => {
-                self.reasons.keep(&pod.uid, &self.decider.cluster, refused, now);
+                let cluster = &self.decider.cluster;
+                self.pending.with(|reasons| reasons.keep(&pod.uid, cluster, refused, now));
                 let mut tasks: Vec<Task> = free.into_iter().map(Task::Free).collect();
                 let (nomination, victims) = match preemption {
                     Preemption::Keep => (Nomination::Keep, Vec::new()),
@@ -105,7 +112,7 @@ impl Engine {
     }
 
     /// It is there from now on, whatever the API server has heard of that.
-    fn assume(&mut self, pod: &Arc<PodInfo>, node: &str, plan: &Plan) {
+    pub(crate) fn assume(&mut self, pod: &Arc<PodInfo>, node: &str, plan: &Plan) {
         let cluster = &mut self.decider.cluster;
         cluster.place(Arc::new(pod.on(node)), true);
         for (key, allocation) in plan.devices.promises(pod) {
@@ -139,13 +146,21 @@ impl Engine {
 
     /// Its binding failed: it is nowhere, and tried again.
     pub fn unbind(&mut self, pod: &PodInfo, plan: &Plan, now: Timestamp) {
+        if self.take_back(pod, plan) {
+            self.queue.failed(&pod.uid, now);
+            self.queue.wake(event::POD_GONE, now);
+        }
+    }
+
+    /// It is nowhere again; false: it is where the API server says, or was nowhere.
+    pub(crate) fn take_back(&mut self, pod: &PodInfo, plan: &Plan) -> bool {
         let (uid, cluster) = (&pod.uid, &mut self.decider.cluster);
         // What was written meanwhile is counted by the claims themselves.
         for (key, _) in plan.devices.promises(pod) {
             cluster.devices.forget(&key);
         }
         if !cluster.is_assumed(uid) {
-            return;
+            return false;
         }
         cluster.forget(uid);
         let volumes = &plan.volumes;
@@ -155,8 +170,7 @@ impl Engine {
         for claim in &volumes.provide {
             cluster.storage.selected.remove(&claim_key(claim));
         }
-        self.queue.failed(uid, now);
-        self.queue.wake(event::POD_GONE, now);
+        true
     }
 
     pub fn pod(&mut self, old: Option<&Arc<PodInfo>>, new: Option<&Arc<PodInfo>>, now: Timestamp) {
@@ -166,6 +180,15 @@ impl Engine {
             self.pod_gone(old, now);
         }
         let Some(new) = new else { return };
+        // One more of its group may be what the others wait for.
+        let group = group_of(new).filter(|_| self.gangs.set(new, !new.deleting));
+        self.pod_there(old, new, now);
+        if let Some(group) = group {
+            self.look_again(&group, now);
+        }
+    }
+
+    fn pod_there(&mut self, old: Option<&Arc<PodInfo>>, new: &Arc<PodInfo>, now: Timestamp) {
         if !new.node.is_empty() {
             self.queue.remove(&new.uid);
             let before = self.decider.cluster.pod(&new.uid).cloned();
@@ -199,10 +222,11 @@ impl Engine {
         self.queue.set(new.clone(), is_held, now);
     }
 
-    /// It is not to be tried: a gate holds it, or claims of its that nobody has made yet.
-    fn is_held(&self, pod: &PodInfo) -> bool {
+    /// It is not to be tried: a gate holds it, its group, or claims of its that nobody has made yet.
+    pub(crate) fn is_held(&self, pod: &PodInfo) -> bool {
         let honors = |profile: &Arc<Profile>| profile.honors_gates;
-        (pod.wishes.gated && self.decider.profile(&pod.wishes.scheduler).is_none_or(honors))
+        self.gangs.holds(pod)
+            || (pod.wishes.gated && self.decider.profile(&pod.wishes.scheduler).is_none_or(honors))
             || (!pod.device_claims.is_empty()
                 && devices::missing(&self.decider.cluster, pod).is_some())
     }
@@ -225,8 +249,9 @@ impl Engine {
     }
 
     fn pod_gone(&mut self, pod: &PodInfo, now: Timestamp) {
+        self.gangs.set(pod, false);
         self.queue.remove(&pod.uid);
-        self.reasons.remove(&pod.uid);
+        self.pending.with(|reasons| reasons.remove(&pod.uid));
         let cluster = &mut self.decider.cluster;
         let was_nominated = !pod.nominated.is_empty();
         cluster.unnominate(&pod.uid);

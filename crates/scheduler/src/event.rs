@@ -23,5 +23,7 @@ pub const DEVICE_CLAIM: u32 = 1 << 16;
 pub const DEVICE_CLASS: u32 = 1 << 17;
 /// Devices, or taints of devices.
 pub const RESOURCE_SLICE: u32 = 1 << 18;
+/// A pod group, or how many pods it has.
+pub const POD_GROUP: u32 = 1 << 19;
 /// For pods of which nobody knows what would help.
 pub const ANYTHING: u32 = u32::MAX;

@@ -35,6 +35,7 @@ pub mod extend;
 #[cfg(test)]
 mod faults;
 pub mod filter;
+mod gang;
 mod message;
 mod node;
 mod pod;
@@ -54,8 +55,10 @@ pub use cluster::{Cluster, Labelled, Owner};
 pub use config::Configuration;
 pub use driver::run;
 pub use engine::{Engine, Nomination, Task};
+pub use gang::{Gangs, Group};
 pub use node::NodeInfo;
 pub use pod::PodInfo;
+pub use reasons::{Pending, Said};
 
 /// What a cluster's administrator decides.
 #[derive(Debug, Clone)]
@@ -63,10 +66,16 @@ pub struct Config {
     pub configuration: Configuration,
     /// Where it runs: its events are from `default-scheduler-HOST`.
     pub host: String,
+    /// Where it says why pods wait.
+    pub pending: Pending,
 }
 
 impl Config {
     pub fn new(host: &str) -> Config {
-        Config { configuration: Configuration::default(), host: host.to_owned() }
+        Config {
+            configuration: Configuration::default(),
+            host: host.to_owned(),
+            pending: Pending::default(),
+        }
     }
 }

@@ -35,6 +35,8 @@ pub struct PodInfo {
     pub told: Option<Told>,
     /// It goes because another pod needs its place.
     pub preempted: bool,
+    /// The pod group that it is of.
+    pub group: Option<Box<str>>,
     /// Its controller: kind and name.
     pub owner: Option<(Box<str>, Box<str>)>,
     /// Claims of devices, as far as they are made.
@@ -167,6 +169,9 @@ impl Keep for PodInfo {
             nominated: nominated.unwrap_or_default().into(),
             told,
             preempted,
+            group: spec
+                .and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_deref())
+                .map(Into::into),
             owner,
             device_claims: spec.map(|spec| device_claims(&pod, spec)).unwrap_or_default(),
             wishes: spec.map(|spec| wishes(&pod, spec, object)).unwrap_or_default(),

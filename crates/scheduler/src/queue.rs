@@ -147,6 +147,23 @@ impl Queue {
         Some(entry.pod.clone())
     }
 
+    /// Others that belong to one that was taken: they are decided about with it, whatever they wait for but
+    /// for what holds them. The most important first.
+    pub fn take_with(&mut self, belongs: impl Fn(&PodInfo) -> bool) -> Vec<Arc<PodInfo>> {
+        let is_free = |state| !matches!(state, State::Gated | State::Taken);
+        let found = self.entries.values().filter(|it| is_free(it.state) && belongs(&it.pod));
+        let mut found: Vec<_> =
+            found.map(|it| (-it.pod.wishes.priority, it.number, it.pod.clone())).collect();
+        found.sort_by_key(|(priority, number, _)| (*priority, *number));
+        for (.., pod) in &found {
+            self.put(&pod.uid, State::Taken);
+            if let Some(entry) = self.entries.get_mut(&pod.uid) {
+                entry.attempts += 1;
+            }
+        }
+        found.into_iter().map(|(.., pod)| pod).collect()
+    }
+
     /// With nobody else to decide about, there is no reason to let a pod wait.
     fn first_in_backoff(&self) -> Option<Uid> {
         let mut may_jump = self.backoff.iter().filter(|(_, uid)| {

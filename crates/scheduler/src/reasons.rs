@@ -6,13 +6,44 @@ use crate::node::NodeInfo;
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The table, for whoever wants to know why a pod waits; a clone is the same table.
+#[derive(Debug, Clone, Default)]
+pub struct Pending(Arc<Mutex<Reasons>>);
+
+/// What was said of nodes at a pod's last attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    pub at: Timestamp,
+    /// Each reason with the names of the nodes that it was said of.
+    pub nodes: BTreeMap<String, Vec<String>>,
+}
+
+impl Pending {
+    /// `None`: the pod was not tried, has a node, or was not tried for so long that it is forgotten.
+    pub fn of(&self, uid: &str) -> Option<Said> {
+        self.with(|reasons| {
+            let attempt = reasons.by_pod.get(uid)?;
+            let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (node, reason) in attempt.nodes() {
+                nodes.entry(reason.to_owned()).or_default().push(node.to_owned());
+            }
+            nodes.values_mut().for_each(|names| names.sort_unstable());
+            Some(Said { at: attempt.at, nodes })
+        })
+    }
+
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Reasons) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// Nodes of all pods together.
 const LARGEST: usize = 1 << 20;
 
-#[derive(Default)]
-pub struct Reasons {
+#[derive(Debug, Default)]
+pub(crate) struct Reasons {
     by_pod: HashMap<Box<str>, Attempt>,
     by_age: BTreeMap<u64, Box<str>>,
     attempts: u64,
@@ -20,9 +51,10 @@ pub struct Reasons {
 }
 
 /// One attempt that came to nothing.
-pub struct Attempt {
+#[derive(Debug)]
+struct Attempt {
     number: u64,
-    pub at: Timestamp,
+    at: Timestamp,
     /// Texts, each once.
     texts: Vec<Cow<'static, str>>,
     /// Nodes and what was said of them, by their text's place.
@@ -31,16 +63,12 @@ pub struct Attempt {
 
 impl Attempt {
     /// Nodes, and a reason of each.
-    pub fn nodes(&self) -> impl Iterator<Item = (&str, &str)> {
+    fn nodes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.said.iter().map(|(node, text)| (&*node.name, &*self.texts[usize::from(*text)]))
     }
 }
 
 impl Reasons {
-    pub fn of(&self, uid: &str) -> Option<&Attempt> {
-        self.by_pod.get(uid)
-    }
-
     pub fn keep(
         &mut self,
         uid: &str,
@@ -94,12 +122,15 @@ mod tests {
     fn what_was_said_of_each_node_is_kept_until_the_pod_has_one() {
         let mut engine = engine("node a cpu=1\nnode b unschedulable=true\npod p cpu=2");
         engine.next(now()).expect("an attempt");
-        let attempt = engine.reasons.of("p-uid").expect("it is kept");
-        let mut said: Vec<_> = attempt.nodes().collect();
-        said.sort_unstable();
-        assert_eq!(said, [("a", "Insufficient cpu"), ("b", "node(s) were unschedulable")]);
+        let said = engine.pending.of("p-uid").expect("it is kept").nodes;
+        let said: Vec<_> =
+            said.iter().map(|(reason, nodes)| (&**reason, nodes.join(","))).collect();
+        assert_eq!(
+            said,
+            [("Insufficient cpu", "a".to_owned()), ("node(s) were unschedulable", "b".to_owned())]
+        );
         put(&mut engine, "node c");
         engine.next(now()).expect("another");
-        assert!(engine.reasons.of("p-uid").is_none());
+        assert!(engine.pending.of("p-uid").is_none());
     }
 }

@@ -69,6 +69,7 @@ const SHORT: &[(&str, &str, &str)] = &[
     ("deviceclaim", "constraints", "spec.devices.constraints"),
     ("deviceclaim", "results", "status.allocation.devices.results"),
     ("pod", "devices", "spec.resourceClaims"),
+    ("pod", "group", "spec.schedulingGroup.podGroupName"),
     ("node", "features", "status.declaredFeatures"),
 ];
 

@@ -1,4 +1,6 @@
 //! The scheduler in a world in memory.
+mod extenders;
+
 use crate::testing::tree;
 use crate::{Config, run};
 use client::testing::World;
@@ -206,121 +208,6 @@ async fn it_ends_with_its_context() {
     assert_eq!(node_of(&world, "p"), "");
 }
 
-/// Answers every request with the same, and remembers paths and bodies.
-async fn server(answer: &'static str) -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = asked.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let heard = heard.clone();
-            tokio::spawn(async move {
-                let mut text = String::new();
-                let mut buffer = vec![0; 65536];
-                while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-                    text.push_str(&String::from_utf8_lossy(&buffer[..read]));
-                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                    let length = head.lines().find_map(|line| {
-                        let (name, value) = line.split_once(':')?;
-                        name.eq_ignore_ascii_case("content-length")
-                            .then(|| value.trim())?
-                            .parse()
-                            .ok()
-                    });
-                    if body.len() < length.unwrap_or(0) {
-                        continue;
-                    }
-                    let path = head.split(' ').nth(1).unwrap_or_default();
-                    heard.lock().expect("a lock").push(format!("{path} {body}"));
-                    text.clear();
-                    if answer.is_empty() {
-                        continue;
-                    }
-                    let length = answer.len();
-                    let answer =
-                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{answer}");
-                    let _ = stream.write_all(answer.as_bytes()).await;
-                }
-            });
-        }
-    });
-    (format!("http://{address}/prefix"), asked)
-}
-
-/// A world with an extender, in real time: it is a server of its own.
-async fn extended(text: &str, extender: &str) -> World {
-    let context = Context::new();
-    let world = World::new(&context);
-    put(&world, text);
-    let file = format!(
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: [{extender}]\n"
-    );
-    let configuration = crate::Configuration::read(file.as_bytes()).expect("a configuration");
-    let config = Config { configuration, host: "here".to_owned() };
-    let source = world.source();
-    tokio::spawn(async move { run(&context, source, config).await });
-    world
-}
-
-async fn until(what: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if what() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it does not come to pass");
-}
-
-#[tokio::test]
-async fn an_extender_has_a_say_about_nodes() {
-    let answer = r#"{"NodeNames":["b"],"FailedNodes":{"a":"too hot"}}"#;
-    let (url, asked) = server(answer).await;
-    let extender = format!("{{urlPrefix: '{url}', filterVerb: filter, nodeCacheCapable: true}}");
-    let world = extended("node a\nnode b\npod p cpu=1", &extender).await;
-    until(|| !node_of(&world, "p").is_empty()).await;
-    assert_eq!(node_of(&world, "p"), "b");
-    let asked = asked.lock().expect("a lock").clone();
-    assert!(asked[0].starts_with("/prefix/filter {"), "{asked:?}");
-    assert!(asked[0].contains(r#""NodeNames":["#) && asked[0].contains(r#""Nodes":null"#));
-}
-
-#[tokio::test]
-async fn what_an_extender_refuses_is_told_and_a_bound_pod_is_its_own() {
-    let answer = r#"{"NodeNames":[],"FailedAndUnresolvableNodes":{"a":"too hot"}}"#;
-    let (url, _) = server(answer).await;
-    let extender = format!("{{urlPrefix: '{url}', filterVerb: filter, nodeCacheCapable: true}}");
-    let world = extended("node a\npod p cpu=1", &extender).await;
-    until(|| !condition(&world, "p").is_empty()).await;
-    let told = condition(&world, "p");
-    assert!(told.starts_with("False Unschedulable: 0/1 nodes are available: 1 too hot."), "{told}");
-    // Whoever binds is asked to, with the pod's name.
-    let (url, asked) = server("{}").await;
-    let extender = format!("{{urlPrefix: '{url}', bindVerb: bind}}");
-    let world = extended("node a\npod p cpu=1", &extender).await;
-    until(|| !asked.lock().expect("a lock").is_empty()).await;
-    let asked = asked.lock().expect("a lock")[0].clone();
-    assert!(asked.starts_with("/prefix/bind ") && asked.contains(r#""Node":"a""#), "{asked}");
-    assert_eq!(node_of(&world, "p"), "", "the extender binds it");
-}
-
-#[tokio::test]
-async fn an_extender_that_hangs_fails_the_attempt_or_is_ignored() {
-    let (url, _) = server("").await;
-    let fields = format!("urlPrefix: '{url}', filterVerb: filter, httpTimeout: 100ms");
-    let world = extended("node a\npod p cpu=1", &format!("{{{fields}}}")).await;
-    until(|| !condition(&world, "p").is_empty()).await;
-    let told = condition(&world, "p");
-    assert!(
-        told.contains("SchedulerError") && told.contains("context deadline exceeded"),
-        "{told}"
-    );
-    let world = extended("node a\npod p cpu=1", &format!("{{{fields}, ignorable: true}}")).await;
-    until(|| node_of(&world, "p") == "a").await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn devices_are_written_before_the_pod_is_bound() {
     let text = r#"node a
@@ -399,7 +286,7 @@ profiles:
           nodeSelectorTerms: [{matchExpressions: [{key: tier, operator: In, values: [slow]}]}]
 ";
     let configuration = crate::Configuration::read(file.as_bytes()).expect("a configuration");
-    let config = Config { configuration, host: "here".to_owned() };
+    let config = Config { configuration, ..Config::new("here") };
     let source = world.source();
     tokio::spawn(async move { run(&context, source, config).await });
     rest().await;

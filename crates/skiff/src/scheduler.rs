@@ -80,7 +80,7 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let source: Arc<dyn Source> = Arc::new(Https::new(&context, config.for_component(NAME))?);
     options.serving.start(&context, &source, registry, PORT).await?;
     let own = source.clone();
-    let settings = Config { configuration, host: alone::hostname() };
+    let settings = Config { configuration, ..Config::new(&alone::hostname()) };
     let work = move |term: Context| {
         // A decision is a large thing to carry about.
         Box::pin(async move { ::scheduler::run(&term, own, settings).await })

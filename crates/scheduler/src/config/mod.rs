@@ -31,6 +31,8 @@ pub struct Configuration {
     pub pod_max_backoff: Duration,
     /// After how long a pod is tried again, whatever was missed; no file says it.
     pub longest_wait: Duration,
+    /// Pod groups mean something: upstream's gate `GenericWorkload`; no file says it.
+    pub gangs: bool,
     pub leader_election: LeaderElection,
     /// Where the API server is and who we are to it; empty: as the command line says.
     pub kubeconfig: String,
@@ -103,6 +105,7 @@ impl Default for Configuration {
             pod_initial_backoff: Duration::from_secs(1),
             pod_max_backoff: Duration::from_secs(10),
             longest_wait: LONGEST_WAIT,
+            gangs: false,
             leader_election: LeaderElection::default(),
             kubeconfig: String::new(),
         }
@@ -260,6 +263,7 @@ fn complete(mut file: file::File) -> Result<Configuration, String> {
         pod_initial_backoff: seconds(file.pod_initial_backoff_seconds, 1),
         pod_max_backoff: seconds(file.pod_max_backoff_seconds, 10),
         longest_wait: LONGEST_WAIT,
+        gangs: false,
         leader_election: LeaderElection {
             leader_elect: election.leader_elect,
             lease_duration: duration(&election.lease_duration),
