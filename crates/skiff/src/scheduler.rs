@@ -1,12 +1,16 @@
 //! `skiff scheduler`: the scheduler alone, in the place of upstream's.
 use crate::alone::{self, Accepted, Leading, Serving, Upstreams};
-use ::scheduler::{Config, Configuration};
+use ::scheduler::{Config, Configuration, Pending};
 use anyhow::Context as _;
 use client::https::Https;
+use client::pages::{self, JSON, Page};
 use client::{Context, Registry, Source};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::UnixListener;
 
 const NAME: &str = "kube-scheduler";
 pub const PORT: u16 = 10259;
@@ -23,6 +27,9 @@ pub struct Options {
     /// After how long a pod is tried again, whatever was missed.
     #[arg(long, value_parser = alone::duration, default_value = "5m")]
     pod_max_in_unschedulable_pods_duration: Duration,
+    /// Gates that are on or off: `GenericWorkload=true` makes pods of a PodGroup have nodes together.
+    #[arg(long, value_delimiter = ',')]
+    feature_gates: Vec<String>,
     #[command(flatten)]
     election: Leading,
     #[command(flatten)]
@@ -48,7 +55,6 @@ impl Upstreams for Flags {
         "client-ca-file",
         "contention-profiling",
         "emulated-version",
-        "feature-gates",
         "http2-max-streams-per-connection",
         "kube-api-burst",
         "kube-api-content-type",
@@ -78,14 +84,43 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let registry = Arc::new(Registry::default());
     let context = Context::new().with_metrics(registry.clone());
     let source: Arc<dyn Source> = Arc::new(Https::new(&context, config.for_component(NAME))?);
-    options.serving.start(&context, &source, registry, PORT).await?;
-    let own = source.clone();
     let settings = Config { configuration, ..Config::new(&alone::hostname()) };
+    let pending = settings.pending.clone();
+    let page = move |path: &str| page(path, &pending);
+    options.serving.start_with(&context, &source, registry, PORT, page).await?;
+    let own = source.clone();
     let work = move |term: Context| {
         // A decision is a large thing to carry about.
         Box::pin(async move { ::scheduler::run(&term, own, settings).await })
     };
     alone::until_stopped(&context, options.election.work(&context, source, NAME, work)).await
+}
+
+/// Where `skiff why` asks the scheduler of a whole cluster.
+pub fn socket(data_dir: &Path) -> PathBuf {
+    data_dir.join("scheduler.sock")
+}
+
+/// `/debug/pending/UID`: why a pod waits, by node. Names of nodes are not for everybody, so on the port it
+/// is for those who may read such paths.
+pub fn page(path: &str, pending: &Pending) -> Option<Page> {
+    let uid = path.strip_prefix("/debug/pending/")?;
+    let Some(said) = pending.of(uid) else { return Some(Page::not_found()) };
+    let body = json!({ "time": said.at.to_string(), "nodes": said.nodes });
+    Some(Page::new(200, JSON, body.to_string()))
+}
+
+/// The same page at a path of the machine that nobody else may open.
+pub async fn tell(context: Context, path: PathBuf, pending: Pending) -> anyhow::Result<()> {
+    // What a scheduler that was killed left.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)
+        .with_context(|| format!("failed to listen at {}", path.display()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let page = move |asked: &str| page(asked, &pending).unwrap_or_else(Page::not_found);
+    pages::serve_local(context, listener, page).await;
+    let _ = std::fs::remove_file(&path);
+    Ok(())
 }
 
 /// What the file says, where it says something; it counts instead of most flags.
@@ -94,6 +129,7 @@ fn configuration(options: &mut Options) -> anyhow::Result<Configuration> {
         Some(path) => read(path)?,
         None => Configuration::default(),
     };
+    configuration.gangs = gangs(&options.feature_gates)?;
     configuration.longest_wait = options.pod_max_in_unschedulable_pods_duration;
     if options.config.is_some() {
         let kubeconfig = &configuration.kubeconfig;
@@ -111,6 +147,22 @@ fn configuration(options: &mut Options) -> anyhow::Result<Configuration> {
         given.leader_elect_resource_namespace = namespace;
     }
     Ok(configuration)
+}
+
+/// Whether pod groups mean something. Other gates are as upstream has them by default.
+fn gangs(gates: &[String]) -> anyhow::Result<bool> {
+    let mut are_on = false;
+    for gate in gates {
+        let (name, value) =
+            gate.split_once('=').with_context(|| format!("missing bool value for {gate}"))?;
+        let value: bool =
+            value.parse().with_context(|| format!("invalid value of {name}={value}"))?;
+        match name {
+            "GenericWorkload" => are_on = value,
+            other => tracing::warn!("--feature-gates: {other} has no effect here"),
+        }
+    }
+    Ok(are_on)
 }
 
 fn read(path: &Path) -> anyhow::Result<Configuration> {

@@ -55,6 +55,18 @@ impl Serving {
         registry: Arc<Registry>,
         usual_port: u16,
     ) -> anyhow::Result<()> {
+        self.start_with(context, source, registry, usual_port, |_| None).await
+    }
+
+    /// The same with pages that others do not have.
+    pub async fn start_with(
+        &self,
+        context: &Context,
+        source: &Arc<dyn Source>,
+        registry: Arc<Registry>,
+        usual_port: u16,
+        more: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
+    ) -> anyhow::Result<()> {
         let port = self.secure_port.unwrap_or(usual_port);
         if port == 0 {
             return Ok(());
@@ -65,7 +77,7 @@ impl Serving {
             .with_context(|| format!("failed to listen on {address}"))?;
         let tls = self.tls()?;
         let guard = guard(Client::new(source.clone()), &self.authorization_always_allow_paths);
-        let page = move |path: &str| page(path, &registry);
+        let page = move |path: &str| more(path).unwrap_or_else(|| page(path, &registry));
         tokio::spawn(pages::serve_guarded(context.clone(), listener, tls, guard, page));
         Ok(())
     }

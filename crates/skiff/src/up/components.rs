@@ -185,6 +185,13 @@ async fn scheduler(cluster: Cluster) -> anyhow::Result<()> {
     let source = cluster.source("kube-scheduler", &user("system:kube-scheduler", &[]))?;
     let config = ::scheduler::Config::new(&cluster.node_name);
     let context = cluster.with_pages(&source, crate::scheduler::PORT).await;
+    let socket = crate::scheduler::socket(&cluster.machine.data_dir);
+    let (asked, pending) = (context.clone(), config.pending.clone());
+    tokio::spawn(async move {
+        if let Err(error) = crate::scheduler::tell(asked, socket, pending).await {
+            tracing::warn!("`skiff why` will not know why pods wait, node by node: {error:#}");
+        }
+    });
     let asking = source.clone();
     let work = move |context: Context| async move {
         ::scheduler::run(&context, source, config).await;

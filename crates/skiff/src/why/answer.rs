@@ -19,7 +19,7 @@ type Row = fn(&Facts) -> Option<Answer>;
 /// Kinds, and who knows them. What none of them explains is told by its events and conditions.
 #[rustfmt::skip]
 const KINDS: &[(&str, Row)] = &[
-    ("Pod", |facts| pod(&facts.object, &facts.warnings)),
+    ("Pod", |facts| pod(&facts.object, &facts.warnings).map(|answer| by_node(answer, facts))),
     ("Service", service),
     ("Deployment", workload),
     ("ReplicaSet", workload),
@@ -110,6 +110,23 @@ fn deleting(facts: &Facts) -> Option<Answer> {
 fn is_true(object: &Value, condition: &str) -> bool {
     items(&object["status"]["conditions"])
         .any(|one| one["type"] == condition && one["status"] == "True")
+}
+
+/// Nodes that are named for one reason; the others are counted.
+const NAMED: usize = 10;
+
+/// What the scheduler said of each node, where it said something.
+fn by_node(answer: Answer, facts: &Facts) -> Answer {
+    let mut says = answer.says;
+    for (reason, nodes) in &facts.refusals {
+        let named = nodes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = match nodes.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        says.push_str(&format!("\n  {named}{more}: {reason}"));
+    }
+    Answer { says, ..answer }
 }
 
 /// Why a pod does not run, or is not ready.
@@ -333,6 +350,7 @@ mod tests {
             pods: list("pods"),
             slices: list("slices"),
             node: Some(tree["node"].clone()).filter(|node| !node.is_null()),
+            refusals: serde_json::from_value(tree["refusals"].clone()).unwrap_or_default(),
         }
     }
 
@@ -348,6 +366,16 @@ mod tests {
                conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: '0/1 nodes are available: 1 Insufficient cpu.'}]}}",
             expect![[r#"
                 pod default/web fits nowhere: 0/1 nodes are available: 1 Insufficient cpu.
+                > kubectl describe nodes"#]],
+        );
+        check(
+            "object: {kind: Pod, metadata: {name: web}, spec: {}, status: {phase: Pending,
+               conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: '0/13 nodes are available.'}]}}
+refusals: {Insufficient cpu: [a, b], Too many pods: [c, d, e, f, g, h, i, j, k, l, m]}",
+            expect![[r#"
+                pod web fits nowhere: 0/13 nodes are available.
+                  a, b: Insufficient cpu
+                  c, d, e, f, g, h, i, j, k, l and 1 more: Too many pods
                 > kubectl describe nodes"#]],
         );
         check(

@@ -6,6 +6,14 @@ use client::source::{Ask, Call, Collection, Page};
 use client::{ApiResource, Source};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// An answer that is larger, or comes later, is none.
+const LARGEST: u64 = 64 << 20;
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Everything that is looked at, as the API has it.
 #[derive(Debug, Default)]
@@ -19,6 +27,24 @@ pub struct Facts {
     pub slices: Vec<Value>,
     /// The node that it is on.
     pub node: Option<Value>,
+    /// What the scheduler said of nodes at its last attempt: reasons, and the nodes of each.
+    pub refusals: BTreeMap<String, Vec<String>>,
+}
+
+/// What the scheduler of this machine's cluster says of a pod; nothing, if there is none to be asked.
+pub async fn refusals(socket: &Path, uid: &str) -> BTreeMap<String, Vec<String>> {
+    let asked = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        let head =
+            format!("GET /debug/pending/{uid} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.take(LARGEST).read_to_string(&mut answer).await?;
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let said: Value = serde_json::from_str(body)?;
+        anyhow::Ok(serde_json::from_value(said["nodes"].clone())?)
+    };
+    tokio::time::timeout(PATIENCE, asked).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 pub async fn gather(
@@ -57,7 +83,7 @@ pub async fn gather(
         Some((row, name)) => get(source, row, "", name).await?,
         None => None,
     };
-    Ok(Facts { object, warnings, pods, slices, node })
+    Ok(Facts { object, warnings, pods, slices, node, refusals: BTreeMap::new() })
 }
 
 /// What an object selects pods by.

@@ -4,7 +4,8 @@
 //!  gather   the object, and what it depends on, from the API
 //!  answer   that, as one sentence and one command            (pure: a row per kind)
 //! ```
-//! It knows no more than the API says: statuses, conditions, events, finalizers, selectors.
+//! It knows no more than the API says: statuses, conditions, events, finalizers, selectors; but for a pod
+//! that fits nowhere, of which the scheduler of this machine is asked what it said of each node.
 mod answer;
 mod gather;
 
@@ -36,7 +37,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let config = Config::from_kubeconfig(&file, None)
         .context("is there a cluster here? `skiff up` makes one")?;
     let source = Https::new(&Context::new(), config.for_component("skiff-why"))?;
-    let facts = gather::gather(&source, kind, &options.namespace, &name).await?;
+    let mut facts = gather::gather(&source, kind, &options.namespace, &name).await?;
+    if kind.kind == "Pod" {
+        let uid = facts.object["metadata"]["uid"].as_str().unwrap_or_default();
+        let socket = crate::scheduler::socket(&options.data_dir);
+        facts.refusals = gather::refusals(&socket, uid).await;
+    }
     let answer = answer::answer(&facts);
     println!("{}", answer.says);
     if !answer.next.is_empty() {
