@@ -10,6 +10,8 @@ mod controllers;
 mod dns;
 mod hollow;
 mod measured;
+mod parts;
+mod placement;
 mod report;
 mod runtime;
 mod scheduler;
@@ -48,6 +50,11 @@ const BENCHES: &[Bench] = &[
         name: "hollow",
         about: "no measurement: plays thousands of kubelets for any API server (--kubeconfig F --nodes N)",
         run: hollow::run,
+    },
+    Bench {
+        name: "placement",
+        about: "pods that wait until all have a node, through the API server, beside upstream's kube-scheduler",
+        run: placement::run,
     },
     Bench {
         name: "runtime",
