@@ -366,7 +366,6 @@ async fn course(seed: u64) -> BTreeMap<String, Made> {
     let running = controllers::start(&context, &Sources::one(source), &names, Settings::default());
     tokio::spawn(running.expect("these are controllers"));
     let began = context.now();
-    let mut last = String::new();
     for turn in 0.. {
         tokio::time::sleep(Duration::from_millis(100)).await;
         place(&world);
@@ -376,10 +375,7 @@ async fn course(seed: u64) -> BTreeMap<String, Made> {
         if turn < 300 || turn % 10 != 0 {
             continue;
         }
-        match wrong(&world) {
-            None => break,
-            Some(text) => last = text,
-        }
+        let Some(last) = wrong(&world) else { break };
         let passed = context.now().duration_since(began);
         assert!(passed.as_hours() < 3, "seed {seed}, after {passed:#}: {last}");
     }
