@@ -28,6 +28,7 @@ pub mod discovery;
 pub mod duration;
 pub mod field;
 pub mod group;
+pub mod hash;
 pub mod int_or_string;
 pub mod jsonpath;
 pub mod kinds;

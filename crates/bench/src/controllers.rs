@@ -2,12 +2,14 @@
 //! nodes that are played, ours and upstream's `kube-controller-manager` one after the other.
 //!
 //! Each has an API server of its own (`skiff up --disable '*'` on an empty folder) with `skiff scheduler`
-//! beside it, and starts with nothing; upstream's client-side limits are raised out of the way. Pods are
-//! Running and Ready as soon as they are bound. `--scale` divides every count, for a quick look.
+//! beside it, and starts with nothing; upstream's client-side limits are raised out of the way, unless
+//! `--limited` is given. Pods are Running and Ready as soon as they are bound. `--scale` divides every
+//! count, for a quick look.
 //!
 //! Everything shares the machine, this program included: compare the two, not the times with others'.
 use crate::hollow::source;
 use crate::measured::{processor_seconds, resident};
+use crate::parts::{Part, Server};
 use crate::report::Report;
 use client::source::{Collection, Delete, Page, Patch, Propagation};
 use client::{ApiResource, Client, Context, Status};
@@ -19,9 +21,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 use std::future::Future;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::hollow;
 
@@ -67,28 +68,28 @@ pub fn run(arguments: &[String], report: &mut Report) {
     contenders.extend(option("--upstream").map(|path| ("upstream's", PathBuf::from(path))));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be started");
+    let is_limited = arguments.iter().any(|argument| argument == "--limited");
     for (name, program) in contenders {
-        runtime.block_on(contend(name, &skiff, &program, scale, only.as_deref(), report));
+        let cluster = Cluster::start(&skiff, &program, is_limited);
+        runtime.block_on(contend(name, cluster, scale, only.as_deref(), report));
     }
 }
 
 async fn contend(
     name: &str,
-    skiff: &Path,
-    program: &Path,
+    cluster: Cluster,
     scale: usize,
     only: Option<&[String]>,
     report: &mut Report,
 ) {
-    let cluster = Cluster::start(skiff, program);
     let context = Context::new();
-    let fleet = source(&context, &cluster.kubeconfig());
+    let fleet = source(&context, &cluster.server.kubeconfig());
     let options = hollow::Options { nodes: NODES.div_ceil(scale), ..hollow::Options::default() };
     hollow::start(&context, fleet, options).await.expect("nodes");
-    let client = Client::new(source(&context, &cluster.kubeconfig()));
+    let client = Client::new(source(&context, &cluster.server.kubeconfig()));
     let bed = Bed { client, namespace: "bench".to_owned() };
     bed.ready().await.expect("a namespace");
-    let manager = cluster.manager.id().to_string();
+    let manager = cluster.manager.id();
     for row in ROWS {
         if only.is_some_and(|only| !only.iter().any(|part| row.name.contains(part.as_str()))) {
             continue;
@@ -128,62 +129,27 @@ async fn idle(name: &str, manager: &str, report: &mut Report) {
 }
 
 struct Cluster {
-    folder: PathBuf,
-    server: Child,
-    scheduler: Child,
-    manager: Child,
+    server: Server,
+    _scheduler: Part,
+    manager: Part,
 }
 
 impl Cluster {
-    fn start(skiff: &Path, program: &Path) -> Cluster {
-        let folder =
-            std::env::temp_dir().join(format!("skiff-bench-controllers-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let kubeconfig = folder.join("kubeconfig");
-        let mut server = Command::new(skiff);
-        server.args(["up", "--disable", "*", "--bind-address", "127.0.0.1", "--port", "0"]);
-        server.arg("--kubeconfig").arg(&kubeconfig).arg("--data-dir").arg(&folder);
-        let mut server = server
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("skiff starts: build it, or name it with --skiff");
-        let mut line = String::new();
-        let output = server.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut line).expect("skiff speaks");
-        let quiet = |command: &mut Command| {
-            command
-                .arg("--kubeconfig")
-                .arg(&kubeconfig)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            command.spawn().expect("it starts")
-        };
-        let scheduler = quiet(Command::new(skiff).args(["scheduler", "--secure-port=0"]));
+    fn start(skiff: &Path, program: &Path, is_limited: bool) -> Cluster {
+        let server = Server::start(skiff);
+        let kubeconfig = server.kubeconfig();
+        let scheduler =
+            Part::start(Command::new(skiff).args(["scheduler", "--secure-port=0"]), &kubeconfig);
         let mut manager = Command::new(program);
         if program == skiff {
-            manager.args(["controller-manager", "--secure-port=0"]);
-        } else {
-            manager.args(["--secure-port=0", "--kube-api-qps=20000", "--kube-api-burst=40000"]);
+            manager.arg("controller-manager");
+        } else if !is_limited {
+            manager.args(["--kube-api-qps=20000", "--kube-api-burst=40000"]);
         }
-        let pki = folder.join("pki");
-        manager.arg(format!("--root-ca-file={}", pki.join("ca.crt").display()));
-        Cluster { folder, server, scheduler, manager: quiet(&mut manager) }
-    }
-
-    fn kubeconfig(&self) -> PathBuf {
-        self.folder.join("kubeconfig")
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for process in [&mut self.manager, &mut self.scheduler, &mut self.server] {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
+        manager.arg("--secure-port=0");
+        manager.arg(format!("--root-ca-file={}", server.folder.join("pki/ca.crt").display()));
+        let manager = Part::start(&mut manager, &kubeconfig);
+        Cluster { server, _scheduler: scheduler, manager }
     }
 }
 

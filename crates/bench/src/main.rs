@@ -12,6 +12,8 @@ mod hollow;
 mod kubelet;
 mod measured;
 mod network;
+mod parts;
+mod placement;
 mod report;
 mod runtime;
 mod scheduler;
@@ -60,6 +62,11 @@ const BENCHES: &[Bench] = &[
         name: "network",
         about: "rules of 1,000 and 10,000 services, and of one endpoint that changes, beside upstream's proxy",
         run: network::run,
+    },
+    Bench {
+        name: "placement",
+        about: "pods that wait until all have a node, through the API server, beside upstream's kube-scheduler",
+        run: placement::run,
     },
     Bench {
         name: "runtime",

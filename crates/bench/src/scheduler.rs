@@ -16,20 +16,20 @@ const ZONES: usize = 3;
 const PODS: usize = 10_000;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-struct Shape {
-    name: &'static str,
-    pods: usize,
+pub struct Shape {
+    pub name: &'static str,
+    pub pods: usize,
     /// What is peculiar about its pods.
-    spec: fn() -> Value,
-    has_owner: bool,
+    pub spec: fn() -> Value,
+    pub has_owner: bool,
     /// Pods that fit nowhere and were there first.
-    in_the_way: usize,
+    pub in_the_way: usize,
 }
 
-const PLAIN: Shape =
+pub const PLAIN: Shape =
     Shape { name: "pods alone", pods: PODS, spec: || json!({}), has_owner: false, in_the_way: 0 };
 
-const SHAPES: &[Shape] = &[
+pub const SHAPES: &[Shape] = &[
     PLAIN,
     Shape { name: "of a ReplicaSet", has_owner: true, ..PLAIN },
     Shape { name: "with node affinity", spec: near_node, ..PLAIN },

@@ -19,8 +19,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a key waits until what it wrote is seen. To act on what is known beats not to act.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a key waits until what it wrote is seen: upstream's `ExpectationsTimeout`. Who acts before that does
+/// again what is done; a watch that cannot be had for half a minute must not make pods twice.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// One control loop: what it is called, what wakes it, what it decides.
 pub struct Controller<K: Key = NamespacedName> {

@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::deployment::template;
 use crate::pods::controller_ref;
 use crate::world::World;
+use api::hash;
 use api::rules::Form;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -25,7 +26,8 @@ pub struct History {
     /// The revision of the template, which may only be about to be made.
     pub name: String,
     pub hash: String,
-    pub collisions: i32,
+    /// `None`: nobody has ever counted any, which a hash can tell from zero.
+    pub collisions: Option<i32>,
     /// Those that are there, the oldest first.
     pub all: Vec<Arc<ControllerRevision>>,
     /// What makes it so.
@@ -46,7 +48,7 @@ impl History {
         all.sort_by_key(|one| (one.revision, one.metadata.name.clone()));
         let data = data_of(template);
         let newest = all.last().map_or(0, |one| one.revision.unwrap_or_default());
-        let mut collisions = collisions.unwrap_or_default();
+        let mut collisions = collisions;
         let is_same = |one: &ControllerRevision| is_equal(&one.data, &data);
         if let Some(found) = all.iter().rev().find(|one| is_same(one)) {
             let mut actions = Vec::new();
@@ -64,15 +66,15 @@ impl History {
         let base = owner.metadata().name.clone().unwrap_or_default();
         let (name, hash) = loop {
             let hash = match label {
-                STATEFUL => hash_of(&data, collisions),
-                _ => template::hash(template, Some(collisions)),
+                STATEFUL => hash::of_revision(&data, collisions.unwrap_or_default()),
+                _ => template::hash(template, collisions),
             };
             let name = format!("{}-{hash}", base.get(..223).unwrap_or(&base));
             if world.find::<ControllerRevision>(&namespace, &name).is_none() {
                 break (name, hash);
             }
             // Another template, or somebody else, has this name.
-            collisions += 1;
+            collisions = Some(collisions.unwrap_or_default() + 1);
         };
         let mut labels = template.metadata.as_ref().and_then(|it| it.labels.clone());
         labels.get_or_insert_default().insert(label.to_owned(), hash.clone());
@@ -109,18 +111,6 @@ impl History {
         let surplus = old.len().saturating_sub(kept);
         old.iter().take(surplus).map(|one| Action::delete(&***one)).collect()
     }
-}
-
-/// The hash of a StatefulSet's revision: upstream's, byte for byte (`HashControllerRevision`), so that the
-/// revisions of one are those of the other.
-fn hash_of(data: &Value, collisions: i32) -> String {
-    // Go writes these in another way.
-    let text =
-        data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-    let bytes = text.into_bytes().into_iter().chain(collisions.to_string().into_bytes());
-    let fnv =
-        bytes.fold(0x811c_9dc5_u32, |hash, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte));
-    template::spelled(fnv)
 }
 
 fn hash_in(name: &str) -> String {

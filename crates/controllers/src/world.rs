@@ -73,6 +73,10 @@ impl World {
     /// The informer of what `K` makes of a collection.
     pub fn keep<K: Keep>(&self, of: Collection) -> Informer<K> {
         let informer = self.informers.keep::<K>(of.clone());
+        // Who keeps a part of a collection may never see what was written to another part.
+        if !(of.namespace.is_empty() && of.labels.is_everything() && of.fields.is_everything()) {
+            return informer;
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let same = kept.entry(of.resource).or_default();
         if !same.iter().any(|kept| kept.keeps() == TypeId::of::<K>()) {

@@ -91,9 +91,15 @@ const CHORES: &[Chore] = &[
         about: "regenerate the schema facts from the API types of the Kubernetes source at PATH",
         run: |arguments| {
             let [path] = arguments else { return Err("give the path of a source tree".into()) };
-            let table = facts::generate(Path::new(path))?;
-            let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src/schema/facts.txt");
-            std::fs::write(target, table).map_err(|e| format!("{target}: {e}"))
+            let facts = facts::generate(Path::new(path))?;
+            let api = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src");
+            for (file, table) in
+                [("schema/facts.txt", facts.schema), ("hash/shapes.txt", facts.shapes)]
+            {
+                let target = format!("{api}/{file}");
+                std::fs::write(&target, table).map_err(|e| format!("{target}: {e}"))?;
+            }
+            Ok(())
         },
     },
     Chore {

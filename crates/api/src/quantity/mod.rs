@@ -26,6 +26,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use decimal::Decimal;
 pub use parse::canonicalize;
+pub(crate) use parse::{Held, held};
 
 /// A power of ten, for [`Quantity::scaled_value`] and its kin.
 pub type Scale = i32;

@@ -133,15 +133,49 @@ fn spelling(parts: &Parts<'_>, amount: &Amount, digits: i64, format: Format) -> 
     if plain && canonical {
         return Spelling::Canonical;
     }
-    let kept = match (format, amount) {
+    if is_kept(parts, amount, digits, format) { Spelling::Keep } else { Spelling::Recompute }
+}
+
+/// Whether upstream takes the text for canonical without working it out, and keeps it.
+fn is_kept(parts: &Parts<'_>, amount: &Amount, digits: i64, format: Format) -> bool {
+    match (format, amount) {
         (Format::BinarySI, _) => digits & 7 != 0,
         (_, Amount::Int { scale, .. }) => {
             // A zero before the point means fewer than one; three behind, a shorter suffix.
             scale % 3 == 0 && !parts.whole.starts_with('0') && digits % 1000 != 0
         }
         (_, Amount::Dec(_)) => false,
+    }
+}
+
+/// How upstream's type holds a quantity, as far as reflection shows it.
+pub(crate) enum Held {
+    /// `is_spelled`: with the text that it was read from.
+    Int { value: i64, scale: i32, is_spelled: bool },
+    /// `digits · 10^-scale`.
+    Dec { negative: bool, digits: String, scale: i32 },
+}
+
+pub(crate) fn held(text: &str) -> Result<(Held, Format), ParseError> {
+    if text == "0" {
+        return Ok((Held::Int { value: 0, scale: 0, is_spelled: true }, Format::DecimalSI));
+    }
+    let Parsed { amount, format, .. } = parse(text)?;
+    let held = match &amount {
+        Amount::Int { value, scale } => {
+            let parts = split(text)?;
+            let (factor, _) = interpret(parts.suffix).ok_or(ParseError::Suffix)?;
+            let digits = small(&parts, factor).map_or(0, |(_, digits)| digits);
+            let is_spelled = is_kept(&parts, &amount, digits, format);
+            Held::Int { value: *value, scale: *scale, is_spelled }
+        }
+        Amount::Dec(decimal) => Held::Dec {
+            negative: decimal.is_negative(),
+            digits: decimal.digits(),
+            scale: decimal.scale(),
+        },
     };
-    if kept { Spelling::Keep } else { Spelling::Recompute }
+    Ok((held, format))
 }
 
 fn large(parts: &Parts<'_>, factor: Factor, mut format: Format) -> Result<Parsed, ParseError> {

@@ -24,8 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Streams that are open at once on a connection: servers in Go allow 250, ours 1000 or more.
-const STREAMS: usize = 200;
+/// Streams that are open at once on a connection: upstream's API server allows 100 (`MaxConcurrentStreams` in
+/// apiserver/pkg/server/secure_serving.go), others in Go 250, ours 1000 or more. One more would wait until a
+/// watch ends, and a component has more watches than that.
+const STREAMS: usize = 90;
 /// Connections of HTTP/1.1 that wait for the next request.
 const IDLE: usize = 16;
 /// A request that no server has seen is sent again, on another connection.
@@ -298,5 +300,59 @@ impl Open {
                 return Some(Sender::Http1(sender));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::tls::{Believed, Files};
+    use http_body_util::combinators::BoxBody;
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::{Frame, Incoming};
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use std::convert::Infallible;
+
+    /// As many streams as upstream's API server allows.
+    const ALLOWED: u32 = 100;
+
+    /// `/watch` never ends, all else is answered at once.
+    async fn answer(
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
+        let endless = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        Ok(Response::new(match request.uri().path() {
+            "/watch" => StreamBody::new(endless).boxed(),
+            _ => Full::from("ok").boxed(),
+        }))
+    }
+
+    #[tokio::test]
+    async fn watches_leave_room_for_what_follows_them() {
+        let dial: Dial = Arc::new(|| {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                http.max_concurrent_streams(ALLOWED);
+                http.serve_connection(TokioIo::new(theirs), service_fn(answer)).await
+            });
+            ours
+        });
+        let mut settings = Settings::new(Arc::new(Files::new(Believed::System, None)));
+        settings.dial = Some(dial);
+        let pool = Pool::new("http://here", settings).unwrap();
+        let get = |path: &str| {
+            let request = Request::get(path).body(Bytes::new()).unwrap();
+            pool.send(request)
+        };
+        let mut watches = Vec::new();
+        for _ in 0..ALLOWED * 3 {
+            watches.push(get("/watch").await.unwrap());
+        }
+        let patience = Duration::from_secs(30);
+        let answer = tokio::time::timeout(patience, get("/get")).await;
+        assert_eq!(answer.expect("there is room").unwrap().status(), 200);
+        assert_eq!(watches.len(), 300);
     }
 }

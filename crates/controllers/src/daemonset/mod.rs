@@ -253,10 +253,10 @@ fn failed_long_enough(pod: &Pod, now: Timestamp) -> Option<Duration> {
 }
 
 /// What the set says of its pods.
-fn count(view: &View<'_>, collisions: i32) -> DaemonSetStatus {
+fn count(view: &View<'_>, collisions: Option<i32>) -> DaemonSetStatus {
     let old = view.set.status.clone().unwrap_or_default();
     let mut status = DaemonSetStatus {
-        collision_count: (collisions != 0).then_some(collisions).or(old.collision_count),
+        collision_count: collisions,
         conditions: old.conditions,
         observed_generation: view.set.metadata.generation,
         ..DaemonSetStatus::default()

@@ -3,11 +3,10 @@ use crate::pods::controller_ref;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
 
 pub const HASH: &str = "pod-template-hash";
 const LONGEST_NAME: usize = 253;
-/// Letters and digits without vowels and what looks like one: no hash spells a word.
-const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The same template, but for the label that tells sets apart.
 pub fn is_same(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
@@ -27,18 +26,7 @@ pub fn is_same(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
 
 /// The label's value: of the template, and of how often another template had the same.
 pub fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    let mut bytes = serde_json::to_vec(template).unwrap_or_default();
-    bytes.extend(collisions.into_iter().flat_map(i32::to_le_bytes));
-    let fnv = bytes
-        .iter()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    spelled(fnv)
-}
-
-/// A number in letters that spell nothing.
-pub fn spelled(number: u32) -> String {
-    let digits = number.to_string().into_bytes();
-    digits.iter().map(|digit| char::from(ALPHABET[usize::from(*digit) % ALPHABET.len()])).collect()
+    api::hash::of_template(&json!(template), collisions)
 }
 
 /// The set of the deployment's template, with nothing in it yet.

@@ -14,11 +14,11 @@ fn a_deployment_gets_the_set_of_its_template() {
     check(
         "deployment web replicas=3 spec.progressDeadlineSeconds=600",
         expect![[r#"
-        create replicasets.apps web-77657c567c replicas=3
-        event ScalingReplicaSet Scaled up replica set web-77657c567c from 0 to 3
-        update deployments.apps/status web {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Created new replica set \"web-77657c567c\"","reason":"NewReplicaSetCreated","status":"True","type":"Progressing"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment does not have minimum availability.","reason":"MinimumReplicasUnavailable","status":"False","type":"Available"}],"observedGeneration":1,"unavailableReplicas":3}
-        again after 601s
-    "#]],
+            create replicasets.apps web-cbb89b784 replicas=3
+            event ScalingReplicaSet Scaled up replica set web-cbb89b784 from 0 to 3
+            update deployments.apps/status web {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Created new replica set \"web-cbb89b784\"","reason":"NewReplicaSetCreated","status":"True","type":"Progressing"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment does not have minimum availability.","reason":"MinimumReplicasUnavailable","status":"False","type":"Available"}],"observedGeneration":1,"unavailableReplicas":3}
+            again after 601s
+        "#]],
     );
 }
 
@@ -31,8 +31,8 @@ fn a_rollout_makes_as_many_as_may_be_too_many() {
              replicaset web-1 owner=deployment/web replicas=3 {OLD} status={{\"replicas\":3,\"availableReplicas\":3}} annotation:deployment.kubernetes.io/revision=\"4\""
         ),
         expect![[r#"
-            create replicasets.apps web-77657c567c replicas=1
-            event ScalingReplicaSet Scaled up replica set web-77657c567c from 0 to 1
+            create replicasets.apps web-cbb89b784 replicas=1
+            event ScalingReplicaSet Scaled up replica set web-cbb89b784 from 0 to 1
             update deployments.apps/status web {"availableReplicas":3,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment has minimum availability.","reason":"MinimumReplicasAvailable","status":"True","type":"Available"}],"observedGeneration":1,"replicas":3,"unavailableReplicas":1}
         "#]],
     );
@@ -86,8 +86,8 @@ fn recreate_waits_for_the_last_old_pod() {
     check(
         &format!("{world}\n replicaset web-1 owner=deployment/web replicas=0 {OLD}"),
         expect![[r#"
-            create replicasets.apps web-77657c567c replicas=2
-            event ScalingReplicaSet Scaled up replica set web-77657c567c from 0 to 2
+            create replicasets.apps web-cbb89b784 replicas=2
+            event ScalingReplicaSet Scaled up replica set web-cbb89b784 from 0 to 2
             update deployments.apps/status web {"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment does not have minimum availability.","reason":"MinimumReplicasUnavailable","status":"False","type":"Available"}],"observedGeneration":1,"unavailableReplicas":2}
         "#]],
     );
@@ -173,11 +173,11 @@ fn it_comes_to_rest() {
         &CONTROLLER,
         "deployment web replicas=3",
         expect![[r#"
-        create replicasets.apps default/web-77657c567c
-        update deployments.apps/status default/web
-        create events default/web.1886999c36a18000
-        update deployments.apps/status default/web
-    "#]],
+            create replicasets.apps default/web-cbb89b784
+            update deployments.apps/status default/web
+            create events default/web.1886999c36a18000
+            update deployments.apps/status default/web
+        "#]],
     );
 }
 

@@ -12,6 +12,7 @@ use crate::action::{Action, Target};
 use crate::claim::{Claimed, claim_with};
 use crate::driver::{Controller, Watching, adopters, is_a};
 use crate::pods;
+use crate::replicaset::worst_first;
 use crate::world::World;
 use api::names::NamespacedName;
 use api::owner;
@@ -25,6 +26,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use policy::Failure;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -312,8 +314,9 @@ impl Turn<'_> {
         };
         let wanted = wanted as usize;
         let active = count.active.len();
-        if active > wanted {
-            return self.discard(&count.active[wanted..]);
+        let surplus = self.surplus(&count.active, active.saturating_sub(wanted));
+        if !surplus.is_empty() {
+            return self.discard(&surplus);
         }
         let leaving = match policy::replaces_failed_only(self.spec) {
             true => count.leaving.len(),
@@ -355,6 +358,31 @@ impl Turn<'_> {
         if let Some(at) = next {
             self.again(at);
         }
+    }
+
+    /// Pods of which there are too many: those whose index another has, or nobody wants, and of the others as
+    /// many as it takes (`activePodsForRemoval` in upstream's job_controller.go).
+    fn surplus(&self, active: &[Arc<Pod>], at_least: usize) -> Vec<Arc<Pod>> {
+        let worst_first = worst_first(active, &[], self.now);
+        let mut left = Vec::new();
+        let mut surplus = Vec::new();
+        if self.spec.completion_mode.as_deref() == Some("Indexed") {
+            let completions = self.spec.completions.unwrap_or_default();
+            let mut indexes = BTreeSet::new();
+            // The best of each index stays.
+            for pod in worst_first.iter().rev() {
+                match index::of(pod) {
+                    Some(index) if index < completions && indexes.insert(index) => left.push(pod),
+                    _ => surplus.push(pod.clone()),
+                }
+            }
+            left.reverse();
+        } else {
+            left.extend(&worst_first);
+        }
+        let missing = at_least.saturating_sub(surplus.len());
+        surplus.extend(left.into_iter().take(missing).cloned());
+        surplus
     }
 
     fn finish(&mut self, count: &Count, end: Option<End>) {

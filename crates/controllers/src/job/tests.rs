@@ -155,6 +155,27 @@ fn indexed_pods_have_their_number() {
 }
 
 #[test]
+fn of_pods_with_one_index_the_best_stays() {
+    let index = "annotation:batch.kubernetes.io/job-completion-index";
+    check(
+        &format!(
+            "job web spec.completionMode=Indexed spec.completions=2 spec.parallelism=2 status={{\"startTime\":\"2026-01-01T11:00:00Z\"}}
+             pod a {POD} {index}=\"0\" node=n ready
+             pod b {POD} {index}=\"0\" phase=Pending
+             pod c {POD} {index}=\"1\" node=n ready
+             pod d {POD} {index}=\"5\" node=n ready"
+        ),
+        expect![[r#"
+            patch pods d {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"d-uid"}}
+            delete pods default/d
+            patch pods b {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"b-uid"}}
+            delete pods default/b
+            update jobs.batch/status web {"active":4,"ready":3,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+        "#]],
+    );
+}
+
+#[test]
 fn it_comes_to_an_end() {
     check_run(
         &CONTROLLER,

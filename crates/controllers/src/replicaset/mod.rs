@@ -5,6 +5,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use rank::worst_first;
+
 use crate::action::Action;
 use crate::claim::{Claimed, claim};
 use crate::driver::{Controller, Watching};
@@ -107,7 +109,7 @@ fn manage<T: Replicated>(
     if excess == 0 {
         return None;
     }
-    let worst = rank::worst_first(pods, &owner.related(world), now);
+    let worst = worst_first(pods, &owner.related(world), now);
     Some(worst.iter().take(excess).map(|pod| Action::delete_for(about.clone(), &**pod)).collect())
 }
 

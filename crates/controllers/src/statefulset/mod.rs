@@ -191,7 +191,7 @@ fn count(view: &View<'_>, pods: &[Arc<Pod>], old: &StatefulSetStatus) -> Statefu
         updated_replicas: some(updated),
         current_revision: Some(current),
         update_revision: Some(update.clone()),
-        collision_count: Some(view.history.collisions),
+        collision_count: Some(view.history.collisions.unwrap_or_default()),
         observed_generation: view.set.metadata.generation,
         conditions: old.conditions.clone(),
     }

@@ -55,6 +55,16 @@ impl Default for Options {
 /// Nodes that are registered at once.
 const AT_ONCE: usize = 32;
 
+/// Registers the nodes, and plays none of them: pods that are bound there stay as they are.
+pub async fn register(client: &Client, options: &Options) -> Result<(), Status> {
+    stream::iter(0..options.nodes)
+        .map(|index| node::register(client, options, index))
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<Vec<()>>()
+        .await
+        .map(drop)
+}
+
 /// Registers the nodes, then plays them until the context stops.
 pub async fn start(
     context: &Context,
@@ -62,11 +72,7 @@ pub async fn start(
     options: Options,
 ) -> Result<(), Status> {
     let client = Client::new(source.clone()).managed_by("hollow");
-    stream::iter(0..options.nodes)
-        .map(|index| node::register(&client, &options, index))
-        .buffer_unordered(AT_ONCE)
-        .try_collect::<Vec<()>>()
-        .await?;
+    register(&client, &options).await?;
     let fleet = Arc::new(Fleet {
         client,
         pods: Informer::start(context, source.clone(), all::<Pod>()),

@@ -1,7 +1,8 @@
 //! `cargo xtask facts PATH`: regenerates the table of schema facts from the published API
 //! definitions, the Go types below `PATH` (a Kubernetes source tree). Only facts are taken:
-//! names, numbers, types and markers; no prose.
+//! names, numbers, types and markers; no prose. A second table has the names of Go's own types.
 mod go;
+mod shapes;
 
 use go::{Definition, GoField, GoPackage};
 use std::collections::BTreeMap;
@@ -50,7 +51,13 @@ const EITHERS: &[(&str, &str)] = &[
     ("JSONSchemaPropsOrStringArray", "strings"),
 ];
 
-pub fn generate(root: &Path) -> Result<String, String> {
+/// The two tables.
+pub struct Facts {
+    pub schema: String,
+    pub shapes: String,
+}
+
+pub fn generate(root: &Path) -> Result<Facts, String> {
     let mut packages: BTreeMap<String, GoPackage> = BTreeMap::new();
     let base = root.join("staging/src/k8s.io");
     for source in SOURCES {
@@ -64,7 +71,7 @@ pub fn generate(root: &Path) -> Result<String, String> {
     for path in packages.keys() {
         writer.package(path, &mut table)?;
     }
-    Ok(table)
+    Ok(Facts { schema: table, shapes: shapes::table(&packages)? })
 }
 
 fn expand(base: &Path, pattern: &str) -> Vec<String> {
