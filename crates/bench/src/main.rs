@@ -10,7 +10,6 @@ mod controllers;
 mod dns;
 mod hollow;
 mod measured;
-mod network;
 mod report;
 mod runtime;
 mod scheduler;
@@ -49,11 +48,6 @@ const BENCHES: &[Bench] = &[
         name: "hollow",
         about: "no measurement: plays thousands of kubelets for any API server (--kubeconfig F --nodes N)",
         run: hollow::run,
-    },
-    Bench {
-        name: "network",
-        about: "rules of 1,000 and 10,000 services, and of one endpoint that changes, beside upstream's proxy",
-        run: network::run,
     },
     Bench {
         name: "runtime",
