@@ -11,7 +11,6 @@ mod dns;
 mod hollow;
 mod kubelet;
 mod measured;
-mod network;
 mod parts;
 mod placement;
 mod report;
@@ -57,11 +56,6 @@ const BENCHES: &[Bench] = &[
         name: "kubelet",
         about: "pods from creation to Ready and to their end, alone and at once, beside upstream's",
         run: kubelet::run,
-    },
-    Bench {
-        name: "network",
-        about: "rules of 1,000 and 10,000 services, and of one endpoint that changes, beside upstream's proxy",
-        run: network::run,
     },
     Bench {
         name: "placement",

@@ -3,6 +3,7 @@
 //!
 //! Time is paused, so that an hour of back-off takes no time; a seed is one course of events.
 //! `FAULT_SEEDS` says how many are tried; the default suits CI.
+#![allow(clippy::unwrap_used, reason = "a test: a panic is the report")]
 use api::status::Status;
 use client::source::{
     Answer, Ask, Call, Collection, List, Outcome, Page, Raw, RawAnswer, Source, Watch, WatchFrom,
