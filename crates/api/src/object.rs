@@ -168,14 +168,22 @@ impl Object {
     }
 }
 
-/// In Kubernetes what is null is not there, and a time that nobody has set is written as null; the typed
-/// crate wants a time or nothing.
+/// In Kubernetes what is null is not there, and a time that nobody has set is written as null. The typed
+/// crate wants every condition to have a time: such a one has Go's first.
 fn read_without_nulls<T: Form>(bytes: &[u8]) -> Option<T> {
+    const TIME: &str = "lastTransitionTime";
     fn forget(value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 fields.retain(|_, value| !value.is_null());
                 fields.values_mut().for_each(forget);
+                let conditions = fields.get_mut("conditions").and_then(Value::as_array_mut);
+                for condition in conditions.into_iter().flatten() {
+                    if let Value::Object(condition) = condition {
+                        let first = || Value::from("0001-01-01T00:00:00Z");
+                        condition.entry(TIME).or_insert_with(first);
+                    }
+                }
             }
             Value::Array(items) => items.iter_mut().for_each(forget),
             _ => {}

@@ -43,10 +43,7 @@ impl Machine {
         config.cgroups_per_qos = false;
         config.log_root = self.folder.path().join("logs");
         // What this machine is short of is no concern of these tests.
-        config
-            .eviction
-            .thresholds
-            .retain(|one| one.signal == Signal::Memory || one.signal == Signal::NodeFs);
+        config.eviction.thresholds.retain(|one| one.signal == Signal::Memory);
         change(&mut config);
         std::fs::create_dir_all(&config.root).unwrap();
         let runtime = std::sync::Arc::new(self.runtime.clone());

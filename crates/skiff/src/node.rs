@@ -218,13 +218,19 @@ async fn cri(options: Cri) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long the demo waits for another to take its connection.
+const CONNECT: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// What the demo serves, as another pod sees it.
 async fn get(url: &str) -> anyhow::Result<()> {
     let rest = url.strip_prefix("http://").context("the URL must start with http://")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-    let mut stream = tokio::net::TcpStream::connect(&address)
-        .await
+    // What a policy drops is never answered.
+    let connecting = tokio::net::TcpStream::connect(&address);
+    let connected = tokio::time::timeout(CONNECT, connecting).await;
+    let mut stream = connected
+        .with_context(|| format!("{address} does not answer"))?
         .with_context(|| format!("failed to connect to {address}"))?;
     let request = format!("GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -413,7 +413,7 @@ mod tests {
         let good = "claimMappings: {username: {expression: 'claims.sub'}, \
             groups: {expression: 'claims.roles.split(\",\")'}, uid: {expression: 'claims.oid'}, \
             extra: [{key: example.org/team, valueExpression: 'claims.team'}]}, \
-            claimValidationRules: [{expression: 'claims.hd == \"x\"', message: no}], \
+            claimValidationRules: [{expression: 'claims.hd == \"x\"', message: denied}], \
             userValidationRules: [{expression: 'user.username != \"root\"'}]";
         assert_eq!(jwt(good).as_deref(), Ok("https://id None"));
         let name = |rest: &str| format!("claimMappings: {{username: {{{rest}}}}}");
