@@ -1,4 +1,5 @@
 //! The whole kubelet on a machine that runs low, while time is paused.
+use super::thresholds::Signal;
 use crate::config::Machine as Eyes;
 use crate::node::Facts;
 use crate::tests::{Machine, one};
@@ -27,6 +28,12 @@ impl Low {
         let (machine, seen) = (Machine::new(), facts.clone());
         let runtime = machine.runtime.clone();
         machine.run_kubelet_with(machine.context.clone(), |config| {
+            // This machine's disk is made up, and counts.
+            config.eviction = super::Config::default();
+            config
+                .eviction
+                .thresholds
+                .retain(|one| matches!(one.signal, Signal::Memory | Signal::NodeFs));
             config.machine = Eyes(Arc::new(move |_| {
                 let mut facts = seen.lock().clone();
                 facts.memory_available = facts.memory - runtime.used();
