@@ -4,6 +4,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,13 +20,15 @@ pub struct Context {
     stops: Arc<[watch::Sender<bool>]>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Clock {
     System,
-    /// Goes with tokio's clock, from a moment that the test chose.
+    /// Goes with tokio's clock, from a moment that the test chose, and was set anew by so many
+    /// milliseconds since.
     Simulated {
         origin: Timestamp,
         since: Instant,
+        set: Arc<AtomicI64>,
     },
 }
 
@@ -36,8 +39,17 @@ impl Context {
 
     /// Begins at `origin`, goes on as tokio's clock does, and is as random as `seed`.
     pub fn simulated(origin: Timestamp, seed: u64) -> Context {
-        let since = Instant::now();
-        Context::with(Clock::Simulated { origin, since }, Rng::with_seed(seed))
+        let (since, set) = (Instant::now(), Arc::default());
+        Context::with(Clock::Simulated { origin, since, set }, Rng::with_seed(seed))
+    }
+
+    /// Sets a simulated clock forward, or back, as people and time servers do; durations are measured
+    /// as before.
+    pub fn set_clock(&self, by: SignedDuration) {
+        if let Clock::Simulated { set, .. } = &self.clock {
+            let by = i64::try_from(by.as_millis()).unwrap_or_default();
+            set.fetch_add(by, Relaxed);
+        }
     }
 
     fn with(clock: Clock, random: Rng) -> Context {
@@ -59,11 +71,12 @@ impl Context {
     }
 
     pub fn now(&self) -> Timestamp {
-        match self.clock {
+        match &self.clock {
             Clock::System => Timestamp::now(),
-            Clock::Simulated { origin, since } => {
+            Clock::Simulated { origin, since, set } => {
                 let elapsed = SignedDuration::try_from(since.elapsed()).unwrap_or_default();
-                origin.saturating_add(elapsed).unwrap_or(origin)
+                let elapsed = elapsed + SignedDuration::from_millis(set.load(Relaxed));
+                origin.saturating_add(elapsed).unwrap_or(*origin)
             }
         }
     }

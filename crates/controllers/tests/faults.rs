@@ -1,5 +1,6 @@
-//! Workloads on an API server that refuses, loses answers and cuts watches, at random: everything comes to
-//! what was asked for, and a pod too many is made only where an answer was lost.
+//! Workloads in bad weather: an API server that refuses, loses answers, cuts watches or is away, others who
+//! write at the same moment, a manager that is killed, a clock that is set. Everything comes to what was
+//! asked for, and a pod too many is made only where an answer was lost.
 //!
 //! Time is paused, so that an hour of back-off takes no time; a seed is one course of events.
 //! `FAULT_SEEDS` says how many are tried; the default suits CI.
@@ -12,7 +13,7 @@ use client::testing::World;
 use client::{ApiResource, Context};
 use controllers::{Settings, Sources};
 use futures_util::{FutureExt, StreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{
     ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
 };
@@ -26,18 +27,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use testkit::hollow;
 
-/// One request in so many is refused, and of one in so many the answer is lost.
-const REFUSED: f64 = 0.2;
-const LOST: f64 = 0.1;
-/// One event in so many is the last of its watch.
-const CUT: f64 = 0.05;
 const NODES: usize = 4;
+/// How long people change things, and the weather is as it is said to be; in tenths of a second.
+const TROUBLE: usize = 300;
 
-/// The world behind a bad line.
+/// What goes wrong, each with its chance.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weather {
+    /// A request has no effect.
+    refused: f64,
+    /// A request has its effect, and nobody hears of it.
+    lost: f64,
+    /// An event is the last of its watch.
+    cut: f64,
+    /// Somebody else writes an object just before a write to it.
+    contested: f64,
+    /// In a tenth of a second, the API server goes away for a minute.
+    away: f64,
+    /// In a tenth of a second, the manager is killed, and another started.
+    killed: f64,
+    /// In a tenth of a second, the clock is set, by up to an hour in either direction.
+    set: f64,
+}
+
+/// The world, seen by one manager through the weather.
 struct Faulty {
     world: World,
     context: Context,
+    weather: Weather,
     is_bad: Arc<AtomicBool>,
+    is_away: Arc<AtomicBool>,
+    /// Its manager was killed: nothing that it still asks for is heard.
+    is_killed: Arc<AtomicBool>,
     made: Arc<Mutex<BTreeMap<String, Made>>>,
 }
 
@@ -52,6 +73,22 @@ struct Made {
 impl Faulty {
     fn happens(&self, chance: f64) -> bool {
         self.is_bad.load(Relaxed) && self.context.chance() < chance
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.is_away.load(Relaxed) || self.is_killed.load(Relaxed)
+    }
+
+    /// Somebody else notes something on the object that a call is about to write.
+    fn contest(&self, call: &Call) {
+        if !matches!(call.ask, Ask::Update(..) | Ask::Patch(..)) {
+            return;
+        }
+        let found = self.world.get_tree(&call.resource, &call.namespace, &call.name);
+        if let Some(mut tree) = found {
+            tree["metadata"]["annotations"]["seen"] = self.context.number().to_string().into();
+            self.world.put_tree(&call.resource, tree);
+        }
     }
 
     fn refusal(&self, call: &Call) -> Status {
@@ -84,13 +121,19 @@ impl Source for Faulty {
         async move {
             // Others have their turn while a request is on its way.
             tokio::time::sleep(Duration::from_millis(self.context.number() % 20)).await;
-            if self.happens(REFUSED) {
+            if self.is_cut_off() {
+                return Err(lost());
+            }
+            if self.happens(self.weather.refused) {
                 return Err(self.refusal(&call));
+            }
+            if self.happens(self.weather.contested) {
+                self.contest(&call);
             }
             let owner = owner(&call);
             let done = self.world.call(call).await;
             tokio::time::sleep(Duration::from_millis(self.context.number() % 20)).await;
-            let is_lost = self.happens(LOST);
+            let is_lost = self.is_cut_off() || self.happens(self.weather.lost);
             if let (Some(owner), Ok(_)) = (owner, &done) {
                 let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
                 let made = made.entry(owner).or_default();
@@ -104,21 +147,24 @@ impl Source for Faulty {
 
     fn list(&self, of: Collection, page: Page) -> Answer<'_, List> {
         async move {
-            if self.happens(REFUSED) { Err(lost()) } else { self.world.list(of, page).await }
+            let is_refused = self.is_cut_off() || self.happens(self.weather.refused);
+            if is_refused { Err(lost()) } else { self.world.list(of, page).await }
         }
         .boxed()
     }
 
     fn watch(&self, of: Collection, from: WatchFrom) -> Answer<'_, Watch> {
         async move {
-            if self.happens(REFUSED) {
+            if self.is_cut_off() || self.happens(self.weather.refused) {
                 return Err(lost());
             }
-            let (context, is_bad) = (self.context.clone(), self.is_bad.clone());
+            let (context, is_bad, chance) =
+                (self.context.clone(), self.is_bad.clone(), self.weather.cut);
+            let (is_away, is_killed) = (self.is_away.clone(), self.is_killed.clone());
             let watch = self.world.watch(of, from).await?;
             let cut = watch.scan(false, move |is_over, event| {
-                let goes_on = !*is_over;
-                *is_over = is_bad.load(Relaxed) && context.chance() < CUT;
+                let goes_on = !*is_over && !is_away.load(Relaxed) && !is_killed.load(Relaxed);
+                *is_over = is_bad.load(Relaxed) && context.chance() < chance;
                 let late = Duration::from_millis(context.number() % 10);
                 async move {
                     tokio::time::sleep(late).await;
@@ -335,67 +381,140 @@ fn wrong(world: &World) -> Option<String> {
     (world.all::<ControllerRevision>().len() != 4).then(|| "revisions".to_owned())
 }
 
-/// One course of events; how many pods were made for whom.
-async fn course(seed: u64) -> BTreeMap<String, Made> {
-    let origin: Timestamp = "2026-01-01T12:00:30Z".parse().unwrap();
-    let context = Context::simulated(origin, seed);
-    let world = World::new(&context);
-    let is_bad = Arc::new(AtomicBool::new(true));
-    let made: Arc<Mutex<BTreeMap<String, Made>>> = Arc::default();
-    let source: Arc<dyn Source> = Arc::new(Faulty {
-        world: world.clone(),
-        context: context.clone(),
-        is_bad: is_bad.clone(),
-        made: made.clone(),
-    });
-    let nodes = hollow::Options { nodes: NODES, workers: 4, ..hollow::Options::default() };
-    hollow::start(&context, world.source(), nodes).await.expect("nodes");
-    begin(&world);
-    let names = [
-        "deployment",
-        "replicaset",
-        "statefulset",
-        "daemonset",
-        "job",
-        "cronjob",
-        "endpointslice",
-        "ttl-after-finished",
-        "garbage-collector",
-        "disruption",
-    ];
-    let names: Vec<String> = names.iter().map(|name| format!("{name}-controller")).collect();
-    let running = controllers::start(&context, &Sources::one(source), &names, Settings::default());
-    tokio::spawn(running.expect("these are controllers"));
-    let began = context.now();
-    for turn in 0.. {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        place(&world);
-        if turn == 200 {
-            change(&world);
-        }
-        if turn < 300 || turn % 10 != 0 {
-            continue;
-        }
-        let Some(last) = wrong(&world) else { break };
-        let passed = context.now().duration_since(began);
-        assert!(passed.as_hours() < 3, "seed {seed}, after {passed:#}: {last}");
-    }
-    let lines = world.written().len();
-    // Nothing more happens, but for what the clock brings.
-    is_bad.store(false, Relaxed);
-    tokio::time::sleep(Duration::from_secs(3600)).await;
-    place(&world);
-    assert_eq!(wrong(&world), None, "seed {seed}, an hour later");
-    let ticks = world.all::<Job>();
-    let ticks = ticks.iter().filter(|job| job.metadata.name.as_ref().unwrap().starts_with("tick"));
-    assert!((1..=3).contains(&ticks.count()), "seed {seed}");
-    assert!(lines < 20_000, "seed {seed}: {lines} writes");
-    context.stop();
-    made.lock().unwrap().clone()
+/// The loops, as one process of them.
+struct Manager {
+    context: Context,
+    is_killed: Arc<AtomicBool>,
 }
 
-#[test]
-fn workloads_come_to_what_was_asked_for_over_a_bad_line() {
+impl Manager {
+    fn start(course: &Course) -> Manager {
+        let (context, is_killed) = (course.context.part(), Arc::new(AtomicBool::new(false)));
+        let source: Arc<dyn Source> = Arc::new(Faulty {
+            world: course.world.clone(),
+            context: course.context.clone(),
+            weather: course.weather,
+            is_bad: course.is_bad.clone(),
+            is_away: course.is_away.clone(),
+            is_killed: is_killed.clone(),
+            made: course.made.clone(),
+        });
+        let names = [
+            "deployment",
+            "replicaset",
+            "statefulset",
+            "daemonset",
+            "job",
+            "cronjob",
+            "endpointslice",
+            "ttl-after-finished",
+            "garbage-collector",
+            "disruption",
+        ];
+        let names: Vec<String> = names.iter().map(|name| format!("{name}-controller")).collect();
+        let settings = Settings::default();
+        let running = controllers::start(&context, &Sources::one(source), &names, settings);
+        tokio::spawn(running.expect("these are controllers"));
+        Manager { context, is_killed }
+    }
+
+    fn kill(&self) {
+        self.is_killed.store(true, Relaxed);
+        self.context.stop();
+    }
+}
+
+/// One course of events.
+struct Course {
+    seed: u64,
+    weather: Weather,
+    context: Context,
+    world: World,
+    is_bad: Arc<AtomicBool>,
+    is_away: Arc<AtomicBool>,
+    made: Arc<Mutex<BTreeMap<String, Made>>>,
+}
+
+impl Course {
+    fn new(weather: Weather, seed: u64) -> Course {
+        let origin: Timestamp = "2026-01-01T12:00:30Z".parse().unwrap();
+        let context = Context::simulated(origin, seed);
+        Course {
+            seed,
+            weather,
+            world: World::new(&context),
+            context,
+            is_bad: Arc::new(AtomicBool::new(true)),
+            is_away: Arc::default(),
+            made: Arc::default(),
+        }
+    }
+
+    fn happens(&self, chance: f64) -> bool {
+        chance > 0.0 && self.context.chance() < chance
+    }
+
+    /// A tenth of a second, with whatever may happen in it.
+    async fn pass(&self, manager: &mut Manager) {
+        tokio::time::sleep(Duration::from_millis(self.context.number() % 200)).await;
+        if self.happens(self.weather.killed) {
+            manager.kill();
+            *manager = Manager::start(self);
+        }
+        if self.happens(self.weather.set) {
+            let seconds = (self.context.number() % 7200).cast_signed() - 3600;
+            self.context.set_clock(SignedDuration::from_secs(seconds));
+        }
+        if self.happens(self.weather.away) {
+            self.is_away.store(true, Relaxed);
+            self.world.end_watches();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            self.is_away.store(false, Relaxed);
+        }
+    }
+
+    /// Until all is well; how many pods were made for whom.
+    async fn run(self) -> BTreeMap<String, Made> {
+        let (seed, world, weather) = (self.seed, &self.world, self.weather);
+        let nodes = hollow::Options { nodes: NODES, workers: 4, ..hollow::Options::default() };
+        hollow::start(&self.context, world.source(), nodes).await.expect("nodes");
+        begin(world);
+        let mut manager = Manager::start(&self);
+        let began = tokio::time::Instant::now();
+        for turn in 0.. {
+            if turn < TROUBLE {
+                self.pass(&mut manager).await;
+            } else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            place(world);
+            if turn == TROUBLE * 2 / 3 {
+                change(world);
+            }
+            if turn < TROUBLE || turn % 10 != 0 {
+                continue;
+            }
+            let Some(last) = wrong(world) else { break };
+            let passed = began.elapsed();
+            let patience = Duration::from_secs(3 * 3600);
+            assert!(passed < patience, "{weather:?}, seed {seed}, after {passed:?}: {last}");
+        }
+        let lines = world.written().len();
+        // Nothing more happens, but for what the clock brings.
+        self.is_bad.store(false, Relaxed);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        place(world);
+        assert_eq!(wrong(world), None, "{weather:?}, seed {seed}, an hour later");
+        let ticks = world.all::<Job>();
+        let is_tick = |job: &&Arc<Job>| job.metadata.name.as_ref().unwrap().starts_with("tick");
+        assert!((1..=3).contains(&ticks.iter().filter(is_tick).count()), "{weather:?}, seed {seed}");
+        assert!(lines < 20_000, "{weather:?}, seed {seed}: {lines} writes");
+        self.context.stop();
+        self.made.lock().unwrap().clone()
+    }
+}
+
+fn comes_to_what_was_asked_for(weather: Weather) {
     let count = std::env::var("FAULT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
     for seed in 1..=count {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -403,15 +522,56 @@ fn workloads_come_to_what_was_asked_for_over_a_bad_line() {
             .start_paused(true)
             .build()
             .expect("a runtime");
-        let made = runtime.block_on(course(seed));
+        let made = runtime.block_on(async { Course::new(weather, seed).run().await });
         for (owner, wanted) in
             [("ReplicaSet plain", 6), ("Job work", 9), ("Job indexed", 6), ("Job failing", 3)]
         {
             let Made { all, unheard } = made[owner];
             assert!(
                 all >= wanted && all <= wanted + unheard,
-                "seed {seed}: {owner} {all}, {unheard} unheard"
+                "{weather:?}, seed {seed}: {owner} {all}, {unheard} unheard"
             );
         }
     }
+}
+
+#[test]
+fn over_a_bad_line() {
+    let weather = Weather { refused: 0.2, lost: 0.1, cut: 0.05, ..Weather::default() };
+    comes_to_what_was_asked_for(weather);
+}
+
+#[test]
+fn while_others_write_the_same_objects() {
+    comes_to_what_was_asked_for(Weather { contested: 0.5, ..Weather::default() });
+}
+
+#[test]
+fn while_the_api_server_goes_away() {
+    comes_to_what_was_asked_for(Weather { away: 0.02, ..Weather::default() });
+}
+
+/// Some hundred times a course.
+#[test]
+fn while_the_manager_is_killed() {
+    comes_to_what_was_asked_for(Weather { killed: 0.4, ..Weather::default() });
+}
+
+#[test]
+fn while_the_clock_is_set() {
+    comes_to_what_was_asked_for(Weather { set: 0.05, ..Weather::default() });
+}
+
+#[test]
+fn in_all_of_it_at_once() {
+    let weather = Weather {
+        refused: 0.1,
+        lost: 0.05,
+        cut: 0.02,
+        contested: 0.2,
+        away: 0.005,
+        killed: 0.02,
+        set: 0.02,
+    };
+    comes_to_what_was_asked_for(weather);
 }

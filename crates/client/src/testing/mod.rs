@@ -69,6 +69,16 @@ impl World {
         Some(object.typed().expect("it was put there as this type"))
     }
 
+    pub fn get_tree(
+        &self,
+        resource: &crate::ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Value> {
+        let object = self.state.lock().get(resource, namespace, name)?;
+        object.tree().ok()
+    }
+
     /// All objects of a kind, by namespace and name.
     pub fn all<T: Form>(&self) -> Vec<Arc<T>> {
         let all = self.state.lock().select(&Collection::all(crate::ApiResource::of::<T>()));

@@ -111,8 +111,18 @@ impl Sandbox {
 
     /// Another line: what it is now.
     pub fn save(&self) -> io::Result<()> {
-        let record = self.record.lock().clone();
-        append(&self.path, &record)
+        append(&self.path, &*self.record.lock())
+    }
+
+    /// Records that it is stopped; whether that is news. One who hears that it is not may remove
+    /// the record: the line is written before the lock is given back, or it would make the file anew.
+    pub fn stopped(&self) -> io::Result<bool> {
+        let mut record = self.record.lock();
+        if record.stopped {
+            return Ok(false);
+        }
+        record.stopped = true;
+        append(&self.path, &*record).map(|()| true)
     }
 }
 
@@ -315,5 +325,41 @@ mod message {
     {
         let bytes = STANDARD.decode(String::deserialize(from)?).map_err(de::Error::custom)?;
         M::decode(&bytes[..]).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_was_removed_stays_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..500 {
+            let record = SandboxRecord {
+                id: round.to_string(),
+                created_at: 0,
+                handler: String::new(),
+                addresses: Vec::new(),
+                stopped: false,
+            };
+            let sandbox = Sandbox {
+                id: record.id.clone(),
+                config: PodSandboxConfig::default(),
+                path: folder.path().join(&record.id),
+                state: PathBuf::new(),
+                cgroup_root: String::new(),
+                record: Mutex::new(record),
+                changing: tokio::sync::Mutex::default(),
+            };
+            sandbox.begin().unwrap();
+            // The shim's end is seen by one, the wish to remove comes to another.
+            std::thread::scope(|scope| {
+                scope.spawn(|| sandbox.stopped().unwrap());
+                sandbox.stopped().unwrap();
+                std::fs::remove_file(&sandbox.path).unwrap();
+            });
+            assert!(!sandbox.path.exists(), "round {round}");
+        }
     }
 }

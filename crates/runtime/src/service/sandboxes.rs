@@ -168,11 +168,8 @@ impl Service {
             self.stop(container, Duration::ZERO).await?;
         }
         self.tear_down(&sandbox).await;
-        let before = std::mem::replace(&mut sandbox.record.lock().stopped, true);
-        // A record has as many lines as there were changes, however often one asks.
-        if !before {
+        if sandbox.stopped().map_err(|error| Status::internal(error.to_string()))? {
             tracing::info!("sandbox {} is stopped", sandbox.id);
-            sandbox.save().map_err(|error| Status::internal(error.to_string()))?;
         }
         self.tell(&sandbox.id, ContainerEventType::ContainerStoppedEvent);
         Ok(())

@@ -74,13 +74,8 @@ impl Service {
                 self.exited(&container.id, container.settle(lost()));
             }
         }
-        let mut record = sandbox.record.lock();
-        if !record.stopped {
-            record.stopped = true;
-            drop(record);
-            if let Err(error) = sandbox.save() {
-                tracing::warn!("failed to record that sandbox {} is gone: {error}", sandbox.id);
-            }
+        if let Err(error) = sandbox.stopped() {
+            tracing::warn!("failed to record that sandbox {} is gone: {error}", sandbox.id);
         }
     }
 

@@ -1,8 +1,13 @@
-//! A whole cluster: `skiff up` in a network of its own, on an empty folder.
+//! A whole cluster: `skiff up` in a network of its own, on an empty folder; and, with `--theirs`, one of
+//! upstream's programs afterwards.
 //!
-//! `bench -- up [--skiff PATH] [--pods N]`. Times are from the start of the process, as it tells them
-//! itself; a pod's are from the request to create it until its status says Running, one by one and
-//! then all at once. Idle is what ten seconds without anything cost.
+//! `bench -- up [--skiff PATH] [--pods N] [--theirs FOLDER]`. Times of ours are from the start of the
+//! process, as it tells them itself; of theirs, as kubectl sees them. A pod's are from the request to
+//! create it until its status says Running, one by one and then all at once. Idle is what ten seconds
+//! without anything cost all processes but pods' together.
+mod theirs;
+
+use crate::measured::{processor_seconds, resident};
 use crate::report::Report;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -22,23 +27,33 @@ pub fn run(arguments: &[String], report: &mut Report) {
     };
     let skiff = option("--skiff").unwrap_or_else(|| "target/release/skiff".to_owned());
     let pods: usize = option("--pods").and_then(|text| text.parse().ok()).unwrap_or(30);
-    let folder = std::env::temp_dir().join(format!("skiff-bench-up-{}", std::process::id()));
-    let cluster = Cluster::start(Path::new(&skiff), &folder, report);
-    cluster.idle("idle", report);
-    cluster.one_by_one(report);
-    cluster.at_once(pods, report);
-    cluster.idle("idle with pods", report);
+    // Paths of sockets are bounded by the kernel, so this one is short.
+    let folder = |name: &str| PathBuf::from(format!("/tmp/bench-{}-{name}", std::process::id()));
+    let skiff = Path::new(&skiff);
+    Bed::start(skiff, &folder("ours"), report).measure(pods, report);
+    if let Some(programs) = option("--theirs") {
+        theirs::start(skiff, Path::new(&programs), &folder("theirs"), report).measure(pods, report);
+    }
 }
 
-struct Cluster {
+/// A running cluster; ended, with all that it made, when this goes.
+struct Bed {
+    name: &'static str,
     skiff: PathBuf,
     folder: PathBuf,
     network: Held,
-    process: Child,
+    processes: Vec<Child>,
 }
 
-impl Cluster {
-    fn start(skiff: &Path, folder: &Path, report: &mut Report) -> Cluster {
+impl Bed {
+    fn measure(self, pods: usize, report: &mut Report) {
+        self.idle("idle", report);
+        self.one_by_one(report);
+        self.at_once(pods, report);
+        self.idle("idle with pods", report);
+    }
+
+    fn start(skiff: &Path, folder: &Path, report: &mut Report) -> Bed {
         let network = network::machine();
         let mut command = within(Some(&network), skiff);
         command.arg("up").args(places(folder)).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -48,12 +63,18 @@ impl Cluster {
         for line in told.lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [_, name, time, "ms"] = words[..] else { continue };
-            report.row(format!("{name} ready"), &[("ms", time.parse().unwrap_or(f64::NAN))]);
+            report.row(format!("{name} ready: ours"), &[("ms", time.parse().unwrap_or(f64::NAN))]);
             if name == "dns" {
                 break;
             }
         }
-        Cluster { skiff: skiff.to_owned(), folder: folder.to_owned(), network, process }
+        Bed {
+            name: "ours",
+            skiff: skiff.to_owned(),
+            folder: folder.to_owned(),
+            network,
+            processes: vec![process],
+        }
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Command {
@@ -102,7 +123,7 @@ impl Cluster {
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
         report.row(
-            "create → Running, with kubectl's own time",
+            format!("create → Running, with kubectl's own time: {}", self.name),
             &[("median ms", at(0.5)), ("slowest ms", at(1.0))],
         );
     }
@@ -112,37 +133,28 @@ impl Cluster {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string();
         let times = self.until_running(&list, count);
         let all = times.last().map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0);
-        report.row(format!("{count} pods at once"), &[("ms", all)]);
+        report.row(format!("{count} pods at once: {}", self.name), &[("ms", all)]);
     }
 
-    fn idle(&self, name: &str, report: &mut Report) {
-        let read = |file: &str| {
-            let path = format!("/proc/{}/{file}", self.process.id());
-            std::fs::read_to_string(path).unwrap_or_default()
-        };
-        let ticks = || -> f64 {
-            let stat = read("stat");
-            let fields: Vec<&str> =
-                stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
-            [12, 13].iter().filter_map(|at| fields.get(*at)?.parse::<f64>().ok()).sum()
-        };
-        let before = ticks();
+    fn idle(&self, what: &str, report: &mut Report) {
+        let ids: Vec<String> = self.processes.iter().map(|child| child.id().to_string()).collect();
+        let spent = || ids.iter().map(|id| processor_seconds(id)).sum::<f64>();
+        let before = spent();
         #[allow(clippy::disallowed_methods, reason = "what nothing costs takes time")]
         std::thread::sleep(IDLE);
-        let share = (ticks() - before) / IDLE.as_secs_f64();
-        let status = read("status");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident =
-            resident.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
-        // A hundred ticks are a second.
-        report.row(name, &[("% of a core", share), ("MB", resident.unwrap_or(f64::NAN) / 1024.0)]);
+        let share = (spent() - before) / IDLE.as_secs_f64() * 100.0;
+        let memory = ids.iter().map(|id| resident(id)).sum::<u64>() as f64 / 1e6;
+        let name = format!("{what}: {}", self.name);
+        report.row(name, &[("% of a core", share), ("MB", memory)]);
     }
 }
 
-impl Drop for Cluster {
+impl Drop for Bed {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        for process in self.processes.iter_mut().rev() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
         let mut reset = within(Some(&self.network), &self.skiff);
         let _ = reset.args(["reset", "--yes"]).args(places(&self.folder)).output();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -156,8 +168,13 @@ fn places(folder: &Path) -> Vec<String> {
         format!("--kubelet-dir={}", at("kubelet")),
         format!("--pod-logs-dir={}", at("logs")),
         format!("--state-dir={}", at("run")),
-        format!("--cgroup-root=/skiff/bench-up-{}", std::process::id()),
+        format!("--cgroup-root={}", cgroup_root(folder)),
     ]
+}
+
+fn cgroup_root(folder: &Path) -> String {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    format!("/skiff/{}", name.unwrap_or_default())
 }
 
 fn pod(name: &str) -> Value {
