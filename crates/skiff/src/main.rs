@@ -29,6 +29,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The system's allocator keeps what a burst of lists took for ever, and costs a tenth of a request;
@@ -170,6 +171,9 @@ fn raise_open_files() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
+
+/// How long components have to end.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// Resolves when somebody asks the process to stop.
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {

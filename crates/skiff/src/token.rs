@@ -19,6 +19,9 @@ pub struct Options {
     /// Where the cluster's state and keys are kept.
     #[arg(long, default_value = "/var/lib/skiff", global = true)]
     data_dir: PathBuf,
+    /// The administrator's kubeconfig, if `skiff up` was told to write it elsewhere.
+    #[arg(long, global = true)]
+    kubeconfig: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,7 +47,8 @@ const PREFIX: &str = "bootstrap-token-";
 const GROUP: &str = "system:bootstrappers:skiff:default-node-token";
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let kubeconfig = options.data_dir.join("kubeconfig");
+    let usual = || options.data_dir.join("kubeconfig");
+    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(usual);
     let config = Config::from_kubeconfig(&kubeconfig, None)
         .context("no cluster of this machine was found: run `skiff up` first")?;
     let context = Context::new();

@@ -12,7 +12,7 @@ use crate::action::{Action, Target};
 use crate::claim::{Claimed, claim_with};
 use crate::driver::{Controller, Watching, adopters, is_a};
 use crate::pods;
-use crate::replicaset::worst_first;
+use crate::replicaset::youngest_first;
 use crate::world::World;
 use api::names::NamespacedName;
 use api::owner;
@@ -363,7 +363,7 @@ impl Turn<'_> {
     /// Pods of which there are too many: those whose index another has, or nobody wants, and of the others as
     /// many as it takes (`activePodsForRemoval` in upstream's job_controller.go).
     fn surplus(&self, active: &[Arc<Pod>], at_least: usize) -> Vec<Arc<Pod>> {
-        let worst_first = worst_first(active, &[], self.now);
+        let worst_first = youngest_first(active);
         let mut left = Vec::new();
         let mut surplus = Vec::new();
         if self.spec.completion_mode.as_deref() == Some("Indexed") {

@@ -75,6 +75,31 @@ fn failures_are_waited_after_and_limited() {
     );
 }
 
+/// Costs and neighbours, which ReplicaSets mind, do not count.
+#[test]
+fn of_too_many_the_one_that_has_got_least_done_goes_first() {
+    let cheap = "annotation:controller.kubernetes.io/pod-deletion-cost=\"-5\"";
+    let job = "job web spec.parallelism=1 status.startTime=2026-01-01T11:00:00Z";
+    check(
+        &format!(
+            "{job}
+             pod a {POD} node=n ready=500 age=600 {cheap}
+             pod b {POD} node=n ready=400 age=600
+             pod c {POD} node=n phase=Running age=600
+             pod d {POD} age=700"
+        ),
+        expect![[r#"
+            patch pods d {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"d-uid"}}
+            delete pods default/d
+            patch pods c {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"c-uid"}}
+            delete pods default/c
+            patch pods b {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"b-uid"}}
+            delete pods default/b
+            update jobs.batch/status web {"active":4,"ready":2,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{}}
+        "#]],
+    );
+}
+
 /// Whatever becomes of it then, nobody waits for it.
 #[test]
 fn a_pod_that_is_let_go_is_kept_for_nobody() {

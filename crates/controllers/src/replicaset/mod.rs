@@ -5,7 +5,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use rank::worst_first;
+pub use rank::{worst_first, youngest_first};
 
 use crate::action::Action;
 use crate::claim::{Claimed, claim};

@@ -1,4 +1,5 @@
-//! Which pods go first (`ActivePodsWithRanks` in upstream's controller_utils.go).
+//! Which pods go first: of a ReplicaSet (`ActivePodsWithRanks` in upstream's controller_utils.go) and of
+//! a Job (`ActivePods`), which knows no costs, no neighbours and no ages that count as one.
 use crate::pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,17 +17,7 @@ pub fn worst_first(all: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Ve
     let beside = |pod: &Pod| on_node.get(pods::node(pod)).copied().unwrap_or_default();
     let mut sorted = all.to_vec();
     sorted.sort_by(|a, b| {
-        let plain = |pod: &Pod| {
-            let is_assigned = !pods::node(pod).is_empty();
-            let cost = deletion_cost(pod);
-            (
-                is_assigned,
-                ordinal(pods::phase(pod)),
-                pods::is_ready(pod),
-                cost,
-                Reverse(beside(pod)),
-            )
-        };
+        let plain = |pod: &Pod| (stage(pod), deletion_cost(pod), Reverse(beside(pod)));
         plain(a)
             .cmp(&plain(b))
             .then_with(|| by_age(pods::ready_since(a), pods::ready_since(b), a, b, now))
@@ -34,6 +25,23 @@ pub fn worst_first(all: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Ve
             .then_with(|| by_age(created(a), created(b), a, b, now))
     });
     sorted
+}
+
+/// As a Job does it: the less a pod has got done, the earlier it goes.
+pub fn youngest_first(all: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    // No time is before any.
+    let since = |time: Option<Timestamp>| (time.is_some(), Reverse(time));
+    let mut sorted = all.to_vec();
+    sorted.sort_by_key(|pod| {
+        let ready = pods::ready_since(pod).filter(|_| pods::is_ready(pod));
+        (stage(pod), since(ready), Reverse(restarts(pod)), since(created(pod)))
+    });
+    sorted
+}
+
+/// How far it has come: to a node, to running, to being ready.
+fn stage(pod: &Pod) -> (bool, u8, bool) {
+    (!pods::node(pod).is_empty(), ordinal(pods::phase(pod)), pods::is_ready(pod))
 }
 
 fn ordinal(phase: &str) -> u8 {

@@ -37,7 +37,14 @@ where
         () = stop => context.stop(),
         ended = &mut work => return Ok(ended?),
     }
-    Ok(work.await?)
+    match tokio::time::timeout(crate::DRAIN, work).await {
+        Ok(ended) => Ok(ended?),
+        // An API server that does not answer keeps nobody alive.
+        Err(_) => {
+            tracing::warn!("something has not come to its end; what it held ends by itself");
+            Ok(())
+        }
+    }
 }
 
 /// The machine's own name.

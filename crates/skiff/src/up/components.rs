@@ -128,13 +128,10 @@ pub async fn supervise(row: &'static Component, cluster: Cluster) {
     }
 }
 
-/// How long components have to end.
-const DRAIN: Duration = Duration::from_secs(10);
-
 /// Waits until components have ended that were told to.
 pub async fn drain(running: Vec<(&'static Component, JoinHandle<()>)>) {
     for (row, task) in running {
-        if tokio::time::timeout(DRAIN, task).await.is_err() {
+        if tokio::time::timeout(crate::DRAIN, task).await.is_err() {
             tracing::warn!(component = row.name, "it does not end");
         }
     }
@@ -184,8 +181,8 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     };
     let sources = Sources { shared, own: Arc::new(own) };
     // Machines join by tokens here, so those who mind them run too.
-    let names = [&["*"], controllers::ON_DEMAND].concat();
-    let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+    let names = ["*", "bootstrap-signer-controller", "token-cleaner-controller"];
+    let names = names.map(str::to_owned).to_vec();
     let work = move |context: Context| async move {
         match controllers::start(&context, &sources, &names, settings) {
             Ok(running) => running.await,

@@ -177,7 +177,10 @@ fn up(folder: &TempDir, network: Option<&Held>, flags: &[String]) -> Child {
     let mut command = within(network, env!("CARGO_BIN_EXE_skiff").as_ref());
     command.arg("up").args(flags);
     match network {
-        Some(_) => command.args(places(folder)).arg("--node-name=node"),
+        Some(_) => {
+            let is_named = flags.iter().any(|flag| flag.starts_with("--node-name"));
+            command.args(places(folder)).args((!is_named).then_some("--node-name=node"))
+        }
         None => command.args(["--disable", "*", "--bind-address", "127.0.0.1", "--port", "0"]),
     };
     let kubeconfig = folder.path().join("kubeconfig");

@@ -12,6 +12,7 @@ mod controllers;
 mod custom_resources;
 mod encryption;
 mod fairness;
+mod hardening;
 mod hostile;
 mod identity;
 mod images;

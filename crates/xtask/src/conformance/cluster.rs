@@ -3,16 +3,13 @@ use super::images::Made;
 use super::options::Options;
 use super::upstream::{Part, Place};
 use super::{registry, shell, upstream};
-use netlink::route::{Route, Veth};
-use netlink::testing::Held;
-use netlink::{Family, NetlinkError, Socket};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::network::{self, Held, Machines};
 
 pub enum Cluster {
     Ours(Box<Ours>),
@@ -25,7 +22,7 @@ pub struct Ours {
     skiff: PathBuf,
     nodes: Vec<Member>,
     /// The network that all nodes' cards are in.
-    switch: Held,
+    _switch: Held,
 }
 
 /// One machine.
@@ -39,10 +36,6 @@ struct Member {
     processes: Vec<Child>,
 }
 
-/// Addresses of nodes begin here; nothing leaves the namespaces.
-const FIRST_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-const CARD: &str = "card0";
-const MTU: u32 = 1500;
 /// Conditions and taints of nodes, as kubectl prints them.
 const NODES_READY: &str = "jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {end}\
                            {.items[*].spec.taints}";
@@ -75,15 +68,14 @@ impl Ours {
         options: &Options,
         programs: &Path,
     ) -> Result<Ours, String> {
-        let member = |number: u8| Member::new(options.name(), number, folder);
-        let nodes = (1..=options.nodes.max(1)).map(member).collect();
-        let mut ours = Ours { skiff: skiff.to_owned(), nodes, switch: Held::new() };
+        let Machines { all, switch } = network::machines(options.nodes.max(1));
+        let member = |(number, network)| Member::new(options.name(), number, folder, network);
+        let nodes = (1..).zip(all).map(member).collect();
+        let mut ours = Ours { skiff: skiff.to_owned(), nodes, _switch: switch };
         for node in &ours.nodes {
             node.reset(&ours.skiff)?; // what an earlier run, killed, has left
         }
-        connect(&ours.nodes, &ours.switch)
-            .map_err(|error| format!("a network for the cluster: {error}"))?;
-        let address = registry::serve(&ours.nodes[0].network.path, FIRST_IP, images)?;
+        let address = registry::serve(&ours.nodes[0].network.path, network::ADDRESS, images)?;
         for node in &ours.nodes {
             shell::make_folder(&node.folder)?;
             registry::write_configuration(&node.registries(), address)?;
@@ -120,20 +112,20 @@ impl Ours {
         let token = shell::output(&mut token)?;
         let mut command = node.within(&self.skiff);
         command.args(["agent", "--v=2", "--token", token.trim(), "--server"]);
-        command.arg(format!("https://{FIRST_IP}:6443"));
+        command.arg(format!("https://{}:6443", network::ADDRESS));
         command.args(node.places()).args(node.machine());
         node.start(command, "this machine is node")
     }
 }
 
 impl Member {
-    fn new(cluster: &'static str, number: u8, folder: &Path) -> Member {
+    fn new(cluster: &'static str, number: u8, folder: &Path, network: Held) -> Member {
         let folder = folder.join(format!("node-{number}"));
-        Member { cluster, number, folder, network: Held::new(), processes: Vec::new() }
+        Member { cluster, number, folder, network, processes: Vec::new() }
     }
 
     fn address(&self) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(FIRST_IP) + u32::from(self.number) - 1)
+        network::address_of(self.number - 1)
     }
 
     /// Paths of sockets are bounded by the kernel, so this one is short.
@@ -303,43 +295,4 @@ fn make_control_group(group: &str) -> Result<(), String> {
     let entries = std::fs::read_dir(root).map_err(shell::failed("read", root))?;
     let mut hierarchies = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
     hierarchies.try_for_each(|hierarchy| shell::make_folder(&hierarchy.join(group)))
-}
-
-/// One link for all: a bridge in a place of its own, whose ports lead to the nodes' cards. A card that
-/// was the bridge itself would do with frames what no card does: where the kernel shows bridged frames
-/// to packet rules, what a service sends back to where it came from never leaves.
-fn connect(nodes: &[Member], switch: &Held) -> Result<(), NetlinkError> {
-    netlink::namespace::within(&switch.path, || -> Result<(), NetlinkError> {
-        let mut socket = Socket::open(Family::Route)?;
-        let bridge = socket.ensure_bridge("switch0", MTU)?;
-        for node in nodes {
-            let failed = |source| {
-                let path = node.network.path.display().to_string();
-                NetlinkError::Namespace { path, source }
-            };
-            let namespace = File::open(&node.network.path).map_err(failed)?;
-            let (name, namespace) = (format!("port{}", node.number), namespace.as_fd());
-            let veth = Veth { name: &name, peer: CARD, mtu: MTU, master: bridge, namespace };
-            socket.create_veth(&veth)?;
-        }
-        Ok(())
-    })??;
-    for node in nodes {
-        netlink::namespace::within(&node.network.path, || furnish(node.address()))??;
-    }
-    Ok(())
-}
-
-/// Loopback, an address, and a way out that leads nowhere.
-fn furnish(address: Ipv4Addr) -> Result<(), NetlinkError> {
-    let mut socket = Socket::open(Family::Route)?;
-    if let Some(own) = socket.link("lo")? {
-        socket.set_link_up(own.index)?;
-    }
-    let Some(card) = socket.link(CARD)? else { return Ok(()) };
-    socket.add_address(card.index, address.into(), 24)?;
-    socket.set_link_up(card.index)?;
-    let gateway = Ipv4Addr::from(u32::from(FIRST_IP) - 1).into();
-    let destination = (Ipv4Addr::UNSPECIFIED.into(), 0);
-    socket.set_route(&Route { destination, link: card.index, gateway: Some(gateway) })
 }
