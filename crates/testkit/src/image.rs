@@ -12,7 +12,12 @@ const APPLETS: &str = "cat chmod cp date dd dmesg echo env false grep head hostn
 
 /// Writes an archive of an image called `name`: busybox, and some files besides.
 pub fn write_busybox(path: &Path, name: &str, files: &[(&str, &str)]) -> io::Result<()> {
-    write_archive(path, name, &[busybox(files)?])
+    write_archive(path, name, &[busybox(files)?], &["sh"])
+}
+
+/// The same as an image that waits until it is killed, for runtimes that want one for their sandboxes.
+pub fn write_pause(path: &Path, name: &str) -> io::Result<()> {
+    write_archive(path, name, &[busybox(&[])?], &["/bin/sleep", "1000000"])
 }
 
 /// The same in `depth` layers: each says its number in `/number`, and adds a file to `/layers`.
@@ -32,7 +37,7 @@ pub fn write_deep_busybox(path: &Path, name: &str, depth: usize) -> io::Result<(
             }
         });
     }
-    write_archive(path, name, &layers)
+    write_archive(path, name, &layers, &["sh"])
 }
 
 /// A layer of busybox with its applets, and some files besides.
@@ -55,7 +60,7 @@ fn busybox(files: &[(&str, &str)]) -> io::Result<Vec<u8>> {
     layer.into_inner()
 }
 
-fn write_archive(path: &Path, name: &str, layers: &[Vec<u8>]) -> io::Result<()> {
+fn write_archive(path: &Path, name: &str, layers: &[Vec<u8>], command: &[&str]) -> io::Result<()> {
     let digests: Vec<String> =
         layers.iter().map(|layer| format!("sha256:{}", hex(layer))).collect();
     let names: Vec<String> = (0..layers.len()).map(|number| format!("{number}.tar")).collect();
@@ -63,7 +68,7 @@ fn write_archive(path: &Path, name: &str, layers: &[Vec<u8>]) -> io::Result<()> 
     let config = serde_json::json!({
         "architecture": "amd64",
         "os": "linux",
-        "config": { "Env": ["FROM_IMAGE=yes"], "Cmd": ["sh"] },
+        "config": { "Env": ["FROM_IMAGE=yes"], "Cmd": command },
         "rootfs": { "type": "layers", "diff_ids": digests },
     });
     let manifest = serde_json::json!([

@@ -1,4 +1,5 @@
 //! First light: a Deployment's pods are real containers, on our own parts alone.
+mod containerd;
 mod eviction;
 mod limits;
 mod server;
