@@ -144,7 +144,7 @@ impl Object {
 
     /// Its typed form, decoded for this caller alone, to be changed at will.
     pub fn decode<T: Form>(&self) -> Result<T, DecodeError> {
-        let mut typed: T = match serde_json::from_slice(&self.bytes) {
+        let mut typed: T = match T::from_json(&self.bytes) {
             Ok(typed) => typed,
             Err(error) => read_without_nulls(&self.bytes).ok_or_else(|| syntax(error))?,
         };
@@ -191,7 +191,7 @@ fn read_without_nulls<T: Form>(bytes: &[u8]) -> Option<T> {
     }
     let mut tree: Value = serde_json::from_slice(bytes).ok()?;
     forget(&mut tree);
-    serde_json::from_value(tree).ok()
+    T::from_tree(tree).ok()
 }
 
 fn syntax(error: serde_json::Error) -> DecodeError {

@@ -187,7 +187,7 @@ impl Client {
 const PAGE: u32 = 500;
 
 fn tree<T: Form>(object: &T) -> Result<Value, Status> {
-    serde_json::to_value(object).map_err(Status::internal_error)
+    object.to_tree().map_err(Status::internal_error)
 }
 
 fn call(

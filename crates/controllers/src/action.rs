@@ -186,7 +186,7 @@ impl Action {
 
 /// Typed objects are made of texts, numbers, lists and maps with text keys: all of it is JSON.
 pub fn tree<T: Form>(object: &T) -> Value {
-    serde_json::to_value(object).expect("a typed object is JSON")
+    object.to_tree().expect("a typed object is JSON")
 }
 
 impl fmt::Display for Target {

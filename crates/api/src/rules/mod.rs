@@ -35,6 +35,7 @@ mod device;
 mod endpoints;
 mod event;
 mod flow;
+mod forms;
 mod ingress;
 pub mod metadata;
 mod namespace;
@@ -59,6 +60,7 @@ mod workload;
 
 pub use batch::cron;
 pub use check::Field;
+pub use forms::Form;
 pub use metadata::{Metadata, NameRule};
 pub use pod::qos_class;
 pub use scheduling::toleration_faults;
@@ -73,23 +75,8 @@ use crate::meta::TableRowCondition;
 use crate::names;
 use crate::schema::{TypeRef, builtin};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::any::Any;
 use verdict::{asked_by_kind, named_anew, validate_create, validate_update};
-
-/// What a typed form has to be able to do.
-pub trait Form:
-    k8s_openapi::Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Any + Send + Sync
-{
-}
-
-impl<T> Form for T where
-    T: k8s_openapi::Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Any + Send + Sync
-{
-}
 
 /// What is peculiar to one kind. The defaults of this trait are what most kinds do.
 ///

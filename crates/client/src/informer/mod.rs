@@ -7,6 +7,7 @@
 //! was broken is found by comparing the new list with what is kept.
 mod reflect;
 mod shared;
+mod sink;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use api::names::NamespacedName;
 use api::object::Keep;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use sink::Filled;
 use store::{Entry, Store};
 use tokio::sync::watch;
 
@@ -71,7 +73,9 @@ impl<K: Keep> Informer<K> {
     /// Begins to list and watch, until the context stops.
     pub fn start(context: &Context, source: Arc<dyn Source>, of: Collection) -> Informer<K> {
         let informer = Informer::idle(of);
-        tokio::spawn(reflect::run(context.clone(), source, informer.clone()));
+        let over = informer.shared.over.subscribe();
+        let sink = Box::new(Filled { informer: informer.clone(), staged: Vec::new() });
+        tokio::spawn(reflect::run(context.clone(), source, sink, over));
         informer
     }
 }
@@ -154,11 +158,6 @@ impl<K: Send + Sync + 'static> Informer<K> {
     fn end(&self) {
         self.shared.over.send_replace(true);
         self.replace(Vec::new(), self.revision());
-    }
-
-    async fn over(&self) {
-        // The sender is ours: it is there as long as we wait.
-        let _ = self.shared.over.subscribe().wait_for(|over| *over).await;
     }
 
     /// One object as it is now; `None`: it is gone.

@@ -1,13 +1,12 @@
 //! The loop behind an informer: list, watch, and what to do when either breaks.
-use super::{Entry, Informer};
+use super::sink::Sink;
 use crate::context::Context;
 use crate::source::{At, Event, List, Page, Source, Watch, WatchFrom};
-use api::names::NamespacedName;
-use api::object::{Keep, Object};
 use api::status::{Reason, Status};
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Pauses between attempts: upstream's (`tools/cache/reflector.go`).
@@ -21,25 +20,31 @@ const WATCH: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_secs(1);
 const PAGE: u32 = 500;
 
-pub(super) async fn run<K: Keep>(context: Context, source: Arc<dyn Source>, informer: Informer<K>) {
-    let ended = informer.clone();
+/// Until the context stops, or nobody wants it any more.
+pub(super) async fn run(
+    context: Context,
+    source: Arc<dyn Source>,
+    sink: Box<dyn Sink>,
+    mut over: watch::Receiver<bool>,
+) {
     let mut loop_ = Reflector {
         pauses: Pauses { context: context.clone(), next: FIRST_PAUSE, last: Instant::now() },
         source,
-        informer,
+        sink,
         streams: true,
     };
     tokio::select! {
         () = context.stopped() => {}
-        () = ended.over() => {}
+        // The sender is the informer's, which the loop holds.
+        _ = over.wait_for(|over| *over) => {}
         () = loop_.run() => {}
     }
 }
 
-struct Reflector<K> {
+struct Reflector {
     pauses: Pauses,
     source: Arc<dyn Source>,
-    informer: Informer<K>,
+    sink: Box<dyn Sink>,
     /// The server has not refused to stream a list.
     streams: bool,
 }
@@ -52,7 +57,7 @@ enum End {
     Expired,
 }
 
-impl<K: Keep> Reflector<K> {
+impl Reflector {
     async fn run(&mut self) {
         loop {
             let mut watch = match self.list().await {
@@ -91,7 +96,7 @@ impl<K: Keep> Reflector<K> {
                         || status.is(Reason::BadRequest)
                         || status.is(Reason::MethodNotAllowed) =>
                 {
-                    tracing::debug!(%status, of = %self.informer.collection().resource, "no streaming lists");
+                    tracing::debug!(%status, of = %self.sink.collection().resource, "no streaming lists");
                     self.streams = false;
                 }
                 // Nobody is there, or he is busy: a list would fare no better.
@@ -99,27 +104,27 @@ impl<K: Keep> Reflector<K> {
                 // As client-go has it, whatever else is wrong with a stream is not wrong with a list:
                 // upstream's server on an old etcd takes the question and then fails.
                 Err(status) => {
-                    tracing::debug!(%status, of = %self.informer.collection().resource, "a streaming list failed");
+                    tracing::debug!(%status, of = %self.sink.collection().resource, "a streaming list failed");
                 }
             }
         }
-        let of = self.informer.collection().clone();
+        let of = self.sink.collection().clone();
         let mut page = Page { at: At::Latest, limit: PAGE, continue_token: String::new() };
-        let mut entries = Vec::new();
+        self.sink.begin();
         loop {
             let list = self.source.list(of.clone(), page.clone()).await;
             let List { items, revision, continue_token, .. } = match list {
                 // Compacted between two pages: all at once then.
                 Err(status) if status.is_expired() && !page.continue_token.is_empty() => {
-                    entries.clear();
+                    self.sink.begin();
                     page = Page::default();
                     continue;
                 }
                 list => list?,
             };
-            entries.extend(items.iter().filter_map(|object| self.entry(object)));
+            items.iter().for_each(|object| self.sink.stage(object));
             if continue_token.is_empty() {
-                self.informer.replace(entries, revision);
+                self.sink.settle(revision);
                 return Ok(None);
             }
             page.continue_token = continue_token;
@@ -129,19 +134,14 @@ impl<K: Keep> Reflector<K> {
     /// A streaming list, up to the bookmark at its end.
     async fn stream(&mut self) -> Result<Watch, Status> {
         let from = WatchFrom { revision: 0, initial_events: true, timeout: self.lasting() };
-        let mut stream = self.source.watch(self.informer.collection().clone(), from).await?;
-        let mut entries = Vec::new();
+        let mut stream = self.source.watch(self.sink.collection().clone(), from).await?;
+        self.sink.begin();
         while let Some(event) = stream.next().await {
             match event? {
-                Event::Added(object) | Event::Modified(object) => {
-                    entries.extend(self.entry(&object));
-                }
-                Event::Deleted(object) => {
-                    let key = NamespacedName::of(&object);
-                    entries.retain(|(other, _)| *other != key);
-                }
+                Event::Added(object) | Event::Modified(object) => self.sink.stage(&object),
+                Event::Deleted(object) => self.sink.unstage(&object),
                 Event::Bookmark { revision, initial_events_end: true } => {
-                    self.informer.replace(entries, revision);
+                    self.sink.settle(revision);
                     return Ok(stream);
                 }
                 Event::Bookmark { .. } => {}
@@ -151,9 +151,9 @@ impl<K: Keep> Reflector<K> {
     }
 
     async fn watch(&mut self) -> Result<Watch, Status> {
-        let revision = self.informer.revision();
+        let revision = self.sink.revision();
         let from = WatchFrom { revision, initial_events: false, timeout: self.lasting() };
-        self.source.watch(self.informer.collection().clone(), from).await
+        self.source.watch(self.sink.collection().clone(), from).await
     }
 
     async fn follow(&mut self, mut stream: Watch) -> Result<End, Status> {
@@ -174,30 +174,9 @@ impl<K: Keep> Reflector<K> {
 
     fn take(&self, event: Event) {
         match event {
-            Event::Added(object) | Event::Modified(object) => {
-                let revision = object.revision();
-                let (key, entry) = match self.entry(&object) {
-                    Some((key, entry)) => (key, Some(entry)),
-                    // What cannot be read is not there.
-                    None => (NamespacedName::of(&object), None),
-                };
-                self.informer.apply(key, entry, revision);
-            }
-            Event::Deleted(object) => {
-                self.informer.apply(NamespacedName::of(&object), None, object.revision());
-            }
-            Event::Bookmark { revision, .. } => self.informer.advance(revision),
-        }
-    }
-
-    fn entry(&self, object: &Arc<Object>) -> Option<(NamespacedName, Entry<K>)> {
-        match Entry::of(object) {
-            Ok(entry) => Some((NamespacedName::of(object), entry)),
-            Err(error) => {
-                let of = &self.informer.collection().resource;
-                tracing::warn!(%error, %of, ?object, "an object cannot be read and is left out");
-                None
-            }
+            Event::Added(object) | Event::Modified(object) => self.sink.put(&object),
+            Event::Deleted(object) => self.sink.remove(&object),
+            Event::Bookmark { revision, .. } => self.sink.advance(revision),
         }
     }
 
@@ -208,7 +187,7 @@ impl<K: Keep> Reflector<K> {
 
     async fn failed(&mut self, verb: &str, status: &Status) {
         let pause = self.pauses.next();
-        let of = &self.informer.collection().resource;
+        let of = &self.sink.collection().resource;
         tracing::warn!(%status, %of, ?pause, "failed to {verb}");
         tokio::time::sleep(pause).await;
     }

@@ -48,7 +48,7 @@ impl World {
 
     /// Puts an object there, whatever was there, as the cluster's user would; its status too.
     pub fn put<T: Form>(&self, object: &T) -> Arc<Object> {
-        let tree = serde_json::to_value(object).expect("typed objects are JSON");
+        let tree = object.to_tree().expect("typed objects are JSON");
         self.put_tree(&crate::ApiResource::of::<T>(), tree)
     }
 

@@ -3,6 +3,7 @@ mod containerd;
 mod eviction;
 mod limits;
 mod server;
+mod users;
 
 use crate::apiserver::Running;
 use crate::cluster::Cluster;
