@@ -100,24 +100,6 @@ fn no_connection_fails_while_endpoints_roll() {
     });
 }
 
-#[test]
-fn no_connection_fails_while_a_proxy_is_replaced() {
-    isolated(|| {
-        let mut world = World::new();
-        let web = service(&world, &[1, 2]);
-        world.proxy.apply(&[(key("web"), vec![web])]).unwrap();
-        // Another process takes over without a word: its first change is the whole table.
-        let replace = |world: &mut World, _| {
-            let cluster_cidrs =
-                vec![("10.99.0.0".parse().unwrap(), 16), ("fd99::".parse().unwrap(), 16)];
-            world.proxy = Proxy::open(Config { cluster_cidrs, ..Config::default() }).unwrap();
-            let web = service(world, &[1, 2]);
-            world.proxy.apply(&[(key("web"), vec![web])]).unwrap();
-        };
-        unharmed(&mut world, replace, 50);
-    });
-}
-
 /// Half of a change, tables of others with the same numbers, and rules that somebody took out: what a proxy
 /// that was killed in the middle leaves, and more.
 #[test]
