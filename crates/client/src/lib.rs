@@ -10,6 +10,7 @@
 //!   ├ …        in process: the API server as a function, objects shared     (not in this crate)
 //!   └ testing  a world in memory, for components' tests
 //!  Client      what a component writes with: `create(&pod)`, `patch::<Node>(…)`
+//!  definitions what custom resources there are
 //!  Informer    one list and watch of one resource, kept up to date and indexed; tells of changes
 //!  WorkQueue   keys to be worked on: each once at a time, failures later and later
 //!  OwnWrites   has the informer seen what I wrote?
@@ -39,6 +40,7 @@
 
 mod client;
 mod context;
+pub mod definitions;
 pub mod events;
 pub mod http;
 pub mod https;

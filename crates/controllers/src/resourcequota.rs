@@ -55,7 +55,7 @@ fn watch(on: &Watching) {
     let (watching, known) = (on.clone(), Mutex::new(HashSet::new()));
     on.each_of::<Defined>(definitions::collection(), move |_, change| {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        let resource = |defined: &Option<Arc<Defined>>| defined.as_ref()?.0.clone();
+        let resource = |defined: &Option<Arc<Defined>>| defined.as_ref()?.resource.clone();
         let (old, new) = (resource(&change.old), resource(&change.new));
         if old != new
             && let Some(old) = &old

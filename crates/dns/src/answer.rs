@@ -81,9 +81,20 @@ fn below_domain(below: &str, query: &Query<'_>, world: &World) -> Option<Vec<Dat
     if address.is_empty() {
         return Some(Vec::new());
     }
+    Some(vec![Data::Address(dashed(address)?)])
+}
+
+/// `10-1-0-2`.
+fn dashed(address: &str) -> Option<IpAddr> {
     let parsed = [address.replace('-', "."), address.replace('-', ":")];
-    let address = parsed.iter().find_map(|text| text.parse::<IpAddr>().ok())?;
-    Some(vec![Data::Address(address)])
+    parsed.iter().find_map(|text| text.parse::<IpAddr>().ok())
+}
+
+/// The namespace and the address in a pod's name; `None`: it is none.
+pub fn pod_of<'n>(name: &'n str, domain: &str) -> Option<(&'n str, IpAddr)> {
+    let name = name.strip_suffix(domain)?.strip_suffix(".pod.")?;
+    let (address, namespace) = name.split_once('.')?;
+    Some((namespace, dashed(address)?))
 }
 
 /// What is before `.svc`.

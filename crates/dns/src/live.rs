@@ -8,11 +8,12 @@ use api::selector::field::Selector;
 use client::pages::{self, Page};
 use client::source::{Collection, Source};
 use client::{ApiResource, Context, Informer, Informers, NamespacedName};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
 
@@ -38,11 +39,17 @@ pub async fn serve(
 ) -> Result<(), DnsError> {
     let usual = usual(&config)?;
     let server = Server::new(&context, &config, usual.clone());
+    let pods = Arc::new(PodWatch {
+        informers: Informers::new(&context, source.clone()),
+        server: server.clone(),
+        started: OnceLock::new(),
+    });
+    pods.attend(&usual);
     serve_pages(&context, &config, &server).await?;
     let informers = Informers::new(&context, source.clone());
     watch(&informers, &server);
     // Not among the others: who may not read it serves all the same.
-    let _corefile = follow_corefile(&context, source, &config, usual, &server);
+    let _corefile = follow_corefile(&context, source, &config, usual, &server, pods);
     sockets.into_iter().for_each(|sockets| sockets.serve(&context, &server));
     informers.synced().await;
     server.synced.store(true, Ordering::Relaxed);
@@ -54,24 +61,28 @@ pub async fn serve(
 /// The rules while no ConfigMap has any.
 fn usual(config: &Config) -> Result<Rules, DnsError> {
     match &config.corefile {
-        Some(text) => parse(text, config),
+        Some(text) => parse(text, &BTreeMap::new(), config),
         None => Ok(Rules::usual(config.seconds, config.upstreams.clone())),
     }
 }
 
-fn parse(text: &str, config: &Config) -> Result<Rules, DnsError> {
+fn parse(text: &str, files: &BTreeMap<String, String>, config: &Config) -> Result<Rules, DnsError> {
     let servers = config.upstreams.iter().map(|server| format!("nameserver {}\n", server.ip()));
     let resolv_conf: String = servers.collect();
-    Ok(Rules::parse(text, &Given { domain: &config.domain, resolv_conf: &resolv_conf })?)
+    Ok(Rules::parse(text, &Given { domain: &config.domain, resolv_conf: &resolv_conf, files })?)
 }
 
-/// A ConfigMap's Corefile, if it has one.
-struct Corefile(Option<String>);
+/// A ConfigMap's Corefile, if it has one, and what that may import.
+struct Corefile {
+    text: Option<String>,
+    files: BTreeMap<String, String>,
+}
 
 impl Keep for Corefile {
     fn keep(object: &Arc<Object>) -> Result<Arc<Corefile>, DecodeError> {
         let map: ConfigMap = object.decode()?;
-        Ok(Arc::new(Corefile(map.data.and_then(|mut data| data.remove("Corefile")))))
+        let mut files = map.data.unwrap_or_default();
+        Ok(Arc::new(Corefile { text: files.remove("Corefile"), files }))
     }
 }
 
@@ -82,6 +93,7 @@ fn follow_corefile(
     config: &Config,
     usual: Rules,
     server: &Arc<Server>,
+    pods: Arc<PodWatch>,
 ) -> Option<Informer<Corefile>> {
     let (namespace, name) = config.config_map.clone()?;
     let only = Selector::equals("metadata.name", &name);
@@ -92,16 +104,63 @@ fn follow_corefile(
     maps.on_change(move |change| {
         // Who looks for loops does so among the others.
         let _entered = tasks.enter();
-        let text = change.new.as_ref().and_then(|map| map.0.as_deref());
-        match text.map_or_else(|| Ok(usual.clone()), |text| parse(text, &config)) {
+        let written = change.new.as_ref().and_then(|map| Some((map.text.as_ref()?, &map.files)));
+        let read = |(text, files): (&String, _)| parse(text, files, &config);
+        match written.map_or_else(|| Ok(usual.clone()), read) {
             Ok(rules) => {
-                tracing::info!(from_config_map = text.is_some(), "the rules of names");
+                tracing::info!(from_config_map = written.is_some(), "the rules of names");
+                pods.attend(&rules);
                 server.set_rules(rules);
             }
             Err(error) => tracing::error!(%error, "the rules of names stay as they were"),
         }
     });
     Some(maps)
+}
+
+/// Pods are followed from the moment that somebody wants their names verified.
+struct PodWatch {
+    informers: Informers,
+    server: Arc<Server>,
+    started: OnceLock<Informer<PodFacts>>,
+}
+
+/// Where a pod is that has not ended.
+#[derive(PartialEq)]
+struct PodFacts(Vec<IpAddr>);
+
+impl Keep for PodFacts {
+    fn keep(object: &Arc<Object>) -> Result<Arc<PodFacts>, DecodeError> {
+        let status = object.decode::<Pod>()?.status.unwrap_or_default();
+        let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let all = status.pod_ips.unwrap_or_default();
+        let all = all.iter().filter(|_| !has_ended).filter_map(|one| one.ip.parse().ok());
+        Ok(Arc::new(PodFacts(all.collect())))
+    }
+}
+
+impl PodWatch {
+    fn attend(&self, rules: &Rules) {
+        if !rules.verify_pods() {
+            return;
+        }
+        self.started.get_or_init(|| {
+            let pods = self.informers.keep(Collection::all(ApiResource::of::<Pod>()));
+            let server = self.server.clone();
+            pods.on_change(move |change| {
+                let of = |pod: &Option<Arc<PodFacts>>| {
+                    pod.as_ref().map_or(Vec::new(), |pod| pod.0.clone())
+                };
+                server.world.write().set_pod(&change.key, &of(&change.old), &of(&change.new));
+            });
+            let (waiting, server) = (pods.clone(), self.server.clone());
+            tokio::spawn(async move {
+                waiting.synced().await;
+                server.pods_synced.store(true, Ordering::Relaxed);
+            });
+            pods
+        });
+    }
 }
 
 /// What DNS wants to know of a service.

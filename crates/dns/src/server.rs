@@ -1,6 +1,6 @@
 //! Sockets: questions come in, answers go out.
-use crate::answer::{Answer, Code, answer, next_names};
-use crate::corefile::{Hosts, Rules, Zone};
+use crate::answer::{Answer, Code, answer, next_names, pod_of};
+use crate::corefile::{Hosts, Pods, Rules, Zone};
 use crate::counts::Counts;
 use crate::forward::{Forward, Servers, Way};
 use crate::wire::{Data, HEADER, Kind, Query, Record, addresses, question, refusal};
@@ -34,6 +34,8 @@ pub struct Server {
     pub synced: AtomicBool,
     pub forward: Arc<Forward>,
     pub counts: Counts,
+    /// All pods are known, where somebody wants to know.
+    pub pods_synced: AtomicBool,
     rules: RwLock<Arc<Rules>>,
     clients: Clients,
     /// Where we listen: who asks itself is asked by itself.
@@ -69,6 +71,7 @@ impl Server {
             synced: AtomicBool::new(false),
             forward: Forward::new(context),
             counts: Counts::default(),
+            pods_synced: AtomicBool::new(false),
             rules: RwLock::new(Arc::new(Rules::usual(0, Vec::new()))),
             clients: config.clients.clone(),
             own: config.listen.clone(),
@@ -117,6 +120,19 @@ impl Server {
         if let Some(name) = zone.rewritten(&query.name) {
             return Reply::Renamed(name);
         }
+        if let Some(found) =
+            zone.templates.iter().find_map(|one| one.answer(&query.name, query.kind))
+        {
+            if let (
+                [Record { data: Data::Cname(target), seconds, name: None }],
+                Kind::A | Kind::Aaaa,
+            ) = (&found.records[..], query.kind)
+            {
+                return Reply::Alias(target.clone(), *seconds);
+            }
+            query.write(&found, limit(query, way), out);
+            return Reply::Done;
+        }
         if let Some(found) = zone.hosts.as_ref().and_then(|hosts| by_hand(query, hosts)) {
             query.write(&found, limit(query, way), out);
             return Reply::Done;
@@ -127,12 +143,19 @@ impl Server {
         let seconds = kubernetes.seconds;
         let world = self.world.read();
         let is_pods = || query.name.ends_with(&format!(".pod.{}", world.domain()));
-        let found = match !kubernetes.pods && is_pods() {
-            true => Some(Answer::only(Code::NameError)),
-            false => answer(query, &world, seconds),
-        };
         // What there is can be told at once; that there is nothing, only when all is known.
-        let is_known = self.synced.load(Ordering::Relaxed);
+        let mut is_known = self.synced.load(Ordering::Relaxed);
+        let found = match kubernetes.pods {
+            Pods::Disabled if is_pods() => Some(Answer::only(Code::NameError)),
+            Pods::Verified
+                if pod_of(&query.name, world.domain())
+                    .is_some_and(|(namespace, address)| !world.has_pod(namespace, address)) =>
+            {
+                is_known &= self.pods_synced.load(Ordering::Relaxed);
+                Some(Answer::only(Code::NameError))
+            }
+            _ => answer(query, &world, seconds),
+        };
         let found = found.map(|found| match is_known || !found.records.is_empty() {
             true => found,
             false => Answer::only(Code::ServerFailure),

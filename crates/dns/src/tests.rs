@@ -314,6 +314,35 @@ async fn a_config_map_says_who_is_asked_for_what() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_pods_are_verified_where_the_rules_say_so() {
+    let served = Served::with(|config| {
+        let rules = ". {\n kubernetes cluster.local {\n pods verified\n }\n template IN A x.org {\n answer \"{{ .Name }} A 192.0.2.9\"\n }\n template IN A y.org {\n answer \"{{ .Name }} CNAME web.default.svc.cluster.local.\"\n }\n}";
+        config.corefile = Some(rules.to_owned());
+    })
+    .await;
+    served.put_web("10.96.0.1");
+    let put = |ip: &str, phase: &str| {
+        let pod = json!({ "metadata": { "name": "a", "namespace": "default" },
+            "status": { "phase": phase, "podIPs": [{ "ip": ip }] } });
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod).unwrap();
+        served.world.put(&pod);
+    };
+    let name = |ip: &str| format!("{ip}.default.pod.cluster.local");
+    put("10.1.0.2", "Running");
+    served.until(Kind::A, &name("10-1-0-2"), "0 10.1.0.2").await;
+    assert_eq!(served.ask(Kind::A, &name("10-1-0-3")).await, "3 ");
+    put("10.1.0.3", "Running");
+    served.until(Kind::A, &name("10-1-0-3"), "0 10.1.0.3").await;
+    served.until(Kind::A, &name("10-1-0-2"), "3 ").await;
+    put("10.1.0.3", "Succeeded");
+    served.until(Kind::A, &name("10-1-0-3"), "3 ").await;
+    assert_eq!(served.ask(Kind::A, "any.x.org").await, "0 192.0.2.9");
+    let alias = served.ask(Kind::A, "any.y.org").await;
+    assert!(alias.ends_with("10.96.0.1"), "{alias}");
+    served.context.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_searches_is_answered_in_one_round() {
     let usual = elsewhere(false);
     let served = Served::with(|config| {

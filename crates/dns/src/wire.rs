@@ -39,6 +39,25 @@ impl Kind {
         (Kind::Srv, 33),
     ];
 
+    const NAMES: [(Kind, &'static str); 7] = [
+        (Kind::A, "A"),
+        (Kind::Cname, "CNAME"),
+        (Kind::Soa, "SOA"),
+        (Kind::Ptr, "PTR"),
+        (Kind::Txt, "TXT"),
+        (Kind::Aaaa, "AAAA"),
+        (Kind::Srv, "SRV"),
+    ];
+
+    /// What people call it; those whose records are not written here have no name.
+    pub fn named(name: &str) -> Option<Kind> {
+        Kind::NAMES.iter().find(|(_, other)| *other == name).map(|(kind, _)| *kind)
+    }
+
+    pub fn name(self) -> &'static str {
+        Kind::NAMES.iter().find(|(other, _)| *other == self).map_or("", |(_, name)| *name)
+    }
+
     fn of(number: u16) -> Kind {
         let known = Kind::NUMBERS.iter().find(|(_, other)| *other == number);
         known.map_or(Kind::Other(number), |(kind, _)| *kind)

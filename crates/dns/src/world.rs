@@ -1,4 +1,5 @@
 //! What can be asked for, changed one service at a time.
+use api::names::NamespacedName;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,6 +11,8 @@ pub struct World {
     /// By what is before `.svc` in a question: `web.default`.
     services: HashMap<String, Service>,
     namespaces: HashSet<String>,
+    /// Whose an address is, by namespace and name; only where somebody wants to know.
+    pods: HashMap<IpAddr, HashSet<NamespacedName>>,
     /// Whole names by address.
     reverse: HashMap<IpAddr, Vec<String>>,
 }
@@ -68,6 +71,27 @@ impl World {
 
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains(name)
+    }
+
+    /// Whether a pod of the namespace has the address.
+    pub fn has_pod(&self, namespace: &str, address: IpAddr) -> bool {
+        let pods = self.pods.get(&address);
+        pods.is_some_and(|pods| pods.iter().any(|pod| *pod.namespace == *namespace))
+    }
+
+    /// A pod had these addresses, and has those.
+    pub fn set_pod(&mut self, key: &NamespacedName, old: &[IpAddr], new: &[IpAddr]) {
+        for address in old {
+            if let Some(pods) = self.pods.get_mut(address) {
+                pods.remove(key);
+                if pods.is_empty() {
+                    self.pods.remove(address);
+                }
+            }
+        }
+        for address in new {
+            self.pods.entry(*address).or_default().insert(key.clone());
+        }
     }
 
     /// The names of an address.

@@ -3,7 +3,7 @@
 use crate::policy::Policies;
 use crate::{
     Bandwidth, Cidr, Config, POLICY_TABLE, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox,
-    peers,
+    peers, sources,
 };
 use client::NamespacedName;
 use netlink::nftables::{AddressFamily, Transaction};
@@ -165,6 +165,7 @@ impl NodeNetwork {
                 table.remove_table();
                 table.commit(&mut netfilter)?;
             }
+            sources::remove_floods(&mut netfilter);
         }
         let state = self.settings.state.clone();
         PodNetwork::open(Config { pod_cidrs, cluster_cidrs, mtu, state })

@@ -2,13 +2,14 @@
 //! may write packets as it likes (`NET_RAW`) can neither pass for a neighbour, whose policies would let
 //! it in, nor take a neighbour's packets by claiming its addresses.
 //!
-//! Nor can it send to a neighbour past the rules: what comes from a pod is for the host, which alone
-//! sends it on. Only looking for neighbours, which is how a pod finds the host, is for everybody.
+//! Nor can it send to a neighbour past the rules: what comes from a pod and is for one is for the host,
+//! which alone sends it on. What is for several (broadcasts, multicasts) the bridge hands to all, as pod
+//! networks do; policies keep it from those whom they close (`policy::flood`).
 //!
 //! These are rules of the bridge, which alone knows by which port a frame came. A kernel without them
 //! (`CONFIG_NF_TABLES_BRIDGE`) has pods that are not kept from it, and somebody is told.
 use crate::records::Record;
-use crate::{LINK_PREFIX, link_name};
+use crate::{LINK_PREFIX, POLICY_TABLE, link_name};
 use netlink::nftables::{
     AddressFamily, Base, Compare, Data, Direction, Element, Expression, Field, Hook, Mapped, Meta,
     Set, Transaction, Value, Verdict,
@@ -144,6 +145,14 @@ pub fn remove(socket: &mut Socket) {
         // Where there can be none, there is none.
         let _ = table.commit(socket);
     }
+    remove_floods(socket);
+}
+
+/// Takes away what policies keep bridges from handing to everybody.
+pub fn remove_floods(socket: &mut Socket) {
+    let mut table = Transaction::of_bridges(AddressFamily::Ipv4, POLICY_TABLE);
+    table.remove_table();
+    let _ = table.commit(socket);
 }
 
 fn whole<'a>(
@@ -163,7 +172,7 @@ fn whole<'a>(
     records.for_each(|record| add_elements(&mut table, family, record));
     let (chain, known) = ("prerouting", "known");
     table.add_chain(known);
-    destinations(&mut table, family, bridge, known);
+    destinations(&mut table, bridge, known);
     rules(&mut table, family, known);
     table.add_base_chain(chain, Hook::filter(Hook::PREROUTING, -300));
     let of_pod = Expression::link_like(Meta::InputName, LINK_PREFIX, 0).to_vec();
@@ -182,35 +191,20 @@ fn mac() -> Expression<'static> {
     Expression::Payload { base: Base::Link, offset: 6, length: 6, into: 4 }
 }
 
-/// Frames are for the host, or look for neighbours.
-fn destinations(table: &mut Transaction, family: AddressFamily, bridge: Mac, chain: &str) {
-    let drop = || vec![Expression::Verdict(Verdict::Drop)];
-    let first = || Expression::Payload { base: Base::Link, offset: 0, length: 1, into: 0 };
+/// Frames that are for one are for the host.
+fn destinations(table: &mut Transaction, bridge: Mac, chain: &str) {
+    let register = 0;
     // The first bit on the wire: for one, or for several.
-    let several = |how| {
-        let (mask, xor, with) = (vec![1], vec![0], vec![1]);
-        let register = 0;
-        vec![
-            first(),
-            Expression::Bitwise { register, mask, xor },
-            Expression::Compare { register, how, with },
-        ]
-    };
-    let to = Expression::Payload { base: Base::Link, offset: 0, length: 6, into: 0 };
+    let one = vec![
+        Expression::Payload { base: Base::Link, offset: 0, length: 1, into: register },
+        Expression::Bitwise { register, mask: vec![1], xor: vec![0] },
+        Expression::Compare { register, how: Compare::Other, with: vec![1] },
+    ];
+    let to = Expression::Payload { base: Base::Link, offset: 0, length: 6, into: register };
     let (how, with) = (Compare::Other, bridge.to_vec());
-    let others = vec![to, Expression::Compare { register: 0, how, with }];
-    table.add_rule(chain, &[several(Compare::Other), others, drop()].concat());
-    let carried = |kind| Expression::carried(kind, 0).to_vec();
-    let rule = match family {
-        AddressFamily::Ipv4 => [several(Compare::Equal), carried(IPV4), drop()].concat(),
-        AddressFamily::Ipv6 => {
-            let protocol = Expression::Meta { key: Meta::Protocol, into: 0 };
-            let (how, with) = (Compare::Other, vec![ICMPV6]);
-            let other = vec![protocol, Expression::Compare { register: 0, how, with }];
-            [several(Compare::Equal), carried(IPV6), other, drop()].concat()
-        }
-    };
-    table.add_rule(chain, &rule);
+    let others = vec![to, Expression::Compare { register, how, with }];
+    let drop = vec![Expression::Verdict(Verdict::Drop)];
+    table.add_rule(chain, &[one, others, drop].concat());
 }
 
 /// What a pod with its own MAC may send of one address family.

@@ -384,7 +384,7 @@ mod live {
     use super::*;
     use client::Context;
     use client::testing::World;
-    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
     use k8s_openapi::api::networking::v1::NetworkPolicy;
     use netlink::route::{Route, Veth};
     use runtime::network::{Attachment, Network};
@@ -646,6 +646,41 @@ mod live {
         assert!(is_reached(&two, to_one[0]));
         put_policy("quiet", json!({ "podSelector": app("three"), "policyTypes": ["Egress"] }));
         until(|| !is_reached(&three, to_two[0])).await;
+
+        // Somebody defines policies of the cluster, writes one, and takes the definition away again.
+        let definition = json!({
+            "metadata": { "name": "clusternetworkpolicies.policy.networking.k8s.io" },
+            "spec": { "group": "policy.networking.k8s.io", "scope": "Cluster",
+                "names": { "plural": "clusternetworkpolicies", "kind": "ClusterNetworkPolicy" },
+                "versions": [{ "name": "v1alpha2", "served": true, "storage": true }] },
+            "status": { "acceptedNames": { "plural": "clusternetworkpolicies",
+                "kind": "ClusterNetworkPolicy" },
+                "conditions": [{ "type": "Established", "status": "True" }] },
+        });
+        let definitions = client::definitions::collection().resource;
+        let of_cluster = client::ApiResource::custom(
+            "policy.networking.k8s.io",
+            "v1alpha2",
+            "clusternetworkpolicies",
+            "ClusterNetworkPolicy",
+            api::kinds::Scope::Cluster,
+        );
+        world.put_tree(&definitions, definition.clone());
+        let strict = json!({
+            "kind": "ClusterNetworkPolicy", "metadata": { "name": "strict" },
+            "spec": { "tier": "Admin", "priority": 1, "subject": { "namespaces": {} },
+                "ingress": [{ "action": "Deny", "from": [{ "pods": { "namespaceSelector": {},
+                    "podSelector": app("two") } }] }] },
+        });
+        let put_namespace = json!({ "metadata": { "name": "default" } });
+        world.put(&serde_json::from_value::<Namespace>(put_namespace).unwrap());
+        assert!(is_reached(&two, to_one[0]));
+        world.put_tree(&of_cluster, strict);
+        until(|| !is_reached(&two, to_one[0])).await;
+        let mut gone = definition;
+        gone["status"]["conditions"][0]["status"] = json!("False");
+        world.put_tree(&definitions, gone);
+        until(|| is_reached(&two, to_one[0])).await;
 
         // Another process begins with what this one left, and with who was here.
         context.stop();

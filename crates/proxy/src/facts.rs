@@ -2,8 +2,10 @@
 use crate::tables::{Endpoint, Network, ServicePort};
 use api::codec::DecodeError;
 use api::object::{Keep, Object};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use netlink::nftables::AddressFamily;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,6 +25,15 @@ pub struct SliceFacts {
     /// Name, protocol and number.
     ports: Vec<(String, u8, u16)>,
     endpoints: Vec<EndpointFacts>,
+    is_ipv6: bool,
+    /// When what it tells of happened.
+    pub happened: Option<Timestamp>,
+}
+
+impl SliceFacts {
+    pub fn family(&self) -> AddressFamily {
+        if self.is_ipv6 { AddressFamily::Ipv6 } else { AddressFamily::Ipv4 }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +59,8 @@ pub struct NodeFacts {
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// What the control loop of slices says of them.
+const HAPPENED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// Three hours: upstream's default.
@@ -147,7 +160,15 @@ fn slice(slice: &EndpointSlice) -> SliceFacts {
             for_zones: zones.collect(),
         })
     });
-    SliceFacts { service, ports: ports.collect(), endpoints: endpoints.collect() }
+    let annotations = slice.metadata.annotations.as_ref();
+    let happened = annotations.and_then(|all| all.get(HAPPENED)?.parse().ok());
+    SliceFacts {
+        service,
+        ports: ports.collect(),
+        endpoints: endpoints.collect(),
+        is_ipv6: slice.address_type == "IPv6",
+        happened,
+    }
 }
 
 fn node(node: &Node) -> NodeFacts {

@@ -1,5 +1,6 @@
 //! What others ask the proxy: is it well, what has it counted, has this node endpoints.
 use crate::ProxyError;
+use crate::counts::Counts;
 use api::names::NamespacedName;
 use client::pages::{self, Page};
 use client::{Context, Metrics, Registry};
@@ -18,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Health {
     state: Mutex<State>,
     pub registry: Registry,
+    pub counts: Counts,
 }
 
 #[derive(Default)]

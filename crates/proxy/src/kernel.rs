@@ -1,14 +1,18 @@
 //! Makes the kernel's tables what they should be, by what has changed.
+use crate::counts::Synced;
 use crate::rules::{self, Choice, ENDPOINTS, GUARDED, HAIRPIN, REFUSED, REJECT, SERVICES, STICKY};
 use crate::tables::{Chain, Frontend, Lead, Network, Refusal, ServicePort, Target, leads};
 use crate::{Config, TABLE};
 use api::names::NamespacedName;
-use netlink::nftables::{AddressFamily, Data, Element, Mapped, Transaction, Verdict};
+use netlink::nftables::{
+    AddressFamily, Data, Element, Mapped, Transaction, Verdict, Written, all_stand,
+};
 use netlink::{Family, NetlinkError, Socket};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 const UDP: u8 = 17;
 
@@ -17,15 +21,15 @@ pub struct Proxy {
     config: Config,
     socket: Socket,
     families: [Known; 2],
+    /// How the last change went.
+    synced: Vec<Synced>,
     /// When everything was there last, in the kernel's count of changes.
     generation: Option<u32>,
 }
 
 /// What one address family's table holds, and why.
 struct Known {
-    family: AddressFamily,
-    /// Nobody knows what the kernel has: it is written whole.
-    is_new: bool,
+    written: Written,
     services: HashMap<NamespacedName, BTreeMap<Frontend, Arc<Lead>>>,
     /// Who wants a frontend: the first in the order of names has it.
     claims: HashMap<Frontend, BTreeSet<NamespacedName>>,
@@ -34,15 +38,13 @@ struct Known {
     choices: Counts<Choice>,
     guards: Counts<Vec<Network>>,
     hairpin: Counts<IpAddr>,
-    /// What the kernel calls the table that was written.
-    handle: Option<u64>,
 }
 
 impl Proxy {
     pub fn open(config: Config) -> Result<Proxy, NetlinkError> {
         let socket = Socket::open(Family::Netfilter)?;
         let families = AddressFamily::BOTH.map(Known::new);
-        Ok(Proxy { config, socket, families, generation: None })
+        Ok(Proxy { config, socket, families, synced: Vec::new(), generation: None })
     }
 
     /// These services have these ports now. Each address family's rules change at once or not at
@@ -54,24 +56,29 @@ impl Proxy {
     ) -> Result<(), NetlinkError> {
         // What goes wrong with one family is no reason to keep the other from its changes.
         let mut outcome = Ok(());
+        self.synced.clear();
         for known in &mut self.families {
+            let (begun, is_full) = (Instant::now(), known.written.is_new());
             let mut before = known.take_in(changes);
-            if known.is_new {
+            if known.written.is_new() {
                 // All is written, whatever has been before.
                 let all = known.claims.keys().map(|frontend| (*frontend, None));
                 before = all.collect();
             }
-            let table = Transaction::new(known.family, TABLE);
-            let (table, stale) = known.change(table, &self.config, before);
-            let socket = &mut self.socket;
-            let committed = table.commit(socket);
-            let was_new = std::mem::replace(&mut known.is_new, committed.is_err());
-            let done = committed.and_then(|()| {
-                if was_new {
-                    known.handle = socket.table(known.family, TABLE)?;
-                }
-                forget(socket, known.family, &stale)
+            let (table, stale) = known.change(known.written.transaction(), &self.config, before);
+            let committed = known.written.commit(table, &mut self.socket);
+            let family = known.written.family;
+            let took = begun.elapsed();
+            let done = committed.and_then(|()| forget(&mut self.socket, family, &stale));
+            self.synced.push(Synced {
+                family,
+                is_full,
+                took,
+                forgotten: *done.as_ref().unwrap_or(&0),
+                forgetting: begun.elapsed().saturating_sub(took),
+                is_done: done.is_ok(),
             });
+            let done = done.map(drop);
             outcome = outcome.and(done);
         }
         outcome
@@ -80,31 +87,21 @@ impl Proxy {
     /// Whether what was written is still there; it is written whole the next time, if not. `wholly`:
     /// every rule and element is looked at, not only whether it is the same table.
     pub fn is_whole(&mut self, wholly: bool) -> Result<bool, NetlinkError> {
-        let generation = Some(self.socket.generation()?);
-        if generation == self.generation {
-            return Ok(true);
-        }
-        let mut is_whole = true;
-        for known in self.families.iter_mut().filter(|known| !known.is_new) {
-            let handle = self.socket.table(known.family, TABLE)?;
-            let mut holds = handle.is_some() && handle == known.handle;
-            if holds && wholly {
-                holds = known.whole(&self.config).holds(&mut self.socket)?;
-            }
-            known.is_new = !holds;
-            is_whole &= holds;
-        }
-        if is_whole && wholly {
-            self.generation = generation;
-        }
-        Ok(is_whole)
+        let Proxy { config, socket, families, generation, .. } = self;
+        let whole = |known: &Known, table| known.whole(table, config);
+        all_stand(families, |known| &mut known.written, whole, wholly, generation, socket)
+    }
+
+    /// How the last change went, in each address family.
+    pub fn synced(&self) -> &[Synced] {
+        &self.synced
     }
 
     /// Node ports are open on these addresses; empty: on every address of the node.
     pub fn set_node_port_addresses(&mut self, addresses: Vec<Network>) {
         if self.config.node_port_addresses != addresses {
             self.config.node_port_addresses = addresses;
-            self.families.iter_mut().for_each(|known| known.is_new = true);
+            self.families.iter_mut().for_each(|known| known.written.renew());
         }
     }
 
@@ -125,24 +122,21 @@ type Stale = Vec<(Frontend, Vec<Target>, Vec<Target>)>;
 impl Known {
     fn new(family: AddressFamily) -> Known {
         Known {
-            family,
-            is_new: true,
+            written: Written::new(family, TABLE),
             services: HashMap::new(),
             claims: HashMap::new(),
             chains: Counts::default(),
             choices: Counts::default(),
             guards: Counts::default(),
             hairpin: Counts::default(),
-            handle: None,
         }
     }
 
     /// The table as it would be written now.
-    fn whole(&self, config: &Config) -> Transaction {
+    fn whole(&self, table: Transaction, config: &Config) -> Transaction {
         let (services, claims) = (self.services.clone(), self.claims.clone());
-        let mut copy = Known { services, claims, ..Known::new(self.family) };
+        let mut copy = Known { services, claims, ..Known::new(self.written.family) };
         let all = copy.claims.keys().map(|frontend| (*frontend, None)).collect();
-        let table = Transaction::new(self.family, TABLE).recorded();
         copy.change(table, config, all).0
     }
 
@@ -159,7 +153,7 @@ impl Known {
     ) -> BTreeMap<Frontend, Option<Arc<Lead>>> {
         let mut before = BTreeMap::new();
         for (key, ports) in changes {
-            let new = leads(ports, self.family);
+            let new = leads(ports, self.written.family);
             let old = self.services.remove(key).unwrap_or_default();
             for frontend in old.keys().chain(new.keys()) {
                 if !before.contains_key(frontend) {
@@ -198,8 +192,8 @@ impl Known {
         config: &Config,
         before: BTreeMap<Frontend, Option<Arc<Lead>>>,
     ) -> (Transaction, Stale) {
-        let family = self.family;
-        if self.is_new {
+        let family = self.written.family;
+        if self.written.is_new() {
             (self.chains, self.choices) = (Counts::default(), Counts::default());
             (self.guards, self.hairpin) = (Counts::default(), Counts::default());
             table.renew_table();
@@ -389,13 +383,18 @@ impl<K: Clone + Eq + Hash + Ord> Counts<K> {
 
 /// A client that goes on sending by UDP would be sent to an endpoint that is gone, or to nobody,
 /// for as long as it does: nothing tells it that the connection ended.
-fn forget(socket: &mut Socket, family: AddressFamily, stale: &Stale) -> Result<(), NetlinkError> {
+fn forget(
+    socket: &mut Socket,
+    family: AddressFamily,
+    stale: &Stale,
+) -> Result<usize, NetlinkError> {
     let lost = |(_, old, new): &&(Frontend, Vec<Target>, Vec<Target>)| {
         (old.is_empty() && !new.is_empty()) || old.iter().any(|target| !new.contains(target))
     };
     let stale: Vec<_> = stale.iter().filter(lost).collect();
+    let mut forgotten = 0;
     if stale.is_empty() {
-        return Ok(());
+        return Ok(forgotten);
     }
     for connection in socket.connections(family == AddressFamily::Ipv6)? {
         let (to, from) = (connection.original, connection.reply);
@@ -411,7 +410,8 @@ fn forget(socket: &mut Socket, family: AddressFamily, stale: &Stale) -> Result<(
             });
         if is_stale {
             socket.forget(&connection)?;
+            forgotten += 1;
         }
     }
-    Ok(())
+    Ok(forgotten)
 }

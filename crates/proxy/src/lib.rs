@@ -18,7 +18,10 @@
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+mod counts;
 mod facts;
+#[cfg(test)]
+mod faults;
 mod health;
 mod kernel;
 mod live;
@@ -29,6 +32,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use counts::Synced;
 pub use kernel::Proxy;
 pub use live::run;
 pub use tables::{

@@ -1,4 +1,5 @@
 //! Keeps the rules as the API has services: at once when nothing happens, together when much does.
+use crate::counts::Of;
 use crate::facts::{NodeFacts, ServiceFacts, SliceFacts, local_endpoints, ports};
 use crate::health::{self, Health};
 use crate::{Config, Endpoint, Local, Network, Proxy, ProxyError, ServicePort};
@@ -6,7 +7,7 @@ use api::names::NamespacedName;
 use api::selector::field::Selector;
 use client::informer::Index;
 use client::source::{Collection, Source};
-use client::{ApiResource, Change, Context, Informer, Informers, Metrics};
+use client::{ApiResource, Change, Context, Informer, Informers};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::Mutex;
@@ -66,9 +67,9 @@ pub async fn run(
             zone = node.zone;
             seen.wake_all();
         }
+        let since = health.counts.taken(&health.registry);
         let keys = std::mem::take(&mut *seen.changed.lock());
         let changes: Vec<_> = keys.iter().map(|key| seen.service(key, &zone)).collect();
-        let begin = Instant::now();
         let work = move || {
             let outcome = proxy.apply(&changes.iter().map(Changed::ports).collect::<Vec<_>>());
             (proxy, changes, outcome)
@@ -79,14 +80,14 @@ pub async fn run(
         proxy = back;
         last = Some(Instant::now());
         let registry = &health.registry;
-        let took = begin.elapsed().as_secs_f64();
-        registry.observe("kubeproxy_sync_proxy_rules_duration_seconds", &[], took);
+        health.counts.synced(registry, proxy.synced(), &since, context.now());
+        let services = changes.iter().map(|change| (&change.key, change.ports.as_slice()));
+        health.counts.changed(registry, services);
         for change in changes {
             let count = local_endpoints(&change.ports);
             health.set_service(&context, &change.key, change.health_check, count);
         }
         if let Err(error) = outcome {
-            registry.count("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", &[]);
             tracing::error!(%error, "failed to change the rules of services: trying again");
             seen.changed.lock().extend(keys);
             if !context.sleep(RETRY).await {
@@ -95,8 +96,6 @@ pub async fn run(
             continue;
         }
         health.updated(context.now());
-        let now = context.now().as_second() as f64;
-        registry.set("kubeproxy_sync_proxy_rules_last_timestamp_seconds", &[], now);
         let woken = async {
             tokio::select! {
                 () = seen.wake.notified() => {}
@@ -200,8 +199,7 @@ impl Seen {
             wake,
         };
         seen.services.on_change({
-            let tell =
-                seen.tell(context, health, "kubeproxy_sync_proxy_rules_service_changes_total");
+            let tell = seen.tell(context, health, Of::Services);
             move |change| {
                 if differs(change) {
                     tell(change.key.clone());
@@ -209,10 +207,15 @@ impl Seen {
             }
         });
         seen.slices.on_change({
-            let tell =
-                seen.tell(context, health, "kubeproxy_sync_proxy_rules_endpoint_changes_total");
+            let tell = seen.tell(context, health, Of::Endpoints);
+            let health = health.clone();
             move |change| {
                 if differs(change) {
+                    // What there was at the start happened before anybody was here.
+                    let new = change.new.as_ref().filter(|_| !change.initial);
+                    if let Some((new, then)) = new.and_then(|new| Some((new, new.happened?))) {
+                        health.counts.happened(new.family(), then);
+                    }
                     let owners = change.old.iter().chain(&change.new).map(|slice| &slice.service);
                     let owners = owners.filter(|owner| !owner.is_empty());
                     owners
@@ -234,17 +237,14 @@ impl Seen {
         &self,
         context: &Context,
         health: &Arc<Health>,
-        metric: &'static str,
+        of: Of,
     ) -> impl Fn(NamespacedName) + Send + Sync + 'static {
         let (changed, wake) = (self.changed.clone(), self.wake.clone());
         let (context, health) = (context.clone(), health.clone());
         move |key| {
-            changed.lock().insert(key);
             health.queued(context.now());
-            health.registry.count(metric, &[]);
-            let now = context.now().as_second() as f64;
-            let queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
-            health.registry.set(queued, &[], now);
+            health.counts.queued(&health.registry, of, &key, context.now());
+            changed.lock().insert(key);
             wake.notify_one();
         }
     }

@@ -10,7 +10,9 @@ use api::selector::label::Selector;
 use fastrand::Rng;
 use netlink::testing::isolated;
 use netlink::{Family, Socket};
-use network::policy::{self, Firewall, Peer, Policy, Port, Rule, Which};
+use network::policy::{
+    self, Action, ClusterPolicy, Firewall, Peer, Policy, Port, Rule, Ruling, Tier, Traffic, Which,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -61,10 +63,21 @@ struct Isolation {
     egress: Option<Vec<Grant>>,
 }
 
+/// A policy of the cluster. Its rules are grants with another word for what they do.
+#[derive(Debug, Clone)]
+struct Order {
+    tier: Tier,
+    priority: i32,
+    app: Option<usize>,
+    ingress: Vec<(Action, Grant)>,
+    egress: Vec<(Action, Grant)>,
+}
+
 #[derive(Debug, Clone)]
 struct Model {
     services: Vec<ServicePort>,
     policies: Vec<Isolation>,
+    orders: Vec<Order>,
     pods: Vec<Vec<IpAddr>>,
 }
 
@@ -203,31 +216,57 @@ impl Model {
             Client::Pod(own) => Some(own),
             Client::Outside => None,
         };
-        let grants = |of: usize,
-                      rules: fn(&Isolation) -> &Option<Vec<Grant>>,
-                      peer: IpAddr,
-                      peer_pod: Option<usize>| {
-            let about =
-                self.policies.iter().filter(|one| one.app.is_none_or(|app| app == Model::app(of)));
-            let all: Vec<_> = about.filter_map(|one| rules(one).as_ref()).collect();
-            all.is_empty()
-                || all.iter().flat_map(|grants| grants.iter()).any(|grant| {
-                    let who = grant.peers.is_empty()
-                        || grant.peers.iter().any(|who| match who {
-                            Who::App(app) => peer_pod.is_some_and(|peer| Model::app(peer) == *app),
-                            Who::Block(networks, except) => {
-                                within(peer, networks[family])
-                                    && !except.is_some_and(|except| within(peer, except[family]))
-                            }
-                        });
-                    let port = grant.ports.is_empty()
-                        || grant.ports.iter().any(|(first, last)| (*first..=*last).contains(&PORT));
-                    who && port
-                })
-        };
         let leaves = from
-            .is_none_or(|own| grants(own, |one| &one.egress, self.pods[pod][family], Some(pod)));
-        leaves && grants(pod, |one| &one.ingress, source, from)
+            .is_none_or(|own| self.judged(own, Traffic::Egress, self.pods[pod][family], Some(pod)));
+        leaves && self.judged(pod, Traffic::Ingress, source, from)
+    }
+
+    /// What the policies about a pod say of a connection with a peer: the first rule of the first tier
+    /// that does not pass it on, NetworkPolicies if there are any, then the last tier's.
+    fn judged(&self, of: usize, traffic: Traffic, peer: IpAddr, peer_pod: Option<usize>) -> bool {
+        let is_about = |app: Option<usize>| app.is_none_or(|app| app == Model::app(of));
+        let family = usize::from(peer.is_ipv6());
+        let meets = |grant: &Grant| {
+            let who = grant.peers.is_empty()
+                || grant.peers.iter().any(|who| match who {
+                    Who::App(app) => peer_pod.is_some_and(|peer| Model::app(peer) == *app),
+                    Who::Block(networks, except) => {
+                        within(peer, networks[family])
+                            && !except.is_some_and(|except| within(peer, except[family]))
+                    }
+                });
+            let port = grant.ports.is_empty()
+                || grant.ports.iter().any(|(first, last)| (*first..=*last).contains(&PORT));
+            who && port
+        };
+        let ordered = |tier: Tier| -> Option<bool> {
+            let mut orders: Vec<&Order> =
+                self.orders.iter().filter(|one| one.tier == tier).collect();
+            orders.sort_by_key(|one| one.priority);
+            let rules =
+                orders.into_iter().filter(|one| is_about(one.app)).flat_map(|one| match traffic {
+                    Traffic::Ingress => &one.ingress,
+                    Traffic::Egress => &one.egress,
+                });
+            let mut rules = rules.filter(|(_, grant)| meets(grant));
+            match rules.next()?.0 {
+                Action::Accept => Some(true),
+                Action::Deny => Some(false),
+                Action::Pass => None,
+            }
+        };
+        let granted = || -> Option<bool> {
+            let about = self.policies.iter().filter(|one| is_about(one.app));
+            let all: Vec<_> = about
+                .filter_map(|one| match traffic {
+                    Traffic::Ingress => one.ingress.as_ref(),
+                    Traffic::Egress => one.egress.as_ref(),
+                })
+                .collect();
+            (!all.is_empty()).then(|| all.iter().flat_map(|grants| grants.iter()).any(meets))
+        };
+        let verdict = ordered(Tier::Admin).or_else(granted);
+        verdict.or_else(|| ordered(Tier::Baseline)).unwrap_or(true)
     }
 }
 
@@ -301,7 +340,27 @@ fn random(rng: &mut Rng, pods: &[Vec<IpAddr>]) -> Model {
         ingress: rng.bool().then(|| (0..rng.usize(..3)).map(|_| grant(rng)).collect()),
         egress: (rng.u8(..3) == 0).then(|| (0..rng.usize(..3)).map(|_| grant(rng)).collect()),
     };
+    let order = |rng: &mut Rng, priority: i32| {
+        let rules = |rng: &mut Rng| -> Vec<(Action, Grant)> {
+            let rules = (0..rng.usize(..3)).map(|_| {
+                let action = [Action::Accept, Action::Deny, Action::Pass][rng.usize(..3)];
+                (action, grant(rng))
+            });
+            rules.collect()
+        };
+        Order {
+            tier: Tier::BOTH[rng.usize(..2)],
+            priority,
+            app: [None, Some(0), Some(1)][rng.usize(..3)],
+            ingress: rules(rng),
+            egress: rules(rng),
+        }
+    };
     Model {
+        orders: match rng.bool() {
+            true => (0..rng.i32(0..4)).map(|priority| order(rng, 10 - priority)).collect(),
+            false => Vec::new(),
+        },
         services: (1..=rng.u8(1..5)).map(|number| service(rng, number)).collect(),
         policies: (0..rng.usize(..4)).map(|_| isolation(rng)).collect(),
         pods: pods.to_vec(),
@@ -315,12 +374,14 @@ fn apply_policies(model: &Model, firewall: &mut Firewall) {
         None => Selector::everything(),
     };
     let cidr = |(network, prefix): (&str, u8)| format!("{network}/{prefix}").parse().unwrap();
-    let rule = |grant: &Grant| Rule {
-        peers: grant
-            .peers
-            .iter()
+    let peers = |grant: &Grant, namespaces: Option<Selector>| -> Vec<Peer> {
+        let peers = grant.peers.iter();
+        peers
             .flat_map(|who| match who {
-                Who::App(app) => vec![Peer::Pods { namespaces: None, pods: selector(Some(*app)) }],
+                Who::App(app) => {
+                    let pods = selector(Some(*app));
+                    vec![Peer::Pods { namespaces: namespaces.clone(), pods }]
+                }
                 Who::Block(networks, except) => [0, 1]
                     .map(|family| Peer::Block {
                         cidr: cidr(networks[family]),
@@ -328,13 +389,35 @@ fn apply_policies(model: &Model, firewall: &mut Firewall) {
                     })
                     .to_vec(),
             })
-            .collect(),
-        ports: grant
-            .ports
-            .iter()
-            .map(|(first, last)| Port { protocol: TCP, which: Which::Numbers(*first, *last) })
-            .collect(),
+            .collect()
     };
+    let ports = |grant: &Grant| -> Vec<Port> {
+        let port = |(first, last): &(u16, u16)| Port {
+            protocol: TCP,
+            which: Which::Numbers(*first, *last),
+        };
+        grant.ports.iter().map(port).collect()
+    };
+    let rule = |grant: &Grant| Rule { peers: peers(grant, None), ports: ports(grant) };
+    let rulings = |rules: &[(Action, Grant)]| -> Vec<Ruling> {
+        let ruling = |(action, grant): &(Action, Grant)| Ruling {
+            action: *action,
+            peers: peers(grant, Some(Selector::everything())),
+            ports: ports(grant),
+        };
+        rules.iter().map(ruling).collect()
+    };
+    let orders: Vec<ClusterPolicy> = (model.orders.iter())
+        .map(|one| ClusterPolicy {
+            name: format!("ClusterNetworkPolicy/{}", one.priority).into(),
+            tier: one.tier,
+            priority: one.priority,
+            namespaces: Selector::everything(),
+            pods: selector(one.app),
+            ingress: rulings(&one.ingress),
+            egress: rulings(&one.egress),
+        })
+        .collect();
     let rules = |grants: &Option<Vec<Grant>>| {
         grants.as_ref().map(|grants| grants.iter().map(rule).collect::<Vec<_>>())
     };
@@ -354,6 +437,7 @@ fn apply_policies(model: &Model, firewall: &mut Firewall) {
         .collect();
     let labels = BTreeMap::new();
     let mut world = policy::World::default();
+    world.cluster_policies = orders.iter().collect();
     world.policies.insert("x", policies.iter().collect());
     world.namespaces.insert("x", &labels);
     for (key, pod) in &pods {

@@ -79,7 +79,7 @@ fn watch(on: &Watching<Item>) {
     // Custom resources come and go.
     let (watching, known) = (on.clone(), Mutex::new(HashSet::new()));
     on.each_of::<Defined>(definitions::collection(), move |world, change| {
-        let resource = |defined: &Option<Arc<Defined>>| defined.as_ref()?.0.clone();
+        let resource = |defined: &Option<Arc<Defined>>| defined.as_ref()?.resource.clone();
         let (old, new) = (resource(&change.old), resource(&change.new));
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = old.filter(|old| Some(old) != new.as_ref())

@@ -4,8 +4,10 @@ mod expression;
 mod inspect;
 #[cfg(test)]
 mod tests;
+mod written;
 
 pub use expression::{Base, Compare, Connection, Direction, Expression, Meta, Register};
+pub use written::{Written, all_stand};
 
 use crate::message::{CREATE, Message};
 use crate::{Attributes, NetlinkError, Socket};

@@ -3,7 +3,7 @@ use super::{Peer, Pod, Policy, Port, Rule, Which};
 use api::codec::DecodeError;
 use api::object::{Keep, Object};
 use api::selector::label::Selector;
-use k8s_openapi::api::core::v1::{Container, Namespace, Pod as ApiPod};
+use k8s_openapi::api::core::v1::{Container, Namespace, Node, Pod as ApiPod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -59,6 +59,25 @@ impl Keep for NamespaceFacts {
     fn keep(object: &Arc<Object>) -> Result<Arc<NamespaceFacts>, DecodeError> {
         let namespace: Namespace = object.decode()?;
         Ok(Arc::new(NamespaceFacts { labels: namespace.metadata.labels.unwrap_or_default() }))
+    }
+}
+
+/// Where a node is, for rules about nodes.
+#[derive(Debug, PartialEq)]
+pub struct NodeFacts {
+    pub labels: BTreeMap<String, String>,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Keep for NodeFacts {
+    fn keep(object: &Arc<Object>) -> Result<Arc<NodeFacts>, DecodeError> {
+        let node: Node = object.decode()?;
+        let addresses = node.status.and_then(|status| status.addresses).unwrap_or_default();
+        Ok(Arc::new(NodeFacts {
+            labels: node.metadata.labels.unwrap_or_default(),
+            // Whatever else is there is a name.
+            addresses: addresses.iter().filter_map(|one| one.address.parse().ok()).collect(),
+        }))
     }
 }
 
@@ -173,7 +192,7 @@ fn port(port: &NetworkPolicyPort) -> Option<Port> {
     Some(Port { protocol: protocol(port.protocol.as_deref())?, which })
 }
 
-fn protocol(name: Option<&str>) -> Option<u8> {
+pub fn protocol(name: Option<&str>) -> Option<u8> {
     match name.unwrap_or("TCP") {
         "TCP" => Some(6),
         "UDP" => Some(17),

@@ -16,6 +16,8 @@ pub struct Flow {
     pub protocol: u8,
     /// Of the destination; 0 where the protocol has none.
     pub port: u16,
+    /// The policy of the cluster that denied it; empty: those of the pod's namespace did.
+    pub by: String,
 }
 
 impl Flow {
@@ -44,7 +46,9 @@ impl Flow {
         let has_ports = [6, 17, 132].contains(&protocol);
         let port = packet.get(rest + 2..rest + 4).filter(|_| has_ports);
         let port = port.map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
-        Some(Flow { traffic, source, destination, protocol, port })
+        let by = logged.prefix.strip_prefix(traffic.name())?;
+        let by = by.strip_prefix(' ').unwrap_or_default().to_owned();
+        Some(Flow { traffic, source, destination, protocol, port, by })
     }
 
     /// The pod that was to be protected, or kept in.
@@ -89,7 +93,11 @@ pub fn dropped(flow: &Flow, pods: &[ApiPod], policies: &[NetworkPolicy]) -> Stri
             && pods.matches(&pod(isolated).pod.labels)
     };
     let by: Vec<String> = policies.iter().filter(about).map(|one| named(&one.metadata)).collect();
-    let by = if by.is_empty() { "a policy that is gone".to_owned() } else { by.join(", ") };
+    let by = match (flow.by.as_str(), by.is_empty()) {
+        ("", true) => "a policy that is gone".to_owned(),
+        ("", false) => by.join(", "),
+        (cluster, _) => cluster.to_owned(),
+    };
     let (from, to) = (name(flow.source), name(flow.destination));
     format!("{} {from} -> {to} {protocol} dropped by {by}", flow.traffic)
 }
@@ -147,6 +155,10 @@ mod tests {
             "ingress x/a -> x/b TCP 8080 dropped by x/all, x/only-b"
         );
         assert_eq!(told("egress-7", 6).unwrap(), "egress x/a -> x/b UDP 8080 dropped by x/quiet");
+        assert_eq!(
+            told("egress AdminNetworkPolicy/strict", 4).unwrap(),
+            "egress x/a -> x/b TCP 8080 dropped by AdminNetworkPolicy/strict"
+        );
         assert_eq!(told("other", 4), None);
         let flow = Flow::read(&Logged { prefix: "ingress-1".to_owned(), packet: packet(4) });
         assert_eq!(

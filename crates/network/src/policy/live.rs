@@ -1,12 +1,14 @@
 //! Keeps the rules as the API says, and lets a sandbox in only when they know it.
-use super::facts::{NamespaceFacts, PodFacts, PolicyFacts, ResolverFacts};
-use super::{Firewall, World, plan};
+use super::facts::{NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ResolverFacts};
+use super::tiers::{GROUP, KINDS};
+use super::{ClusterPolicy, Firewall, World, plan};
 use crate::{NodeNetwork, PodNetworkError};
 use api::names::NamespacedName;
 use api::selector::label::Selector;
+use client::definitions::{self, Defined};
 use client::source::{Collection, Source};
 use client::{ApiResource, Change, Context, Informer, Informers};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use netlink::{Family, Socket};
@@ -44,6 +46,68 @@ struct Seen {
     namespaces: Informer<NamespaceFacts>,
     pods: Informer<PodFacts>,
     resolvers: Informer<ResolverFacts>,
+    tiers: Arc<Tiers>,
+}
+
+/// Policies of the cluster, where somebody has installed their definitions.
+struct Tiers {
+    informers: Informers,
+    definitions: [Informer<Defined>; KINDS.len()],
+    found: Mutex<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    policies: [Option<(ApiResource, Informer<ClusterPolicy>)>; KINDS.len()],
+    /// Who would need them is there.
+    nodes: Option<Informer<NodeFacts>>,
+}
+
+impl Tiers {
+    fn new(informers: &Informers) -> Tiers {
+        let definitions = KINDS.map(|kind| informers.keep(definitions::one(kind.plural, GROUP)));
+        Tiers { informers: informers.clone(), definitions, found: Mutex::default() }
+    }
+
+    /// Follows what is defined, and nothing else.
+    fn attend(&self, policies: &Arc<Policies>) {
+        let mut found = self.found.lock();
+        let Found { policies: known, nodes } = &mut *found;
+        for ((kind, definition), known) in KINDS.iter().zip(&self.definitions).zip(known) {
+            let defined = definition.read().iter().next().map(|(_, defined)| defined.clone());
+            let wanted = defined.and_then(|defined| defined.in_version(kind.version));
+            if known.as_ref().map(|(resource, _)| resource) == wanted.as_ref() {
+                continue;
+            }
+            if let Some((resource, _)) = known.take() {
+                self.informers.forget(&resource);
+            }
+            *known = wanted.map(|resource| {
+                let informer = self.informers.keep(Collection::all(resource.clone()));
+                follow(&informer, policies, |_, _| {});
+                (resource, informer)
+            });
+            if known.is_some() && nodes.is_none() {
+                let all = self.informers.keep(Collection::all(ApiResource::of::<Node>()));
+                follow(&all, policies, |_, _| {});
+                *nodes = Some(all);
+            }
+        }
+    }
+
+    fn policies(&self) -> Vec<Arc<ClusterPolicy>> {
+        let found = self.found.lock();
+        let all = found.policies.iter().flatten();
+        all.flat_map(|(_, informer)| {
+            informer.read().iter().map(|(_, one)| one.clone()).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    fn nodes(&self) -> Vec<Arc<NodeFacts>> {
+        let nodes = self.found.lock().nodes.clone();
+        nodes.map_or_else(Vec::new, |all| all.read().iter().map(|(_, one)| one.clone()).collect())
+    }
 }
 
 /// What `dns` says of the EndpointSlices that it makes for nodes.
@@ -138,11 +202,16 @@ impl Policies {
         };
         let (policies, namespaces, pods) =
             (seen.policies.read(), seen.namespaces.read(), seen.pods.read());
-        let mut world = World::default();
+        let (ruling, nodes) = (seen.tiers.policies(), seen.tiers.nodes());
+        let mut world = World {
+            cluster_policies: ruling.iter().map(|one| &**one).collect(),
+            ..World::default()
+        };
         for (key, policy) in policies.iter() {
             world.policies.entry(&key.namespace).or_default().push(&policy.0);
         }
-        if !world.policies.is_empty() {
+        if !world.policies.is_empty() || !world.cluster_policies.is_empty() {
+            world.nodes = nodes.iter().map(|one| (&one.labels, one.addresses.as_slice())).collect();
             let resolvers = seen.resolvers.read();
             world.resolvers = resolvers.iter().flat_map(|(_, one)| one.0.iter().copied()).collect();
             let locals = work.sandboxes.values();
@@ -153,7 +222,12 @@ impl Policies {
                 world.pods.entry(&key.namespace).or_default().insert(&key.name, &facts.pod);
             }
         }
-        Ok(firewall.apply(|family| plan(&world, family))?)
+        firewall.apply(|family| plan(&world, family))?;
+        let links = work.sandboxes.iter().flat_map(|(id, (_, addresses))| {
+            addresses.iter().map(|address| (*address, crate::link_name(id)))
+        });
+        firewall.close(&links.collect());
+        Ok(())
     }
 }
 
@@ -170,7 +244,11 @@ pub async fn run(context: Context, source: Arc<dyn Source>, network: NodeNetwork
             Collection::all(ApiResource::of::<EndpointSlice>())
                 .with_labels(Selector::from_set(&ours)),
         ),
+        tiers: Arc::new(Tiers::new(&informers)),
     };
+    for definition in &seen.tiers.definitions {
+        follow(definition, &policies, |_, _| {});
+    }
     follow(&seen.resolvers, &policies, |_, _| {});
     follow(&seen.policies, &policies, |_, _| {});
     follow(&seen.namespaces, &policies, |_, _| {});
@@ -184,9 +262,17 @@ pub async fn run(context: Context, source: Arc<dyn Source>, network: NodeNetwork
         () = informers.synced() => {}
         () = context.stopped() => return,
     }
+    let tiers = seen.tiers.clone();
+    tiers.attend(&policies);
+    // Policies that there were before count from the beginning.
+    tokio::select! {
+        () = informers.synced() => {}
+        () = context.stopped() => return,
+    }
     policies.seen.send_replace(Some(seen));
     let mut looks = 0_u64;
     loop {
+        tiers.attend(&policies);
         let work = {
             let policies = policies.clone();
             move || policies.refresh(&mut policies.work.lock())

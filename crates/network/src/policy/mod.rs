@@ -14,10 +14,16 @@
 //! share one. Who is granted is a set of addresses (pods) or of ranges (`ipBlock`): a pod that comes
 //! or goes is an element, never a rule.
 //!
+//! Policies of the whole cluster (`tiers`) come before, or after, those of namespaces. They are lists in
+//! which the first rule that is about a connection decides: it is accepted, denied, or left to the next
+//! tier. Each tier has profiles of its own, so that tiers do not multiply each other's.
+//!
 //! Rules see what is forwarded, after services' addresses have become pods' and before anything is
 //! masqueraded. Whatever the node itself sends, its probes among it, is not forwarded: it always
-//! reaches its pods, as everywhere. So does what they send to it.
+//! reaches its pods, as everywhere. So does what they send to it, unless a policy of the cluster says
+//! otherwise, for those may be about nodes.
 mod facts;
+mod flood;
 mod flow;
 mod kernel;
 mod live;
@@ -25,12 +31,14 @@ mod plan;
 mod ranges;
 #[cfg(test)]
 mod tests;
+mod tiers;
 
 pub use flow::{Flow, dropped};
 pub use kernel::Firewall;
 pub use live::{Policies, run};
-pub use plan::{Grant, Group, Plan, Profile, Selection, Who, plan};
+pub use plan::{Grant, Group, Order, Plan, Profile, Selection, Who, plan};
 pub use ranges::Ranges;
+pub use tiers::{Action, ClusterPolicy, Ruling, Tier};
 
 /// Where rules tell of what policies drop (`netlink::log`); the prefix begins with the direction.
 pub const FLOWS_GROUP: u16 = 0x5f;
@@ -96,6 +104,8 @@ pub enum Peer {
         cidr: Cidr,
         except: Vec<Cidr>,
     },
+    /// Only in policies of the cluster.
+    Nodes(Selector),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +137,10 @@ pub struct Pod {
 pub struct World<'a> {
     /// By namespace.
     pub policies: BTreeMap<&'a str, Vec<&'a Policy>>,
+    /// In any order.
+    pub cluster_policies: Vec<&'a ClusterPolicy>,
+    /// Labels and addresses.
+    pub nodes: Vec<(&'a BTreeMap<String, String>, &'a [IpAddr])>,
     /// Their labels.
     pub namespaces: BTreeMap<&'a str, &'a BTreeMap<String, String>>,
     /// By namespace and name.

@@ -1,5 +1,5 @@
 //! What the rules should hold: a pure function of policies, namespaces and pods.
-use super::{Peer, Pod, Policy, Port, Ranges, Traffic, Which, World};
+use super::{Action, ClusterPolicy, Peer, Pod, Policy, Port, Ranges, Tier, Traffic, Which, World};
 use crate::Cidr;
 use api::names::NamespacedName;
 use api::selector::label::Selector;
@@ -14,7 +14,9 @@ use std::sync::Arc;
 pub struct Plan {
     /// Which pods of this node are isolated, and what they are granted nevertheless.
     pub isolated: BTreeMap<(Traffic, IpAddr), Arc<Profile>>,
-    /// The addresses of the pods that are granted something.
+    /// Which pods of this node policies of the cluster are about, and what these say, in order.
+    pub ruled: BTreeMap<(Tier, Traffic, IpAddr), Arc<Vec<Order>>>,
+    /// The addresses of the pods and nodes that rules are about.
     pub groups: BTreeMap<Group, BTreeSet<IpAddr>>,
     /// Where pods have ports of a protocol and a name.
     pub named: BTreeMap<(u8, String), BTreeSet<(IpAddr, u16)>>,
@@ -29,18 +31,31 @@ pub struct Grant {
     pub ports: BTreeSet<Port>,
 }
 
+/// What a rule of a policy of the cluster says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Order {
+    pub about: Grant,
+    pub action: Action,
+    /// Whose it is.
+    pub by: Arc<str>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     Anyone,
-    Pods(Group),
+    Group(Group),
     Blocks(Ranges),
 }
 
-/// Pods of one namespace, or of those that are selected.
+/// Those whose addresses change while a rule about them stays.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Group {
-    pub namespaces: Result<Selection, String>,
-    pub pods: Selection,
+pub enum Group {
+    /// Of one namespace, or of those that are selected.
+    Pods {
+        namespaces: Result<Selection, String>,
+        pods: Selection,
+    },
+    Nodes(Selection),
 }
 
 /// A selector that has an order: that of its canonical text.
@@ -128,8 +143,12 @@ pub fn plan(world: &World<'_>, family: AddressFamily) -> Plan {
             }
         }
     }
-    for grant in profiles.iter().flat_map(|profile| profile.iter()) {
-        if let Who::Pods(group) = &grant.who
+    rule(&mut plan, world, family, &dns);
+    let granted = profiles.iter().flat_map(|profile| profile.iter());
+    let ruled: BTreeSet<Arc<Vec<Order>>> = plan.ruled.values().cloned().collect();
+    let ruled = ruled.iter().flat_map(|orders| orders.iter()).map(|order| &order.about);
+    for grant in granted.chain(ruled) {
+        if let Who::Group(group) = &grant.who
             && !plan.groups.contains_key(group)
         {
             plan.groups.insert(group.clone(), places.members(group));
@@ -142,6 +161,80 @@ pub fn plan(world: &World<'_>, family: AddressFamily) -> Plan {
         }
     }
     plan
+}
+
+/// What policies of the cluster say of the pods of this node.
+fn rule(plan: &mut Plan, world: &World<'_>, family: AddressFamily, dns: &[Grant]) {
+    let mut policies = world.cluster_policies.clone();
+    policies.sort_by_key(|policy| (policy.tier, policy.priority, policy.name.clone()));
+    // Pods that the same policies are about share their orders.
+    let mut made: HashMap<(Tier, Traffic, Vec<(usize, Subject)>), Arc<Vec<Order>>> = HashMap::new();
+    for (key, addresses) in &world.locals {
+        let about: Vec<(usize, Subject)> = policies
+            .iter()
+            .enumerate()
+            .map(|(at, policy)| (at, world.subject(policy, key)))
+            .filter(|(_, subject)| *subject != Subject::Other)
+            .collect();
+        let of_family = addresses.iter().filter(|one| AddressFamily::of(**one) == family);
+        for (tier, traffic) in
+            Tier::BOTH.iter().flat_map(|tier| Traffic::BOTH.map(|one| (tier, one)))
+        {
+            let mut about = about.clone();
+            about.retain(|(at, _)| {
+                policies[*at].tier == *tier && !policies[*at].rulings(traffic).is_empty()
+            });
+            if about.is_empty() {
+                continue;
+            }
+            let orders = made.entry((*tier, traffic, about)).or_insert_with_key(|(_, _, about)| {
+                let mut all = Vec::new();
+                if traffic == Traffic::Egress {
+                    let by: Arc<str> = "".into();
+                    let reached = dns.iter().cloned();
+                    all.extend(reached.map(|about| Order {
+                        about,
+                        action: Action::Accept,
+                        by: by.clone(),
+                    }));
+                }
+                for (at, subject) in about {
+                    let policy = policies[*at];
+                    all.extend(orders(policy, traffic, *subject == Subject::Perhaps, family));
+                }
+                Arc::new(all)
+            });
+            for address in of_family.clone() {
+                plan.ruled.insert((*tier, traffic, *address), orders.clone());
+            }
+        }
+    }
+}
+
+/// The rules of a policy, one order for each of its peers. `cautious`: nobody knows yet whether it is
+/// about the pod, so that it only denies.
+fn orders(
+    policy: &ClusterPolicy,
+    traffic: Traffic,
+    cautious: bool,
+    family: AddressFamily,
+) -> impl Iterator<Item = Order> {
+    let rulings = policy.rulings(traffic).iter();
+    let rulings = rulings.filter(move |one| !cautious || one.action == Action::Deny);
+    rulings.flat_map(move |ruling| {
+        let about = grants(&ruling.peers, &ruling.ports, "", family);
+        let order = |about| Order { about, action: ruling.action, by: policy.name.clone() };
+        about.into_iter().map(order).collect::<Vec<_>>()
+    })
+}
+
+/// Whether a policy of the cluster is about a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Subject {
+    Its,
+    /// The API has not told of its labels, or of its namespace's.
+    Perhaps,
+    Other,
 }
 
 /// Policies of one namespace by a label that their pods must have, so that a pod looks at few.
@@ -203,18 +296,23 @@ fn grants(peers: &[Peer], ports: &[Port], namespace: &str, family: AddressFamily
     }
     let mut all = Vec::new();
     for peer in peers {
-        let Peer::Pods { namespaces, pods } = peer else { continue };
-        let namespaces = match namespaces {
-            Some(selector) => Selection::of(selector).map(Ok),
-            None => Some(Err(namespace.to_owned())),
+        let group = match peer {
+            Peer::Pods { namespaces, pods } => {
+                let namespaces = match namespaces {
+                    Some(selector) => Selection::of(selector).map(Ok),
+                    None => Some(Err(namespace.to_owned())),
+                };
+                let both = namespaces.zip(Selection::of(pods));
+                both.map(|(namespaces, pods)| Group::Pods { namespaces, pods })
+            }
+            Peer::Nodes(selector) => Selection::of(selector).map(Group::Nodes),
+            Peer::Block { .. } => None,
         };
-        if let (Some(namespaces), Some(pods)) = (namespaces, Selection::of(pods)) {
-            all.push(grant(Who::Pods(Group { namespaces, pods })));
-        }
+        all.extend(group.map(|group| grant(Who::Group(group))));
     }
     let blocks = peers.iter().filter_map(|peer| match peer {
         Peer::Block { cidr, except } => Some((cidr, except.as_slice())),
-        Peer::Pods { .. } => None,
+        Peer::Pods { .. } | Peer::Nodes(_) => None,
     });
     let blocks = Ranges::of(blocks, family);
     if !blocks.is_empty() {
@@ -226,6 +324,23 @@ fn grants(peers: &[Peer], ports: &[Port], namespace: &str, family: AddressFamily
 impl<'a> World<'a> {
     fn pod(&self, key: &NamespacedName) -> Option<&'a Pod> {
         self.pods.get(&*key.namespace)?.get(&*key.name).copied()
+    }
+
+    fn subject(&self, policy: &ClusterPolicy, key: &NamespacedName) -> Subject {
+        let matches = |selector: &Selector, labels: Option<&BTreeMap<String, String>>| match labels
+        {
+            _ if selector.is_everything() => Subject::Its,
+            Some(labels) if selector.matches(labels) => Subject::Its,
+            Some(_) => Subject::Other,
+            None => Subject::Perhaps,
+        };
+        let namespace = self.namespaces.get(&*key.namespace).copied();
+        let pod = self.pod(key).map(|pod| &pod.labels);
+        match (matches(&policy.namespaces, namespace), matches(&policy.pods, pod)) {
+            (Subject::Other, _) | (_, Subject::Other) => Subject::Other,
+            (Subject::Its, Subject::Its) => Subject::Its,
+            _ => Subject::Perhaps,
+        }
     }
 }
 
@@ -279,17 +394,26 @@ impl<'a> Places<'a> {
     }
 
     fn members(&self, group: &Group) -> BTreeSet<IpAddr> {
-        let namespaces: Vec<&str> = match &group.namespaces {
+        let (namespaces, selected) = match group {
+            Group::Pods { namespaces, pods } => (namespaces, pods),
+            Group::Nodes(selected) => {
+                let nodes = self.world.nodes.iter();
+                let nodes = nodes.filter(|(labels, _)| selected.selector.matches(*labels));
+                let all = nodes.flat_map(|(_, addresses)| addresses.iter().copied());
+                return all.filter(|one| AddressFamily::of(*one) == self.family).collect();
+            }
+        };
+        let namespaces: Vec<&str> = match namespaces {
             Err(one) => vec![one],
-            Ok(selected) => {
+            Ok(of) => {
                 let all = self.world.namespaces.iter();
-                all.filter(|(_, labels)| selected.selector.matches(**labels))
+                all.filter(|(_, labels)| of.selector.matches(**labels))
                     .map(|(name, _)| *name)
                     .collect()
             }
         };
         let pods = namespaces.into_iter().flat_map(|namespace| {
-            let few: Vec<_> = match label(&group.pods.selector) {
+            let few: Vec<_> = match label(&selected.selector) {
                 Some((key, value)) => {
                     let labelled = self.labelled.get(&(namespace, key, value));
                     labelled.map(Vec::as_slice).unwrap_or_default().to_vec()
@@ -298,7 +422,7 @@ impl<'a> Places<'a> {
             };
             few
         });
-        let pods = pods.filter(|(_, pod)| group.pods.selector.matches(&pod.labels));
+        let pods = pods.filter(|(_, pod)| selected.selector.matches(&pod.labels));
         pods.flat_map(|(key, pod)| self.addresses(key, pod)).collect()
     }
 

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A cluster as lines: `namespace NAME label=value…`, `pod NAMESPACE/NAME ADDRESS… label=value…
-/// NAME:PROTOCOL/PORT… [here]`, `sandbox NAMESPACE/NAME ADDRESS…`, `dns ADDRESS`.
+/// NAME:PROTOCOL/PORT… [here]`, `sandbox NAMESPACE/NAME ADDRESS…`, `node NAME ADDRESS… label=value…`,
+/// `dns ADDRESS`. A policy is a namespace, or a kind of the cluster's policies and a name, and a spec.
 #[derive(Default)]
 struct Cluster {
+    cluster_policies: Vec<ClusterPolicy>,
+    nodes: Vec<(BTreeMap<String, String>, Vec<IpAddr>)>,
     policies: Vec<(String, Policy)>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     pods: BTreeMap<NamespacedName, Pod>,
@@ -36,6 +39,7 @@ impl Cluster {
             });
             match words[0] {
                 "namespace" => drop(cluster.namespaces.insert(words[1].to_owned(), labels)),
+                "node" => cluster.nodes.push((labels, addresses)),
                 "dns" => cluster.resolvers.push((words[1].parse().unwrap(), 53)),
                 "sandbox" => drop(cluster.locals.insert(key, addresses)),
                 _ => {
@@ -52,7 +56,15 @@ impl Cluster {
     }
 
     fn set_policies(&mut self, policies: &[(&str, Value)]) {
-        let read = |(namespace, spec): &(&str, Value)| {
+        let (of_cluster, policies): (Vec<_>, Vec<_>) =
+            policies.iter().partition(|(of, _)| of.contains('/'));
+        let read = |(of, spec): &&(&str, Value)| {
+            let (kind, name) = of.split_once('/').unwrap();
+            let read = json!({ "kind": kind, "metadata": { "name": name }, "spec": spec });
+            tiers::policy(serde_json::from_value(read).unwrap()).unwrap()
+        };
+        self.cluster_policies = of_cluster.iter().map(read).collect();
+        let read = |(namespace, spec): &&(&str, Value)| {
             let policy: NetworkPolicy =
                 serde_json::from_value(json!({ "spec": spec })).expect("a policy");
             ((*namespace).to_owned(), facts::policy(&policy))
@@ -69,6 +81,8 @@ impl Cluster {
         for (key, pod) in &self.pods {
             world.pods.entry(&key.namespace).or_default().insert(&key.name, pod);
         }
+        world.cluster_policies = self.cluster_policies.iter().collect();
+        world.nodes = self.nodes.iter().map(|(labels, at)| (labels, at.as_slice())).collect();
         world.resolvers = self.resolvers.clone();
         world.locals = self.locals.iter().map(|(key, one)| (key, one.as_slice())).collect();
         world
@@ -77,35 +91,47 @@ impl Cluster {
 
 fn describe(plan: &Plan) -> String {
     let mut text = String::new();
+    for ((tier, traffic, address), orders) in &plan.ruled {
+        text += &format!("{} {} {address}\n", tier.name(), traffic.name());
+        for order in orders.iter() {
+            let said = described(plan, &order.about);
+            let line = format!("  {:?} {said} {}", order.action, order.by);
+            text += &format!("{}\n", line.trim_end());
+        }
+    }
     for ((traffic, address), profile) in &plan.isolated {
         text += &format!("{} {address}\n", traffic.name());
         for grant in profile.iter() {
-            let who = match &grant.who {
-                Who::Anyone => "anyone".to_owned(),
-                Who::Pods(group) => format!("{:?}", plan.groups[group]),
-                Who::Blocks(ranges) => ranges
-                    .iter()
-                    .map(|(first, end)| match end {
-                        Some(end) => format!("{first}..{end} "),
-                        None => format!("{first}.. "),
-                    })
-                    .collect::<String>()
-                    .trim()
-                    .to_owned(),
-            };
-            let port = |port: &Port| match &port.which {
-                Which::Any => format!(" {}", port.protocol),
-                Which::Numbers(first, last) => format!(" {}/{first}-{last}", port.protocol),
-                Which::Named(name) => {
-                    let at = &plan.named[&(port.protocol, name.clone())];
-                    format!(" {}/{name}={at:?}", port.protocol)
-                }
-            };
-            let ports: String = grant.ports.iter().map(port).collect();
-            text += &format!("  {who}{ports}\n");
+            text += &format!("  {}\n", described(plan, grant));
         }
     }
     text
+}
+
+fn described(plan: &Plan, grant: &Grant) -> String {
+    let who = match &grant.who {
+        Who::Anyone => "anyone".to_owned(),
+        Who::Group(group) => format!("{:?}", plan.groups[group]),
+        Who::Blocks(ranges) => ranges
+            .iter()
+            .map(|(first, end)| match end {
+                Some(end) => format!("{first}..{end} "),
+                None => format!("{first}.. "),
+            })
+            .collect::<String>()
+            .trim()
+            .to_owned(),
+    };
+    let port = |port: &Port| match &port.which {
+        Which::Any => format!(" {}", port.protocol),
+        Which::Numbers(first, last) => format!(" {}/{first}-{last}", port.protocol),
+        Which::Named(name) => {
+            let at = &plan.named[&(port.protocol, name.clone())];
+            format!(" {}/{name}={at:?}", port.protocol)
+        }
+    };
+    let ports: String = grant.ports.iter().map(port).collect();
+    format!("{who}{ports}")
 }
 
 fn check(lines: &str, policies: &[(&str, Value)], expected: Expect) {
@@ -356,6 +382,163 @@ fn a_pod_of_the_node_or_one_that_has_ended_is_nobody() {
     assert!(read(json!({ "containers": [] }), status).addresses.is_empty());
 }
 
+fn pods_of(team: &str) -> Value {
+    json!({ "namespaces": { "matchLabels": { "team": team } } })
+}
+
+#[test]
+fn policies_of_the_cluster_are_lists_by_tier_and_priority() {
+    let rule = |action: &str, peer: Value| json!({ "action": action, "from": [peer] });
+    let about = |tier: &str, priority: i32, rules: Value| {
+        json!({ "tier": tier, "priority": priority,
+        "subject": { "pods": { "namespaceSelector": {}, "podSelector":
+            { "matchLabels": { "app": "db" } } } }, "ingress": rules })
+    };
+    check(
+        CLUSTER,
+        &[
+            (
+                "ClusterNetworkPolicy/late",
+                about("Admin", 20, json!([rule("Deny", pods_of("red"))])),
+            ),
+            (
+                "ClusterNetworkPolicy/early",
+                about(
+                    "Admin",
+                    10,
+                    json!([rule("Accept", pods_of("blue")), rule("Pass", pods_of("red"))]),
+                ),
+            ),
+            (
+                "ClusterNetworkPolicy/last",
+                about("Baseline", 1, json!([rule("Deny", pods_of("red"))])),
+            ),
+            ("x", json!({ "podSelector": {} })),
+        ],
+        expect![[r#"
+            admin ingress 10.1.0.3
+              Accept {10.2.0.3} ClusterNetworkPolicy/early
+              Pass {10.1.0.2, 10.1.0.3, 10.2.0.2} ClusterNetworkPolicy/early
+              Deny {10.1.0.2, 10.1.0.3, 10.2.0.2} ClusterNetworkPolicy/late
+            baseline ingress 10.1.0.3
+              Deny {10.1.0.2, 10.1.0.3, 10.2.0.2} ClusterNetworkPolicy/last
+            ingress 10.1.0.2
+            ingress 10.1.0.3
+            ingress fd00::2
+        "#]],
+    );
+}
+
+#[test]
+fn peers_and_ports_of_both_versions() {
+    let nodes = "node n1 192.0.2.1 fd01::1 zone=a
+                 node n2 192.0.2.2 zone=b
+                 dns 10.1.0.1";
+    check(
+        &format!("{CLUSTER}\n{nodes}"),
+        &[(
+            "ClusterNetworkPolicy/new",
+            json!({
+            "tier": "Admin", "priority": 1, "subject": { "namespaces": { "matchLabels": { "team": "red" } } },
+            "egress": [
+                { "action": "Accept", "to": [{ "nodes": { "matchLabels": { "zone": "a" } } }],
+                  "protocols": [{ "tcp": { "destinationPort": { "number": 443 } } }, { "udp": {} },
+                      { "sctp": { "destinationPort": { "range": { "start": 7, "end": 9 } } } }] },
+                { "action": "Deny", "to": [{ "networks": ["10.0.0.0/8", "fd00::/8"] }, pods_of("blue")] },
+            ] }),
+        )],
+        expect![[r#"
+            admin egress 10.1.0.2
+              Accept 10.1.0.1..10.1.0.2 6/53-53 17/53-53
+              Accept {192.0.2.1} 6/443-443 17 132/7-9 ClusterNetworkPolicy/new
+              Deny {10.2.0.3} ClusterNetworkPolicy/new
+              Deny 10.0.0.0..11.0.0.0 ClusterNetworkPolicy/new
+            admin egress 10.1.0.3
+              Accept 10.1.0.1..10.1.0.2 6/53-53 17/53-53
+              Accept {192.0.2.1} 6/443-443 17 132/7-9 ClusterNetworkPolicy/new
+              Deny {10.2.0.3} ClusterNetworkPolicy/new
+              Deny 10.0.0.0..11.0.0.0 ClusterNetworkPolicy/new
+            admin egress fd00::2
+              Accept {fd01::1} 6/443-443 17 132/7-9 ClusterNetworkPolicy/new
+              Deny {fd00::23} ClusterNetworkPolicy/new
+              Deny fd00::..fe00:: ClusterNetworkPolicy/new
+        "#]],
+    );
+    check(
+        CLUSTER,
+        &[
+            (
+                "AdminNetworkPolicy/old",
+                json!({
+                "priority": 1, "subject": { "namespaces": {} },
+                "ingress": [{ "action": "Allow", "from": [pods_of("red")],
+                    "ports": [{ "portNumber": { "protocol": "UDP", "port": 53 } },
+                        { "portRange": { "start": 80, "end": 90 } }, { "namedPort": "http" }] }] }),
+            ),
+            (
+                "BaselineAdminNetworkPolicy/default",
+                json!({
+                "subject": { "pods": { "namespaceSelector": {},
+                    "podSelector": { "matchLabels": { "app": "db" } } } },
+                "ingress": [{ "action": "Deny", "from": [pods_of("blue")] }] }),
+            ),
+        ],
+        expect![[r#"
+            admin ingress 10.1.0.2
+              Accept {10.1.0.2, 10.1.0.3, 10.2.0.2} 6/80-90 6/http={(10.1.0.2, 8080), (10.2.0.2, 80), (10.2.0.3, 81)} 17/53-53 17/http={} 132/http={} AdminNetworkPolicy/old
+            admin ingress 10.1.0.3
+              Accept {10.1.0.2, 10.1.0.3, 10.2.0.2} 6/80-90 6/http={(10.1.0.2, 8080), (10.2.0.2, 80), (10.2.0.3, 81)} 17/53-53 17/http={} 132/http={} AdminNetworkPolicy/old
+            baseline ingress 10.1.0.3
+              Deny {10.2.0.3} BaselineAdminNetworkPolicy/default
+            admin ingress fd00::2
+              Accept {fd00::2} 6/80-90 6/http={(fd00::2, 8080), (fd00::23, 81)} 17/53-53 17/http={} 132/http={} AdminNetworkPolicy/old
+        "#]],
+    );
+}
+
+/// As their documents have it.
+#[test]
+fn what_is_not_understood_of_the_clusters_policies_fails_closed() {
+    let told = |action: &str, peer: Value, port: Value| {
+        let spec = json!({ "tier": "Admin", "priority": 1, "subject": { "namespaces": {} },
+            "egress": [{ "action": action, "to": [peer], "protocols": [port] }] });
+        let cluster = Cluster::new("pod x/a 10.1.0.2 here", &[("ClusterNetworkPolicy/a", spec)]);
+        let egress = &cluster.cluster_policies[0].egress;
+        let said = egress.iter().map(|one| {
+            let (peers, ports) = (one.peers.len(), one.ports.len());
+            format!("{:?} {peers} {ports}", one.action)
+        });
+        said.collect::<Vec<_>>().join(" ")
+    };
+    let tcp = || json!({ "tcp": {} });
+    let domain = || json!({ "domainNames": ["example.org"] });
+    let older = json!({ "namespaces": { "namespaceSelector": {} } });
+    assert_eq!(told("Accept", json!({ "namespaces": {} }), tcp()), "Accept 1 1");
+    assert_eq!(told("Accept", domain(), tcp()), "");
+    assert_eq!(told("Deny", domain(), tcp()), "Deny 0 0");
+    assert_eq!(told("Pass", older.clone(), tcp()), "Deny 0 0");
+    assert_eq!(told("Accept", older, tcp()), "");
+    assert_eq!(told("Deny", json!({ "networks": ["nowhere"] }), tcp()), "Deny 0 0");
+    assert_eq!(told("Pass", json!({ "namespaces": {} }), json!({ "icmp": {} })), "Deny 0 0");
+    assert_eq!(told("Shrug", json!({ "namespaces": {} }), tcp()), "Deny 0 0");
+    // Of whom nobody knows the labels yet, only what denies counts.
+    let red = json!({ "matchLabels": { "app": "red" } });
+    let rules = json!([{ "action": "Accept", "to": [{ "namespaces": {} }] },
+        { "action": "Deny", "to": [{ "networks": ["10.0.0.0/8"] }] }]);
+    check(
+        "sandbox x/new 10.1.0.2",
+        &[(
+            "ClusterNetworkPolicy/a",
+            json!({ "tier": "Admin", "priority": 1, "egress": rules,
+            "subject": { "pods": { "namespaceSelector": {}, "podSelector": red } } }),
+        )],
+        expect![[r#"
+            admin egress 10.1.0.2
+              Deny 10.0.0.0..11.0.0.0 ClusterNetworkPolicy/a
+        "#]],
+    );
+}
+
 mod packets {
     use super::*;
     use crate::{Config, PodNetwork, Sandbox};
@@ -425,6 +608,44 @@ mod packets {
             self.cluster.set_policies(policies);
             let world = self.cluster.world();
             self.firewall.apply(|family| plan(&world, family)).unwrap();
+            let links = self.pods.iter().zip(NAMES).flat_map(|((_, addresses), name)| {
+                addresses.iter().map(move |address| (*address, crate::link_name(name)))
+            });
+            self.firewall.close(&links.collect());
+        }
+
+        /// Which pods hear what one of them says to all.
+        fn hear(&self, from: usize, group: SocketAddr) -> String {
+            let ears: Vec<UdpSocket> = self
+                .pods
+                .iter()
+                .map(|(held, _)| {
+                    let bind = || -> std::io::Result<UdpSocket> {
+                        let socket = match group {
+                            SocketAddr::V4(_) => UdpSocket::bind(("0.0.0.0", group.port()))?,
+                            SocketAddr::V6(_) => UdpSocket::bind(("::", group.port()))?,
+                        };
+                        let link = Socket::open(Family::Route)
+                            .ok()
+                            .and_then(|mut route| Some(route.link(crate::INTERFACE).ok()??.index));
+                        match group.ip() {
+                            IpAddr::V6(to) => socket.join_multicast_v6(&to, link.unwrap_or(0))?,
+                            IpAddr::V4(to) if to.is_multicast() => {
+                                socket.join_multicast_v4(&to, &std::net::Ipv4Addr::UNSPECIFIED)?;
+                            }
+                            IpAddr::V4(_) => socket.set_broadcast(true)?,
+                        }
+                        Ok(socket)
+                    };
+                    namespace::within(&held.path, bind).unwrap().unwrap()
+                })
+                .collect();
+            ears[from].send_to(b"all", group).unwrap();
+            let heard = ears.iter().zip(NAMES).enumerate().filter(|(at, (ear, _))| {
+                ear.set_read_timeout(Some(BRIEFLY)).unwrap();
+                *at != from && ear.recv(&mut [0; 8]).is_ok()
+            });
+            heard.map(|(_, (_, name))| name).collect()
         }
 
         /// Which pods reach which, by each family and port: `a>b` for port 80, `a:b` for 81. Who is
@@ -539,6 +760,153 @@ mod packets {
             node.check("a>b a:b c>a c:a c>b c:b");
             node.policies(&[]);
             node.check(ALL);
+        });
+    }
+
+    fn of_cluster(tier: &str, priority: i32, subject: &str, rules: Value) -> (String, Value) {
+        let mut spec = json!({ "tier": tier, "priority": priority,
+            "subject": { "pods": { "namespaceSelector": {}, "podSelector": app(subject) } } });
+        for (traffic, rules) in rules.as_object().unwrap() {
+            spec[traffic] = rules.clone();
+        }
+        (format!("ClusterNetworkPolicy/{tier}-{priority}"), spec)
+    }
+
+    #[test]
+    fn what_is_for_all_reaches_those_whom_no_policy_closes() {
+        isolated(|| {
+            let mut node = Node::new();
+            // Broadcast, and multicast of both families.
+            let groups = ["255.255.255.255:9", "239.1.2.3:9", "[ff05::1234]:9"];
+            let groups = groups.map(|one| one.parse::<SocketAddr>().unwrap());
+            let check = |node: &Node, expected: &str| {
+                for group in groups {
+                    assert_eq!(node.hear(0, group), expected, "{group}");
+                }
+                assert!(node.pods[0].1.iter().all(|own| ask(
+                    &node.host,
+                    SocketAddr::new(*own, 80),
+                    PATIENCE
+                )));
+            };
+            node.policies(&[]);
+            check(&node, "bc");
+            node.policies(&[("x", json!({ "podSelector": app("c") }))]);
+            check(&node, "b");
+            // One that grants everything closes nobody.
+            node.policies(&[("x", json!({ "podSelector": app("c"), "ingress": [{}] }))]);
+            check(&node, "bc");
+            node.policies(&[("x", json!({ "podSelector": app("a"), "policyTypes": ["Egress"] }))]);
+            check(&node, "");
+            assert_eq!(node.hear(1, groups[0]), "ac");
+            let mut bridge = netlink::nftables::Transaction::of_bridges(AddressFamily::Ipv4, TABLE);
+            bridge.remove_table();
+            bridge.commit(&mut Socket::open(Family::Netfilter).unwrap()).unwrap();
+            assert!(!node.firewall.is_whole(true).unwrap(), "somebody took it away");
+            node.policies(&[("x", json!({ "podSelector": app("a"), "policyTypes": ["Egress"] }))]);
+            check(&node, "");
+        });
+    }
+
+    #[test]
+    fn policies_of_the_cluster_hold_for_real_packets() {
+        isolated(|| {
+            let mut node = Node::new();
+            let pods = |name: &str| json!({ "pods": { "namespaceSelector": {}, "podSelector": app(name) } });
+            let from = |action: &str, who: Value, ports: Value| json!({ "action": action, "from": [who], "protocols": ports });
+            let port =
+                |number: u16| json!([{ "tcp": { "destinationPort": { "number": number } } }]);
+            let web = json!([{ "destinationNamedPort": "web" }]);
+            let all = json!([{ "tcp": {} }]);
+            let apply = |node: &mut Node, policies: &[(String, Value)], expected: &str| {
+                let policies: Vec<_> =
+                    policies.iter().map(|(name, spec)| (name.as_str(), spec.clone())).collect();
+                node.policies(&policies);
+                node.check(expected);
+                assert!(node.firewall.is_whole(true).unwrap());
+            };
+            // Before NetworkPolicies: b is denied one port of a, whatever a says; c is let in.
+            let closed = ("x".to_owned(), json!({ "podSelector": app("a") }));
+            let open = ("x".to_owned(), json!({ "podSelector": app("a"), "ingress": [{}] }));
+            let admin = of_cluster(
+                "Admin",
+                5,
+                "a",
+                json!({ "ingress": [
+                from("Deny", pods("b"), port(81)), from("Accept", pods("c"), web)] }),
+            );
+            let without_b = "a>b a:b a>c a:c b>a b>c b:c c>a c:a c>b c:b";
+            apply(&mut node, &[admin.clone()], without_b);
+            apply(&mut node, &[admin.clone(), open], without_b);
+            apply(
+                &mut node,
+                &[admin.clone(), closed.clone()],
+                "a>b a:b a>c a:c b>c b:c c>a c>b c:b",
+            );
+            // What is passed is a NetworkPolicy's business; with none, the last tier's.
+            let pass = of_cluster(
+                "Admin",
+                1,
+                "a",
+                json!({ "ingress": [
+                from("Pass", pods("b"), port(81)), from("Pass", pods("c"), all.clone())] }),
+            );
+            let last = of_cluster(
+                "Baseline",
+                1,
+                "a",
+                json!({ "ingress": [
+                from("Accept", pods("c"), port(80)), from("Deny", json!({ "namespaces": {} }), all.clone())] }),
+            );
+            apply(
+                &mut node,
+                &[pass.clone(), admin.clone(), last.clone()],
+                "a>b a:b a>c a:c b>c b:c c>a c>b c:b",
+            );
+            apply(&mut node, &[pass.clone(), admin.clone()], ALL);
+            apply(&mut node, &[pass, admin, last, closed], "a>b a:b a>c a:c b>c b:c c>b c:b");
+            // Out: networks, with pods among them; the node itself is one of them.
+            let (host, own) = (node.host.clone(), node.pods[0].0.path.clone());
+            serve(&host, 82);
+            let gateways: Vec<SocketAddr> =
+                ["10.99.1.1:82", "[fd99:1::1]:82"].map(|at| at.parse().unwrap()).to_vec();
+            let reaches = |gateway: &SocketAddr, patience| ask(&own, *gateway, patience);
+            assert!(gateways.iter().all(|at| reaches(at, PATIENCE)));
+            let out = of_cluster(
+                "Admin",
+                1,
+                "a",
+                json!({ "egress": [
+                { "action": "Accept", "to": [pods("c")], "protocols": port(80) },
+                { "action": "Deny", "to": [{ "networks": ["0.0.0.0/0", "::/0"] }] }] }),
+            );
+            let only_c = "a>c b>a b:a b>c b:c c>a c:a c>b c:b";
+            apply(&mut node, &[out.clone()], only_c);
+            assert!(!gateways.iter().any(|at| reaches(at, BRIEFLY)), "the node is denied too");
+            node.cluster.resolvers = gateways.iter().map(|at| (at.ip(), at.port())).collect();
+            apply(&mut node, &[out], only_c);
+            assert!(gateways.iter().all(|at| reaches(at, PATIENCE)), "but not its DNS");
+            node.cluster.resolvers.clear();
+            // A NetworkPolicy does not keep a pod from its node, and decides in place of the last tier.
+            let to_nodes = of_cluster(
+                "Baseline",
+                1,
+                "a",
+                json!({ "egress": [
+                { "action": "Deny", "to": [{ "nodes": {} }] }] }),
+            );
+            node.cluster.nodes =
+                vec![(BTreeMap::new(), gateways.iter().map(|at| at.ip()).collect())];
+            apply(&mut node, &[to_nodes.clone()], ALL);
+            assert!(
+                !gateways.iter().any(|at| reaches(at, BRIEFLY)),
+                "the last tier denies the node"
+            );
+            let shut =
+                ("x".to_owned(), json!({ "podSelector": app("a"), "policyTypes": ["Egress"] }));
+            apply(&mut node, &[to_nodes, shut], "b>a b:a b>c b:c c>a c:a c>b c:b");
+            assert!(gateways.iter().all(|at| reaches(at, PATIENCE)));
+            apply(&mut node, &[], ALL);
         });
     }
 

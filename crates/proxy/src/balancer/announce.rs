@@ -4,19 +4,17 @@
 //! one that a hash of both puts first. So a node that comes or goes moves only what was its own. The
 //! kernel answers for an address that a link has; neighbours that knew another node are told at once.
 //! What comes to the node is led on by the rules of services, as everywhere.
-use super::facts::{EndpointFacts, NodeFacts, ServiceFacts};
-use super::{Pool, follow};
+use super::Pool;
+use super::seen::{Seen, World, follow};
 use api::codec::DecodeError;
-use api::names::NamespacedName;
 use api::object::{Keep, Object};
 use api::selector::field::Selector;
 use client::source::{Collection, Source};
 use client::{ApiResource, Context, Informer, Informers};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::ConfigMap;
 use netlink::addresses::{Address, announce};
 use netlink::{Family, NetlinkError, Socket};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,18 +46,8 @@ impl Keep for PoolFacts {
     }
 }
 
-/// Everything that decides who has which address.
-#[derive(Debug, Default)]
-pub struct World {
-    pub pool: Pool,
-    pub services: BTreeMap<NamespacedName, Arc<ServiceFacts>>,
-    pub nodes: BTreeMap<String, Arc<NodeFacts>>,
-    /// The nodes on which a service has ready endpoints.
-    pub endpoints: BTreeMap<NamespacedName, BTreeSet<String>>,
-}
-
-/// The addresses that a node answers for.
-pub fn own(world: &World, node_name: &str) -> BTreeSet<IpAddr> {
+/// The addresses of the pool that a node answers for.
+pub fn own(world: &World, pool: &Pool, node_name: &str) -> BTreeSet<IpAddr> {
     let mut own = BTreeSet::new();
     for (key, service) in world.services.iter().filter(|(_, service)| service.is_ours) {
         let near = world.endpoints.get(key);
@@ -68,7 +56,7 @@ pub fn own(world: &World, node_name: &str) -> BTreeSet<IpAddr> {
             let nodes = world.nodes.iter().filter(|(_, node)| node.is_candidate);
             nodes.map(|(name, _)| name.as_str()).filter(|name| may(name))
         };
-        let of_pool = service.ingress.iter().filter(|address| world.pool.contains(**address));
+        let of_pool = service.ingress.iter().filter(|address| pool.contains(**address));
         for address in of_pool {
             let first = candidates().max_by_key(|name| weight(name, *address));
             if first == Some(node_name) {
@@ -133,36 +121,18 @@ pub async fn run(
     let only = Selector::equals("metadata.name", CONFIG_MAP);
     let maps = Collection::all(ApiResource::of::<ConfigMap>()).in_namespace(NAMESPACE);
     let pools: Informer<PoolFacts> = informers.keep(maps.with_fields(only));
-    let services: Informer<ServiceFacts> =
-        informers.keep(Collection::all(ApiResource::of::<Service>()));
-    let nodes: Informer<NodeFacts> = informers.keep(Collection::all(ApiResource::of::<Node>()));
-    let slices: Informer<EndpointFacts> =
-        informers.keep(Collection::all(ApiResource::of::<EndpointSlice>()));
     let changed = Arc::new(Notify::new());
     follow(&pools, &changed);
-    follow(&services, &changed);
-    follow(&nodes, &changed);
-    follow(&slices, &changed);
+    let seen = Seen::new(&informers, &changed);
     tokio::select! {
         () = informers.synced() => {}
         () = context.stopped() => return Ok(()),
     }
     loop {
-        let wanted = {
-            let pool = pools.read().iter().next().map(|(_, one)| one.0.clone());
-            let mut world = World { pool: pool.unwrap_or_default(), ..World::default() };
-            if !world.pool.is_empty() {
-                let (services, nodes, slices) = (services.read(), nodes.read(), slices.read());
-                world.services.extend(services.iter().map(|(key, one)| (key.clone(), one.clone())));
-                world
-                    .nodes
-                    .extend(nodes.iter().map(|(key, one)| (key.name.to_string(), one.clone())));
-                for (key, slice) in slices.iter() {
-                    let service = NamespacedName::new(&key.namespace, &slice.service);
-                    world.endpoints.entry(service).or_default().extend(slice.nodes.iter().cloned());
-                }
-            }
-            own(&world, &node_name)
+        let pool = pools.read().iter().next().map(|(_, one)| one.0.clone());
+        let wanted = match pool.filter(|pool| !pool.is_empty()) {
+            Some(pool) => own(&seen.world(), &pool, &node_name),
+            None => BTreeSet::new(),
         };
         let work = move || set(&mut Socket::open(Family::Route)?, &wanted);
         let pause = match tokio::task::spawn_blocking(work).await {
@@ -183,7 +153,9 @@ pub async fn run(
 
 #[cfg(test)]
 mod tests {
+    use super::super::facts::{NodeFacts, ServiceFacts};
     use super::*;
+    use api::names::NamespacedName;
     use netlink::testing::isolated;
 
     fn ip(text: &str) -> IpAddr {
@@ -191,10 +163,7 @@ mod tests {
     }
 
     fn world(nodes: &[&str], count: u8, is_local: bool) -> World {
-        let mut world = World {
-            pool: "192.0.2.100-192.0.2.199,2001:db8::100-2001:db8::1ff".parse().unwrap(),
-            ..World::default()
-        };
+        let mut world = World::default();
         for name in nodes {
             let node = NodeFacts { is_candidate: true, ..NodeFacts::default() };
             world.nodes.insert((*name).to_owned(), Arc::new(node));
@@ -207,6 +176,11 @@ mod tests {
             world.services.insert(key, Arc::new(service));
         }
         world
+    }
+
+    fn own(world: &World, node: &str) -> BTreeSet<IpAddr> {
+        let pool = "192.0.2.100-192.0.2.199,2001:db8::100-2001:db8::1ff".parse().unwrap();
+        super::own(world, &pool, node)
     }
 
     #[test]

@@ -13,17 +13,17 @@ pub mod announce;
 mod facts;
 mod plan;
 mod pool;
+mod seen;
 
 pub use pool::{Pool, PoolError};
 
 use api::names::NamespacedName;
 use client::events::{Happening, Recorder, Reporter};
-use client::source::{Collection, Patch};
-use client::{ApiResource, Change, Client, Context, Informer, Informers, Source};
-use facts::{EndpointFacts, NodeFacts, ServiceFacts};
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use plan::{Wanted, World, plan};
+use client::source::Patch;
+use client::{Client, Context, Informers, Source};
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use plan::{Wanted, plan};
+use seen::Seen;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,34 +47,15 @@ pub async fn run(context: Context, source: Arc<dyn Source>, settings: Settings) 
     let client = Client::new(source.clone()).managed_by(NAME);
     let recorder = Recorder::core(&context, client.clone(), Reporter::new(NAME, ""));
     let informers = Informers::new(&context, source);
-    let services: Informer<ServiceFacts> =
-        informers.keep(Collection::all(ApiResource::of::<Service>()));
-    let nodes: Informer<NodeFacts> = informers.keep(Collection::all(ApiResource::of::<Node>()));
-    let slices: Informer<EndpointFacts> =
-        informers.keep(Collection::all(ApiResource::of::<EndpointSlice>()));
     let changed = Arc::new(Notify::new());
-    follow(&services, &changed);
-    follow(&nodes, &changed);
-    follow(&slices, &changed);
+    let seen = Seen::new(&informers, &changed);
     tokio::select! {
         () = informers.synced() => {}
         () = context.stopped() => return,
     }
     let mut refused = BTreeMap::new();
     loop {
-        let wanted = {
-            let (services, nodes, slices) = (services.read(), nodes.read(), slices.read());
-            let mut world = World::default();
-            world.services.extend(services.iter().map(|(key, facts)| (key.clone(), facts.clone())));
-            world
-                .nodes
-                .extend(nodes.iter().map(|(key, facts)| (key.name.to_string(), facts.clone())));
-            for (key, slice) in slices.iter() {
-                let service = NamespacedName::new(&key.namespace, &slice.service);
-                world.endpoints.entry(service).or_default().extend(slice.nodes.iter().cloned());
-            }
-            plan(&world, &settings)
-        };
+        let wanted = plan(&seen.world(), &settings);
         let mut is_done = true;
         for (key, wanted) in &wanted {
             is_done &= write(&client, key, wanted).await;
@@ -139,15 +120,6 @@ fn tell(
         recorder.record(Happening::warning(regarding, "SyncLoadBalancerFailed", refusal.clone()));
         told.insert(key, refusal);
     }
-}
-
-fn follow<K: api::object::Keep + PartialEq>(informer: &Informer<K>, changed: &Arc<Notify>) {
-    let changed = changed.clone();
-    informer.on_change(move |change: &Change<K>| {
-        if change.old.as_deref() != change.new.as_deref() {
-            changed.notify_one();
-        }
-    });
 }
 
 #[cfg(test)]

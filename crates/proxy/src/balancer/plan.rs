@@ -1,18 +1,11 @@
 //! Which addresses each service has: a pure function of services, nodes and endpoints.
 use super::Settings;
 use super::facts::{NodeFacts, ServiceFacts};
+use super::seen::World;
 use api::names::NamespacedName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-#[derive(Debug, Default)]
-pub struct World {
-    pub services: BTreeMap<NamespacedName, Arc<ServiceFacts>>,
-    pub nodes: BTreeMap<String, Arc<NodeFacts>>,
-    /// The nodes on which a service has ready endpoints.
-    pub endpoints: BTreeMap<NamespacedName, BTreeSet<String>>,
-}
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Wanted {

@@ -1,7 +1,9 @@
 //! Services, nodes and endpoints as data; then the loop on a world in memory.
 use super::facts;
+use super::seen::World;
 use super::*;
 use expect_test::{Expect, expect};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 /// A cluster as lines: `service NAME AGE PORT… [local] [dual] [class] [plain] [has=ADDRESS]

@@ -75,6 +75,11 @@ pub const NETWORK_POLICY: &str = r#"[
       "rules": [
         { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
         { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": ["policy.networking.k8s.io"], "resources": ["clusternetworkpolicies",
+            "adminnetworkpolicies", "baselineadminnetworkpolicies"],
           "verbs": ["list", "watch"] } ] },
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
       "metadata": { "name": "skiff:network-policy" },

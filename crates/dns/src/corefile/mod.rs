@@ -6,9 +6,15 @@
 //! ```
 //! What is not understood is refused with its line: a name that resolves otherwise than its owner wrote
 //! would be worse than the rules from before.
+mod template;
+mod tokens;
+
+pub use template::{Pattern, Template};
+
 use crate::forward::name_servers;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use tokens::{Directive, Line, Token, Tokens};
 
 /// What is done with names. The zone with the most labels counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +27,7 @@ pub struct Zone {
     /// Empty: all names.
     pub name: String,
     pub rewrites: Vec<Rewrite>,
+    pub templates: Vec<Template>,
     pub hosts: Option<Hosts>,
     /// Names of the cluster are answered here.
     pub kubernetes: Option<Kubernetes>,
@@ -35,8 +42,17 @@ pub struct Zone {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubernetes {
     pub seconds: u32,
-    /// Whether pods' addresses have names.
-    pub pods: bool,
+    pub pods: Pods,
+}
+
+/// Whether pods' addresses have names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pods {
+    Disabled,
+    /// Whatever address is asked for.
+    Insecure,
+    /// If a pod has it.
+    Verified,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +80,14 @@ pub struct Rewrite {
     to: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum How {
     Exact,
     Prefix,
     Suffix,
+    Substring,
+    /// Groups of the pattern take the place of `{1}`.
+    Pattern(Pattern),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,6 +103,8 @@ pub struct Given<'a> {
     pub domain: &'a str,
     /// What `/etc/resolv.conf` says.
     pub resolv_conf: &'a str,
+    /// What it may import, by name.
+    pub files: &'a BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -131,7 +152,7 @@ impl Rules {
             by_tcp: false,
         };
         let zone = Zone {
-            kubernetes: Some(Kubernetes { seconds, pods: true }),
+            kubernetes: Some(Kubernetes { seconds, pods: Pods::Insecure }),
             forwards: vec![forward],
             cache: Some(30),
             ..Zone::default()
@@ -140,14 +161,14 @@ impl Rules {
     }
 
     pub fn parse(text: &str, given: &Given<'_>) -> Result<Rules, CorefileError> {
-        let mut tokens = Tokens::new(text);
+        let mut tokens = Tokens::new(text, given.files)?;
         let mut zones: Vec<Zone> = Vec::new();
         while let Some(first) = tokens.next() {
             let mut names = vec![zone_name(&first)?];
             loop {
                 match tokens.next() {
                     Some(token) if token.text == "{" => break,
-                    Some(token) if token.line == first.line => names.push(zone_name(&token)?),
+                    Some(token) if token.is_beside(&first) => names.push(zone_name(&token)?),
                     _ => return Err(first.wrong("a zone is followed by {")),
                 }
             }
@@ -166,6 +187,12 @@ impl Rules {
     /// `None`: nobody answers for such names.
     pub fn zone(&self, name: &str) -> Option<&Zone> {
         self.zones.iter().find(|zone| is_below(name, &zone.name))
+    }
+
+    /// Whether somebody wants to know which pods there are.
+    pub fn verify_pods(&self) -> bool {
+        let mut all = self.zones.iter().filter_map(|zone| zone.kubernetes.as_ref());
+        all.any(|kubernetes| kubernetes.pods == Pods::Verified)
     }
 
     pub fn servers(&self) -> impl Iterator<Item = SocketAddr> {
@@ -190,6 +217,15 @@ impl Zone {
                 How::Exact => (name == from).then(|| to.clone()),
                 How::Prefix => name.strip_prefix(from.as_str()).map(|rest| format!("{to}{rest}")),
                 How::Suffix => name.strip_suffix(from.as_str()).map(|rest| format!("{rest}{to}")),
+                How::Substring => name.contains(from.as_str()).then(|| name.replace(from, to)),
+                How::Pattern(pattern) => {
+                    let whole = format!("{name}.");
+                    let groups = pattern.groups(&whole)?;
+                    let filled = (0..groups.group_len()).fold(to.clone(), |to, at| {
+                        to.replace(&format!("{{{at}}}"), Pattern::group(&groups, at, &whole))
+                    });
+                    Some(plain(&filled))
+                }
             }
         })
     }
@@ -219,7 +255,7 @@ fn zone_name(token: &Token) -> Result<String, CorefileError> {
 }
 
 /// Everything up to the brace that closes.
-fn block(tokens: &mut Tokens<'_>, given: &Given<'_>) -> Result<Zone, CorefileError> {
+fn block(tokens: &mut Tokens, given: &Given<'_>) -> Result<Zone, CorefileError> {
     let mut zone = Zone::default();
     loop {
         let directive = tokens.directive()?;
@@ -232,14 +268,13 @@ fn block(tokens: &mut Tokens<'_>, given: &Given<'_>) -> Result<Zone, CorefileErr
             "cache" => zone.cache = Some(cache(&arguments, &lines)?),
             "hosts" => zone.hosts = Some(hosts(&name, &arguments, &lines)?),
             "rewrite" => zone.rewrites.push(rewrite(&name, &arguments)?),
+            "template" => zone.templates.push(Template::read(&name, &arguments, &lines)?),
             "autopath" => zone.autopath = true,
             other if WITHOUT_EFFECT.contains(&other) => {}
             other => return Err(name.wrong(&format!("the plugin {other} is not known here"))),
         }
     }
 }
-
-type Line = Vec<Token>;
 
 fn kubernetes(
     name: &Token,
@@ -251,7 +286,7 @@ fn kubernetes(
     if !arguments.is_empty() && !arguments.iter().any(is_ours) {
         return Err(name.wrong(&format!("the cluster's domain is {}", given.domain)));
     }
-    let mut kubernetes = Kubernetes { seconds: SECONDS, pods: false };
+    let mut kubernetes = Kubernetes { seconds: SECONDS, pods: Pods::Disabled };
     for line in lines {
         let (first, value) = (&line[0], line.get(1));
         match (first.text.as_str(), value.map(|value| value.text.as_str())) {
@@ -259,9 +294,10 @@ fn kubernetes(
                 let seconds: Option<u32> = seconds.parse().ok().filter(|it| *it <= 3600);
                 kubernetes.seconds = seconds.ok_or_else(|| first.wrong("ttl is 0 to 3600"))?;
             }
-            ("pods", Some("insecure")) => kubernetes.pods = true,
-            ("pods", Some("disabled")) => kubernetes.pods = false,
-            ("pods", _) => return Err(first.wrong("pods is insecure or disabled here")),
+            ("pods", Some("insecure")) => kubernetes.pods = Pods::Insecure,
+            ("pods", Some("verified")) => kubernetes.pods = Pods::Verified,
+            ("pods", Some("disabled")) => kubernetes.pods = Pods::Disabled,
+            ("pods", _) => return Err(first.wrong("pods is insecure, verified or disabled")),
             // Addresses of others are always somebody else's to name, and endpoints by their addresses.
             ("fallthrough" | "noendpoints" | "endpoint" | "kubeconfig" | "multicluster", _) => {}
             (other, _) => return Err(first.wrong(&format!("kubernetes has no {other} here"))),
@@ -382,97 +418,29 @@ fn rewrite(name: &Token, arguments: &[Token]) -> Result<Rewrite, CorefileError> 
     if matches!(words.first(), Some(&("stop" | "continue"))) {
         words.remove(0);
     }
-    let usage = "rewrite name [exact|prefix|suffix] FROM TO is all there is here";
+    let usage = "rewrite name [exact|prefix|suffix|substring|regex] FROM TO is all there is here";
+    // How the answer's names read is nothing to whoever asked: it gets the name that it asked for.
+    if let Some(at) = words.iter().position(|word| *word == "answer") {
+        words.truncate(at);
+    }
     let (how, from, to) = match words[..] {
         ["name", "exact", from, to] | ["name", from, to] => (How::Exact, from, to),
         ["name", "prefix", from, to] => (How::Prefix, from, to),
-        ["name", "suffix", from, to] | ["name", "suffix", from, to, "answer", "auto"] => {
-            (How::Suffix, from, to)
+        ["name", "suffix", from, to] => (How::Suffix, from, to),
+        ["name", "substring", from, to] => (How::Substring, from, to),
+        ["name", "regex", from, to] => {
+            let token = arguments.iter().find(|one| one.text == from).unwrap_or(name);
+            (How::Pattern(Pattern::read(token)?), from, to)
         }
         _ => return Err(name.wrong(usage)),
     };
     let plain = |text: &str| match how {
         // A prefix may end with a dot, which is a part of it.
-        How::Prefix => text.to_ascii_lowercase(),
+        How::Prefix | How::Substring | How::Pattern(_) => text.to_ascii_lowercase(),
         How::Exact | How::Suffix => plain(text),
     };
-    Ok(Rewrite { how, from: plain(from), to: plain(to) })
-}
-
-#[derive(Debug, Clone)]
-struct Token {
-    line: usize,
-    text: String,
-}
-
-impl Token {
-    fn wrong(&self, problem: &str) -> CorefileError {
-        CorefileError { line: self.line, problem: format!("{}: {problem}", self.text) }
-    }
-}
-
-/// A plugin with what follows it: arguments on its own line, and lines within braces.
-struct Directive {
-    name: Token,
-    arguments: Vec<Token>,
-    lines: Vec<Line>,
-}
-
-struct Tokens<'a> {
-    all: std::iter::Peekable<Box<dyn Iterator<Item = Token> + 'a>>,
-    line: usize,
-}
-
-impl<'a> Tokens<'a> {
-    fn new(text: &'a str) -> Tokens<'a> {
-        let tokens = text.lines().enumerate().flat_map(|(at, line)| {
-            let line = line.split('#').next().unwrap_or_default();
-            line.split_whitespace()
-                .map(move |word| Token { line: at + 1, text: word.trim_matches('"').to_owned() })
-        });
-        let all: Box<dyn Iterator<Item = Token> + 'a> = Box::new(tokens);
-        Tokens { all: all.peekable(), line: 0 }
-    }
-
-    fn next(&mut self) -> Option<Token> {
-        let token = self.all.next()?;
-        self.line = token.line;
-        Some(token)
-    }
-
-    fn ended(&self) -> CorefileError {
-        CorefileError { line: self.line, problem: "a } is missing".to_owned() }
-    }
-
-    /// `None`: the block ends here.
-    fn directive(&mut self) -> Result<Option<Directive>, CorefileError> {
-        let name = self.next().ok_or_else(|| self.ended())?;
-        if name.text == "}" {
-            return Ok(None);
-        }
-        let (mut arguments, mut lines) = (Vec::new(), Vec::new());
-        while let Some(token) = self.all.next_if(|token| token.line == name.line) {
-            if token.text != "{" {
-                arguments.push(token);
-                continue;
-            }
-            loop {
-                let first = self.next().ok_or_else(|| self.ended())?;
-                if first.text == "}" {
-                    return Ok(Some(Directive { name, arguments, lines }));
-                }
-                let at = first.line;
-                let mut line = vec![first];
-                while let Some(token) =
-                    self.all.next_if(|token| token.line == at && token.text != "}")
-                {
-                    line.push(token);
-                }
-                lines.push(line);
-            }
-        }
-        Ok(Some(Directive { name, arguments, lines }))
-    }
+    let (from, to) = (plain(from), plain(to));
+    Ok(Rewrite { how, from, to })
 }
 
 #[cfg(test)]
@@ -482,7 +450,12 @@ mod tests {
 
     fn parse(text: &str) -> Result<Rules, CorefileError> {
         let resolv_conf = "nameserver 192.0.2.53\n";
-        Rules::parse(text, &Given { domain: "cluster.local", resolv_conf })
+        let files = [
+            ("corp.server", "corp.example.org {\n forward . 10.0.0.9\n}"),
+            ("a.override", "rewrite name a.example.org b.example.org"),
+        ];
+        let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+        Rules::parse(text, &Given { domain: "cluster.local", resolv_conf, files: &files })
     }
 
     fn check(text: &str, names: &[&str], expected: Expect) {
@@ -506,7 +479,7 @@ mod tests {
                 said += &format!(" hosts {found:?} then {}", hosts.falls_through);
             }
             if let Some(Kubernetes { seconds, pods }) = &zone.kubernetes {
-                said += &format!(" kubernetes ttl={seconds} pods={pods}");
+                said += &format!(" kubernetes ttl={seconds} pods={pods:?}");
             }
             match zone.forwarding(name) {
                 Some(one) => said += &format!(" to {:?} {:?}", one.to, one.policy),
@@ -569,12 +542,12 @@ example.org:53 sub.example.net { # two at once
             USUAL,
             &names,
             expect![[r#"
-                a.cluster.local: zone "" hosts None then true kubernetes ttl=30 pods=true to [192.0.2.53:53] Random cache Some(30) autopath false
-                old.example.com: zone "" hosts None then true kubernetes ttl=30 pods=true to [192.0.2.53:53] Random cache Some(30) autopath false
+                a.cluster.local: zone "" hosts None then true kubernetes ttl=30 pods=Insecure to [192.0.2.53:53] Random cache Some(30) autopath false
+                old.example.com: zone "" hosts None then true kubernetes ttl=30 pods=Insecure to [192.0.2.53:53] Random cache Some(30) autopath false
                 x.example.org: zone "example.org" to [10.0.0.1:53, 10.0.0.2:5353] First cache Some(3600) autopath false
                 example.org: zone "example.org" to [10.0.0.1:53, 10.0.0.2:5353] First cache Some(3600) autopath false
-                myexample.org: zone "" hosts None then true kubernetes ttl=30 pods=true to [192.0.2.53:53] Random cache Some(30) autopath false
-                a.internal.example.net: zone "" hosts None then true kubernetes ttl=30 pods=true to [192.0.2.53:53] Random cache Some(30) autopath false
+                myexample.org: zone "" hosts None then true kubernetes ttl=30 pods=Insecure to [192.0.2.53:53] Random cache Some(30) autopath false
+                a.internal.example.net: zone "" hosts None then true kubernetes ttl=30 pods=Insecure to [192.0.2.53:53] Random cache Some(30) autopath false
                 b.sub.example.net: zone "sub.example.net" to [10.0.0.1:53, 10.0.0.2:5353] First cache Some(3600) autopath false
             "#]],
         );
@@ -592,6 +565,108 @@ example.org:53 sub.example.net { # two at once
             "example.org {\n forward . 10.0.0.1\n}",
             &["example.com"],
             expect!["example.com: nobody\n"],
+        );
+    }
+
+    #[test]
+    fn what_is_imported_stands_where_it_is_imported() {
+        check(
+            "(stub) {\n forward . {args[0]}\n cache 30\n}\n(both) {\n import stub 10.0.0.1\n}\n\
+             a.org {\n import both\n import /etc/coredns/custom/*.override\n}\n\
+             b.org {\n import stub 10.0.0.2\n}\nimport custom/*.server\nimport custom/*.nothing\n",
+            &["x.a.org", "b.org", "a.corp.example.org", "a.example.org"],
+            expect![[r#"
+                x.a.org: zone "a.org" to [10.0.0.1:53] Random cache Some(30) autopath false
+                b.org: zone "b.org" to [10.0.0.2:53] Random cache Some(30) autopath false
+                a.corp.example.org: zone "corp.example.org" to [10.0.0.9:53] Random cache None autopath false
+                a.example.org: nobody
+            "#]],
+        );
+        check(
+            ". {\n import a.override\n rewrite name regex (.*)\\.old\\.org {1}.new.org answer name (.*) x\n}",
+            &["a.example.org", "web.old.org"],
+            expect![[r#"
+                a.example.org: zone "" as b.example.org to nobody cache None autopath false
+                web.old.org: zone "" as web.new.org to nobody cache None autopath false
+            "#]],
+        );
+        check(
+            ". {\n import nothing\n}",
+            &[],
+            expect![
+                "line 2 of the Corefile: import: there is neither a snippet nor a file nothing"
+            ],
+        );
+        check(
+            "(a) {\n errors\n import a\n}\n. {\n import a\n}",
+            &[],
+            expect!["line 6 of the Corefile: import: it imports itself"],
+        );
+    }
+
+    /// What a name and a type are told, in a block with these lines.
+    fn templated(lines: &str, asked: &[(&str, crate::Kind)], expected: Expect) {
+        let rules = parse(&format!(". {{\n{lines}\n}}"));
+        let rules = match rules {
+            Ok(rules) => rules,
+            Err(error) => return expected.assert_eq(&error.to_string()),
+        };
+        let mut said = String::new();
+        for (name, kind) in asked {
+            let zone = rules.zone(name).unwrap();
+            let answer = zone.templates.iter().find_map(|one| one.answer(name, *kind));
+            said += &match answer {
+                Some(answer) => format!("{name}: {:?} {:?}\n", answer.code, answer.records),
+                None => format!("{name}: somebody else's\n"),
+            };
+        }
+        expected.assert_eq(&said);
+    }
+
+    #[test]
+    fn templates_answer_for_whole_domains() {
+        use crate::Kind::{A, Aaaa};
+        templated(
+            "template IN AAAA . {\n rcode NOERROR\n}",
+            &[("a.org", Aaaa), ("a.org", A)],
+            expect![[r#"
+                a.org: NoError []
+                a.org: somebody else's
+            "#]],
+        );
+        templated(
+            "template IN A example.org {\n match \"^ip-(?P<a>\\d+)-(\\d+)[.]example[.]org[.]$\"\n \
+             answer \"{{ .Name }} 60 IN A 10.0.{{ .Group.a }}.{{ index .Match 2 }}\"\n fallthrough\n}",
+            &[
+                ("ip-1-2.example.org", A),
+                ("ip-1-999.example.org", A),
+                ("x.example.org", A),
+                ("a.org", A),
+            ],
+            expect![[r#"
+                ip-1-2.example.org: NoError [Record { name: None, seconds: 60, data: Address(10.0.1.2) }]
+                ip-1-999.example.org: ServerFailure []
+                x.example.org: somebody else's
+                a.org: somebody else's
+            "#]],
+        );
+        templated(
+            "template ANY ANY {\n match ^a\n answer \"{{ .Name }} CNAME b.{{ .Zone }}\"\n}",
+            &[("a.org", A), ("b.org", A)],
+            expect![[r#"
+                a.org: NoError [Record { name: None, seconds: 3600, data: Cname("b") }]
+                b.org: NameError []
+            "#]],
+        );
+        templated(
+            "template IN A {\n answer \"{{ .Secret }}\"\n}",
+            &[],
+            expect!["line 3 of the Corefile: {{ .Secret }}: {{ .Secret }} is not known here"],
+        );
+        templated(
+            "template IN A {\n match (\n}",
+            &[],
+            expect!["line 3 of the Corefile: (: it is no regular expression"],
         );
     }
 
@@ -635,9 +710,9 @@ example.org:53 sub.example.net { # two at once
             expect!["line 2 of the Corefile: kubernetes: the cluster's domain is cluster.local"],
         );
         check(
-            ". {\n kubernetes {\n pods verified\n }\n}",
+            ". {\n kubernetes {\n pods perhaps\n }\n}",
             &[],
-            expect!["line 3 of the Corefile: pods: pods is insecure or disabled here"],
+            expect!["line 3 of the Corefile: pods: pods is insecure, verified or disabled"],
         );
         check(". {\n errors", &[], expect!["line 2 of the Corefile: a } is missing"]);
         check(".", &[], expect!["line 1 of the Corefile: .: a zone is followed by {"]);
@@ -646,7 +721,7 @@ example.org:53 sub.example.net { # two at once
             ". {\n rewrite type ANY HINFO\n}",
             &[],
             expect![
-                "line 2 of the Corefile: rewrite: rewrite name [exact|prefix|suffix] FROM TO is all there is here"
+                "line 2 of the Corefile: rewrite: rewrite name [exact|prefix|suffix|substring|regex] FROM TO is all there is here"
             ],
         );
         check(
