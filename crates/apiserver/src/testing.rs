@@ -257,6 +257,96 @@ impl Beside {
     }
 }
 
+/// What a server without manners does with a question.
+#[derive(Clone)]
+pub enum Rude {
+    /// Says this and waits for the next question.
+    Say(Vec<u8>),
+    /// Says this, which may be half of an answer or none, and hangs up.
+    SayAndClose(Vec<u8>),
+    /// Says nothing ever.
+    Hang,
+    /// Begins an answer that never ends.
+    Flood,
+}
+
+impl Rude {
+    /// A whole answer, as it should be.
+    pub fn json(value: &Value) -> Vec<u8> {
+        let (body, head) = (value.to_string(), "HTTP/1.1 200 OK\r\ncontent-type: application/json");
+        format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+}
+
+impl Beside {
+    /// A server that sends whatever it likes, byte for byte, to whoever asks for a path.
+    pub async fn rude(
+        names: &[&str],
+        answer: impl Fn(&str) -> Rude + Send + Sync + 'static,
+    ) -> Beside {
+        let (ca, config) = certified(names);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let beside = Beside { address, ca, asked: Arc::default(), connections: Arc::default() };
+        let (count, answer) = (beside.connections.clone(), Arc::new(answer));
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    // That its client goes is nothing to it.
+                    let _ = misbehave(tokio::io::BufReader::new(stream), &*answer).await;
+                });
+            }
+        });
+        beside
+    }
+}
+
+async fn misbehave(
+    mut stream: tokio::io::BufReader<tokio_rustls::server::TlsStream<tokio::net::TcpStream>>,
+    answer: &(impl Fn(&str) -> Rude + Sync),
+) -> std::io::Result<()> {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+    loop {
+        let (mut first, mut length) = (String::new(), 0);
+        if stream.read_line(&mut first).await? == 0 {
+            return Ok(());
+        }
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).await?;
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+        }
+        stream.read_exact(&mut vec![0; length]).await?;
+        let path = first.split(' ').nth(1).unwrap_or_default();
+        match answer(path.split('?').next().unwrap_or_default()) {
+            Rude::Say(bytes) => stream.write_all(&bytes).await?,
+            Rude::SayAndClose(bytes) => {
+                stream.write_all(&bytes).await?;
+                return stream.flush().await;
+            }
+            Rude::Hang => std::future::pending().await,
+            Rude::Flood => {
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n[")
+                    .await?;
+                loop {
+                    stream.write_all(&[b' '; 64 << 10]).await?;
+                }
+            }
+        }
+        stream.flush().await?;
+    }
+}
+
 async fn serve(
     mut request: Request<Incoming>,
     is_certified: bool,

@@ -43,6 +43,11 @@ const BENCHES: &[Bench] = &[
     },
     Bench { name: "dns", about: "names of services over UDP", run: dns::run },
     Bench {
+        name: "extension",
+        about: "custom objects, admission by policies and webhooks, memory of definitions, beside upstream's",
+        run: api::extension::run,
+    },
+    Bench {
         name: "fairness",
         about: "what one user notices of another's flood of gets, and of lists",
         run: api::fairness::run,

@@ -4,7 +4,7 @@ use crate::alone::{Accepted, Upstreams};
 use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use store::embedded::Embedded;
+use store::embedded::{self, Embedded};
 use store::face::{Face, FaceTls, Listen};
 
 #[derive(clap::Args)]
@@ -24,6 +24,10 @@ pub struct Options {
     /// Clients must show a certificate of this CA.
     #[arg(long, requires = "cert_file")]
     trusted_ca_file: Option<PathBuf>,
+    /// Write faster, and lose what was written last if the power is cut.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        action = clap::ArgAction::Set, default_value_t = false)]
+    unsafe_no_fsync: bool,
     #[command(flatten)]
     accepted: Accepted<OfEtcd>,
 }
@@ -38,7 +42,7 @@ impl Upstreams for OfEtcd {
         "initial-cluster", "initial-cluster-state", "initial-cluster-token", "client-cert-auth",
         "peer-cert-file", "peer-key-file", "peer-trusted-ca-file", "peer-client-cert-auth",
         "snapshot-count", "heartbeat-interval", "election-timeout", "quota-backend-bytes",
-        "auto-compaction-mode", "auto-compaction-retention", "unsafe-no-fsync", "log-level",
+        "auto-compaction-mode", "auto-compaction-retention", "log-level",
         "logger", "listen-metrics-urls", "max-request-bytes", "max-txn-ops",
         "experimental-initial-corrupt-check", "experimental-watch-progress-notify-interval",
         "feature-gates", "watch-progress-notify-interval",
@@ -59,7 +63,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }),
         _ => None,
     };
-    let engine = Embedded::open(&options.data_dir, Default::default())
+    let settings = embedded::Options { is_durable: !options.unsafe_no_fsync, ..Default::default() };
+    let engine = Embedded::open(&options.data_dir, settings)
         .with_context(|| format!("failed to open the store in {}", options.data_dir.display()))?;
     let face = Face::bind(listen(&options.listen_client_urls)?, tls).await?;
     println!("etcd's API is served at {}", face.url());

@@ -20,6 +20,7 @@
 //! taskset -c 0 skiff up …             taskset -c 0 kube-apiserver …   taskset -c 0 etcd …
 //! taskset -c 1 bench api …
 //! ```
+pub mod extension;
 pub mod fairness;
 mod fan_out;
 mod lean;

@@ -187,14 +187,22 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         unreachable: options.default_unreachable_toleration_seconds,
     };
     let (store, engine) = options.store().await?;
-    let given = options.tls_cert_file.is_some()
+    // What is named comes first, then what somebody has put into the folder, as upstream has it.
+    let serving = pair(&options.tls_cert_file, &options.tls_private_key_file);
+    let found = pair_in(&options.cert_dir).filter(|_| serving.is_none());
+    let own_folder = match found {
+        Some(_) => options.cert_dir.join("skiff"),
+        None => options.cert_dir.clone(),
+    };
+    let serving = serving.or(found);
+    let given = serving.is_some()
         && options.client_ca_file.is_some()
         && options.service_account_signing_key_file.is_some();
     let addresses = [Some(options.bind_address), options.advertise_address];
     let addresses: Vec<IpAddr> = addresses.into_iter().flatten().collect();
-    let pki = if given { None } else { Some(Pki::open_for(&options.cert_dir, &addresses)?) };
+    let pki = if given { None } else { Some(Pki::open_for(&own_folder, &addresses)?) };
     let issuer = options.issuer(pki.as_ref())?;
-    let serving = match (pair(&options.tls_cert_file, &options.tls_private_key_file), &pki) {
+    let serving = match (serving, &pki) {
         (Some(pair), _) => pair,
         (None, Some(pki)) => pki.pair("apiserver"),
         (None, None) => bail!("--tls-cert-file is missing"),
@@ -272,6 +280,15 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         engine.close().await;
     }
     Ok(())
+}
+
+/// The certificate that is in a folder, unless the folder is one of ours: those have the authority's key,
+/// and what is in them is kept up to date.
+fn pair_in(folder: &Path) -> Option<Pair> {
+    let [certificate, key, authority] =
+        ["apiserver.crt", "apiserver.key", "ca.key"].map(|name| folder.join(name));
+    let is_given = certificate.exists() && key.exists() && !authority.exists();
+    is_given.then_some(Pair { certificate, key })
 }
 
 fn pair(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Option<Pair> {

@@ -11,6 +11,7 @@ mod controller_manager;
 mod controllers;
 mod custom_resources;
 mod encryption;
+mod envtest;
 mod fairness;
 mod hardening;
 mod hostile;

@@ -29,6 +29,8 @@ pub trait DiskFile: Send {
 /// A directory of the real file system, held exclusively.
 pub struct Directory {
     path: PathBuf,
+    /// Whether what is written is to survive a power cut.
+    is_durable: bool,
     /// Unlocked by the kernel when the process ends, however it ends.
     _lock: File,
 }
@@ -46,7 +48,12 @@ impl Directory {
                 format!("{} is in use by another process: {e}", path.display()),
             )
         })?;
-        Ok(Directory { path: path.to_owned(), _lock: lock })
+        Ok(Directory { path: path.to_owned(), is_durable: true, _lock: lock })
+    }
+
+    /// The same for what nobody will miss after a power cut; the end of the process loses nothing.
+    pub fn forgetful(self) -> Self {
+        Directory { is_durable: false, ..self }
     }
 }
 
@@ -66,6 +73,9 @@ impl Disk for Directory {
     fn create(&self, name: &str, size: u64) -> io::Result<Box<dyn DiskFile>> {
         let path = self.path.join(name);
         let file = private().truncate(true).open(&path)?;
+        if !self.is_durable {
+            return Ok(Box::new(Unsynced(file)));
+        }
         let allocated = allocate(&file, size).and_then(|()| file.sync_all());
         if let Err(e) = allocated.and_then(|()| sync_name(&path)) {
             // A half allocated file would only hold the space that is missing.
@@ -147,6 +157,19 @@ fn allocate(file: &File, size: u64) -> io::Result<()> {
             Ok(())
         }
         other => Ok(other?),
+    }
+}
+
+/// A file whose bytes reach the disk when the kernel sees fit.
+struct Unsynced(File);
+
+impl DiskFile for Unsynced {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(&self.0, bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Options {
     /// How long a coalescible write may wait for its sync.
     pub flush_interval: Duration,
     pub segment_size: u64,
+    /// Whether what was written survives a power cut. What need not is written much faster.
+    pub is_durable: bool,
     pub clock: Clock,
 }
 
@@ -84,6 +86,7 @@ impl Default for Options {
             history_bytes: 256 << 20,
             flush_interval: Duration::from_secs(10),
             segment_size: 8 << 20,
+            is_durable: true,
             clock: Clock::default(),
         }
     }
@@ -156,6 +159,7 @@ impl Embedded {
             name: path.display().to_string(),
             source,
         })?;
+        let directory = if options.is_durable { directory } else { directory.forgetful() };
         Self::open_disk(Arc::new(directory), options)
     }
 

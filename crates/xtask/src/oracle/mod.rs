@@ -9,6 +9,7 @@
 //!                 └─ stored ─► stored   updates, patches, status, other parts, tables
 //!  tables.jsonl ──── stored ─► stored   tables of objects in interesting states
 //!  cases.jsonl ───── both ───► cases    what no schema leads to, written by hand
+//!  extension.jsonl ─ both ─► extension  definitions with objects, policies and webhooks at work
 //! ```
 //!
 //! Status, causes and their order, warnings and the object in the answer are compared
@@ -19,6 +20,7 @@
 mod cases;
 mod compare;
 mod creation;
+mod extension;
 mod known;
 mod mutate;
 mod nobody;
@@ -42,7 +44,7 @@ const SEED: u64 = 37;
 const SEVERAL: usize = 60;
 
 /// Families of requests, to be asked for one at a time.
-const FAMILIES: &[&str] = &["create", "update", "status", "parts", "tables", "cases"];
+const FAMILIES: &[&str] = &["create", "update", "status", "parts", "tables", "cases", "extension"];
 
 pub fn run(ours: &Path, theirs: &Path, kind: &str, family: &str) -> Result<(), String> {
     if !family.is_empty() && !FAMILIES.contains(&family) {
@@ -62,7 +64,7 @@ async fn compare_all(ours: &Path, theirs: &Path, kind: &str, only: &str) -> anyh
         let all: anyhow::Result<Vec<_>> = lines.lines().map(object).collect();
         anyhow::Ok(all?.into_iter().filter(wanted).collect::<Vec<_>>())
     };
-    let generated = if only == "cases" { "" } else { OBJECTS };
+    let generated = if matches!(only, "cases" | "extension") { "" } else { OBJECTS };
     for (resource, object) in objects(generated)? {
         for request in creation::requests(resource, &object) {
             report.ask("create", resource.kind, &mut pair, &request).await?;
@@ -103,6 +105,9 @@ async fn compare_all(ours: &Path, theirs: &Path, kind: &str, only: &str) -> anyh
         }
     }
     hand_written(&mut pair, &mut report, kind).await?;
+    if is_wanted(kind, "CustomResourceDefinition") {
+        extension::tell(&mut pair, &mut report).await?;
+    }
     report.print()
 }
 

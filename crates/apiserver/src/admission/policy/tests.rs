@@ -90,6 +90,28 @@ fn validations_see_what_upstream_gives_them() {
     }
 }
 
+#[test]
+fn an_expression_that_would_explode_is_cut_short() {
+    let doubling = format!("'x'{} == ''", ".replace('', 'xxxxxxxxxxxxxxxx')".repeat(20));
+    let pattern = "'a'.matches('(a{0,500}){0,500}' + string(variables.n))".to_owned();
+    let pairs = "lists.range(5000).all(a, lists.range(5000).all(b, a + b >= 0))".to_owned();
+    let nested = format!("{}true{}", "[1].all(x, ".repeat(100), ")".repeat(100));
+    let brackets = format!("{}true{}", "(".repeat(50_000), ")".repeat(50_000));
+    let long = format!("'{}' == ''", "x".repeat(200_000));
+    for expression in [doubling, pattern, pairs, nested, brackets, long] {
+        let begun = std::time::Instant::now();
+        let denied = found(&expression);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:.80}", expression);
+        // What is judged true is fine; what is not is told without being shown whole again and again.
+        assert!(
+            denied.len() < 4 * expression.len() + 10_000,
+            "{:.80}: {}",
+            expression,
+            denied.len()
+        );
+    }
+}
+
 /// A deployment after one mutation.
 fn changed(kind: &str, expression: &str) -> Result<Value, String> {
     let field = if kind == "JSONPatch" { "jsonPatch" } else { "applyConfiguration" };

@@ -1,5 +1,5 @@
 //! Hooks as they are: HTTPS servers on this machine, asked by a whole API server.
-use crate::testing::{Asked, Beside, Reply, Server, failure, reply, until};
+use crate::testing::{Asked, Beside, Reply, Rude, Server, failure, reply, until};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -194,8 +194,12 @@ async fn check_failure(answer: fn(&Asked) -> Option<Reply>, timeout: u64, expect
         }
     })
     .await;
+    check_failure_of(&server, &beside, timeout, expected).await;
+}
+
+async fn check_failure_of(server: &Server, beside: &Beside, timeout: u64, expected: &[&str]) {
     let more = json!({ "timeoutSeconds": timeout });
-    configure(&server, "Validating", "c", vec![hook(&beside, "h.e.io", "/x", more)]).await;
+    configure(server, "Validating", "c", vec![hook(beside, "h.e.io", "/x", more)]).await;
     let said = server.create(CONFIG_MAPS, config_map("c")).await;
     assert_eq!((said.code, &said.body["reason"]), (500, &json!("InternalError")), "{said:?}");
     let begin = "Internal error occurred: failed calling webhook \"h.e.io\": ";
@@ -208,7 +212,7 @@ async fn check_failure(answer: fn(&Asked) -> Option<Reply>, timeout: u64, expect
     let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/c");
     let removed = server.ask(Method::DELETE, &path, Value::Null).await;
     assert_eq!(removed.code, 200, "{removed:?}");
-    configure(&server, "Validating", "d", vec![hook(&beside, "h.e.io", "/x", more)]).await;
+    configure(server, "Validating", "d", vec![hook(beside, "h.e.io", "/x", more)]).await;
     until("the other is gone", async || server.api.extend().hooks.current().validating.len() == 1)
         .await;
     let said = server.create(CONFIG_MAPS, config_map("c")).await;
@@ -232,6 +236,28 @@ async fn a_hook_that_talks_nonsense_fails() {
         Some(reply(&answer))
     };
     check_failure(other, 5, &["received invalid webhook response: expected response.uid="]).await;
+}
+
+#[tokio::test]
+async fn a_hook_that_breaks_off_or_speaks_another_protocol_fails() {
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"kind\":";
+    let broken = "failed to call webhook: Post \"URL?timeout=5s\": ";
+    for (says, words) in [
+        (
+            &half[..],
+            "failed to call webhook: unexpected error when reading response body. Please \
+            retry. Original error: unexpected EOF",
+        ),
+        (b"", "EOF"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", ""),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: -7\r\n\r\n", ""),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "response body"),
+    ] {
+        let server = Server::start().await;
+        let beside = Beside::rude(&[], |_| Rude::SayAndClose(says.to_vec())).await;
+        let begin = if words.contains("response body") { "" } else { broken };
+        check_failure_of(&server, &beside, 5, &[begin, words]).await;
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! `net/http` and `client-go/rest`): people search for them, and tests match them.
 use api::status::Status;
 use rustls::{CertificateError, Error as TlsError};
+use std::error::Error as _;
 use std::io;
 
 pub const DEADLINE: &str = "context deadline exceeded";
@@ -82,13 +83,28 @@ fn plain(name: &str) -> &str {
 
 /// Why there was no answer on a connection.
 pub fn of_exchange(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() || is_cut(error) {
         return "EOF".into();
     }
     if error.is_parse() {
         return format!("net/http: HTTP/1.x transport connection broken: {error}");
     }
     error.to_string()
+}
+
+/// Why an answer that had begun did not come to its end.
+pub fn of_body(error: &hyper::Error) -> String {
+    match error.source() {
+        _ if is_cut(error) || error.is_incomplete_message() => "unexpected EOF".into(),
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// Whether the other end hung up without a word, which TLS tells apart from an end.
+fn is_cut(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 #[cfg(test)]

@@ -23,11 +23,12 @@ pub use resolve::{Allowed, resolve};
 pub use slices::slices_of;
 pub use tls::client_config;
 
+use crate::answer::{self, Body};
 use crate::server::ApiServer;
 use api::status::ServerResponse;
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
 use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -44,7 +45,7 @@ const MAX_REFUSAL: usize = 64 << 10;
 pub struct Backend {
     pub place: Place,
     tls: Arc<ClientConfig>,
-    pool: Pool,
+    pool: Arc<Pool>,
 }
 
 /// One question.
@@ -59,7 +60,7 @@ pub struct Question {
 impl Backend {
     pub fn new(place: Place) -> Result<Backend, String> {
         let tls = Arc::new(client_config(&place.ca, false, None)?);
-        Ok(Backend { place, tls, pool: Pool::default() })
+        Ok(Backend { place, tls, pool: Arc::default() })
     }
 
     /// Posts JSON; the body of the answer, which is a success.
@@ -75,7 +76,7 @@ impl Backend {
             Ok(answer) => answer.map_err(failed)?,
             Err(_) => return Err(failed(failure::DEADLINE.into())),
         };
-        let (head, body) = answer.response.into_parts();
+        let (head, body) = answer.into_parts();
         let is_good = (200..=206).contains(&head.status.as_u16());
         let limit = if is_good { question.limit } else { MAX_REFUSAL };
         let reading = Limited::new(body, limit).collect();
@@ -88,14 +89,18 @@ impl Backend {
             Ok(Err(error)) => return Err(Failure::Broken(error.to_string())),
             Err(_) => return Err(Failure::Broken(failure::DEADLINE.into())),
         };
-        self.pool.put(answer.key, answer.sender);
         match is_good {
             true => Ok(body),
             false => Err(refusal(head.status, &head.headers, &body)),
         }
     }
 
-    async fn ask(&self, api: &ApiServer, query: &str, body: Bytes) -> Result<pool::Answer, String> {
+    async fn ask(
+        &self,
+        api: &ApiServer,
+        query: &str,
+        body: Bytes,
+    ) -> Result<Response<Body>, String> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("{}?{query}", self.place.path))
@@ -103,7 +108,7 @@ impl Backend {
             .header(header::USER_AGENT, "kube-apiserver-admission")
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
-            .body(Full::new(body))
+            .body(answer::full(body))
             .map_err(|error| error.to_string())?;
         let addresses = self.addresses(api).await?;
         let name = self.place.server_name();

@@ -9,6 +9,8 @@
 mod convert;
 mod follow;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 pub use crate::state::convert::convert;
 pub use convert::{converted, converted_item, current, for_storage, in_version};

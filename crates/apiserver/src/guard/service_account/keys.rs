@@ -7,11 +7,11 @@ use ring::signature::{
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
 };
 use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::Path;
-use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo};
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +67,16 @@ impl Keys {
         let mut verifiers =
             vec![signer.verifier().ok_or_else(|| unfit(signing, &"its public half is missing"))?];
         for path in believed {
-            let verifier = match Signer::read(path) {
-                Ok(private) => private.verifier(),
-                Err(_) => public(path)?,
-            };
-            verifiers.push(verifier.ok_or_else(|| unfit(path, &"unknown kind of key"))?);
+            match Signer::read(path) {
+                Ok(private) => verifiers.extend(private.verifier()),
+                Err(_) => {
+                    let public = public(path)?;
+                    if public.is_empty() {
+                        return Err(unfit(path, &"unknown kind of key"));
+                    }
+                    verifiers.extend(public);
+                }
+            }
         }
         Ok(Keys { signer, verifiers })
     }
@@ -136,15 +141,16 @@ impl Signer {
             }
             PrivateKeyDer::Pkcs8(der) => {
                 let der = der.secret_pkcs8_der();
-                let random = SystemRandom::new();
-                let kind = &ECDSA_P256_SHA256_FIXED_SIGNING;
-                match EcdsaKeyPair::from_pkcs8(kind, der, &random) {
-                    Ok(key) => Ok(Signer::Elliptic(Box::new(key))),
+                match elliptic(der) {
+                    Ok(key) => Ok(key),
                     Err(_) => {
                         let key = RsaKeyPair::from_pkcs8(der).map_err(unfit)?;
                         Ok(Signer::Rsa(Box::new(key)))
                     }
                 }
+            }
+            PrivateKeyDer::Sec1(der) => {
+                elliptic(&pkcs8_of_p256(der.secret_sec1_der())).map_err(unfit)
             }
             _ => Err(KeysError::Unfit {
                 path: shown,
@@ -162,20 +168,64 @@ impl Signer {
     }
 }
 
-/// A public key in a file of its own.
-fn public(path: &Path) -> Result<Option<Verifier>, KeysError> {
-    let spki = rustls::pki_types::SubjectPublicKeyInfoDer::from_pem_file(path)
-        .map_err(|source| KeysError::Read { path: path.display().to_string(), source })?;
-    let Ok((_, parsed)) = SubjectPublicKeyInfo::from_der(&spki) else { return Ok(None) };
-    let raw = parsed.subject_public_key.data.to_vec();
-    Ok(match parsed.parsed() {
-        Ok(PublicKey::EC(_)) => Some(Verifier::new(Algorithm::Es256, raw)),
-        Ok(PublicKey::RSA(_)) => Some(Verifier::new(Algorithm::Rs256, raw)),
-        _ => None,
-    })
+fn elliptic(pkcs8: &[u8]) -> Result<Signer, ring::error::KeyRejected> {
+    let (kind, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+    Ok(Signer::Elliptic(Box::new(EcdsaKeyPair::from_pkcs8(kind, pkcs8, &random)?)))
+}
+
+/// A key of the curve P-256 as OpenSSL and Go write it (`EC PRIVATE KEY`), as PKCS #8 has it: a version,
+/// what the key is of, and the key. That it is of this curve is checked by who reads it.
+fn pkcs8_of_p256(sec1: &[u8]) -> Vec<u8> {
+    const VERSION: &[u8] = &[2, 1, 0];
+    /// ecPublicKey, prime256v1.
+    #[rustfmt::skip]
+    const OF: &[u8] = &[
+        0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01,
+        0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,
+    ];
+    let wrapped = |tag: u8, content: &[u8]| {
+        // Two bytes of length will do for any key.
+        let [high, low] = u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes();
+        match content.len() {
+            0..128 => [&[tag, low], content].concat(),
+            128..256 => [&[tag, 0x81, low], content].concat(),
+            _ => [&[tag, 0x82, high, low], content].concat(),
+        }
+    };
+    wrapped(0x30, &[VERSION, OF, &wrapped(4, sec1)].concat())
+}
+
+/// The public keys of a file: by themselves, or in certificates, as upstream's `keyutil` takes them.
+fn public(path: &Path) -> Result<Vec<Verifier>, KeysError> {
+    let failed = |source| KeysError::Read { path: path.display().to_string(), source };
+    let mut found = Vec::new();
+    for section in <(SectionKind, Vec<u8>)>::pem_file_iter(path).map_err(failed)? {
+        let (kind, der) = section.map_err(failed)?;
+        let verifier = match kind {
+            SectionKind::PublicKey => {
+                SubjectPublicKeyInfo::from_der(&der).ok().and_then(|(_, key)| Verifier::of(&key))
+            }
+            SectionKind::Certificate => {
+                let read = X509Certificate::from_der(&der).ok();
+                read.and_then(|(_, certificate)| Verifier::of(certificate.public_key()))
+            }
+            _ => None,
+        };
+        found.extend(verifier);
+    }
+    Ok(found)
 }
 
 impl Verifier {
+    fn of(key: &SubjectPublicKeyInfo<'_>) -> Option<Verifier> {
+        let raw = key.subject_public_key.data.to_vec();
+        match key.parsed().ok()? {
+            PublicKey::EC(_) => Some(Verifier::new(Algorithm::Es256, raw)),
+            PublicKey::RSA(_) => Some(Verifier::new(Algorithm::Rs256, raw)),
+            _ => None,
+        }
+    }
+
     fn new(algorithm: Algorithm, key: Vec<u8>) -> Verifier {
         Verifier { id: BASE64.encode(Sha256::digest(&key)), algorithm, key }
     }
@@ -271,6 +321,34 @@ mod tests {
         ] {
             assert_eq!(keys.verify(&forged), None, "{forged}");
         }
+    }
+
+    #[test]
+    fn keys_of_openssl_and_keys_in_certificates_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (key, sec1) = (folder.path().join("sa.key"), folder.path().join("sec1.key"));
+        let certificate = folder.path().join("sa.crt");
+        // As `openssl ecparam -genkey` writes it, with the same key in a certificate.
+        let pair = rcgen::KeyPair::generate().expect("a key");
+        let pkcs8 = pair.serialize_der();
+        let at = pkcs8.windows(2).position(|bytes| bytes == [0x04, 0x6d]).expect("the inner key");
+        let pem = pem_of("EC PRIVATE KEY", &pkcs8[at + 2..]);
+        std::fs::write(&sec1, pem).expect("written");
+        std::fs::write(&key, pair.serialize_pem()).expect("written");
+        let params = rcgen::CertificateParams::default().self_signed(&pair).expect("one");
+        std::fs::write(&certificate, params.pem()).expect("written");
+        let keys = Keys::read(&sec1, &[&certificate]).expect("keys");
+        let token = keys.sign(&json!({ "sub": "a" })).expect("a token");
+        let same = Keys::read(&key, &[]).expect("keys");
+        assert_eq!(same.verify(&token), Some(json!({ "sub": "a" })));
+        assert_eq!(keys.verifiers[0].id, keys.verifiers[1].id);
+        std::fs::write(&certificate, "nothing").expect("written");
+        assert!(Keys::read(&key, &[&certificate]).is_err());
+    }
+
+    fn pem_of(kind: &str, der: &[u8]) -> String {
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n")
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What other servers serve, among what is served here.
 use super::{Remote, Remotes, priorities};
 use crate::server::ApiServer;
+use api::codec::json;
+use api::schema::builtin;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::sync::PoisonError;
@@ -14,7 +16,8 @@ pub async fn fetch(api: &ApiServer, remote: &Remote) -> Option<Value> {
     let code = answer.head.status.as_u16();
     let media = answer.header(http::header::CONTENT_TYPE);
     if code == 200 && media.contains("as=APIGroupDiscoveryList") && media.contains("v=v2;") {
-        let found = version_in(&answer.json()?, remote);
+        let list = checked(answer.json()?, "apidiscovery/v2.APIGroupDiscoveryList")?;
+        let found = version_in(&list, remote);
         return Some(found.unwrap_or_else(|| json!({ "version": remote.version })));
     }
     if code == 503 {
@@ -23,7 +26,15 @@ pub async fn fetch(api: &ApiServer, remote: &Remote) -> Option<Value> {
     // An older one, which says it group by group.
     let answer = remote.get(api, &remote.root(), "application/json", "").await.ok()?;
     let list = answer.json().filter(|_| answer.head.status.is_success())?;
+    let list = checked(list, "meta/v1.APIResourceList")?;
     Some(json!({ "version": remote.version, "resources": from_list(&list, remote) }))
+}
+
+/// What a server says, if it is of the form that it should have. Clients read the merged document as a
+/// whole: one number where a name belongs would cost them all of it.
+fn checked(said: Value, name: &str) -> Option<Value> {
+    let ty = builtin().named(name).expect("discovery is in the facts");
+    json::canonicalize(said, ty).ok().map(|decoded| decoded.value)
 }
 
 /// A server's own part of all that it serves.

@@ -1,7 +1,7 @@
 //! How other servers describe themselves, among what is described here.
 //!
-//! Nothing is read before somebody asks, and nobody waits for a server that does not answer: its part
-//! is left out, or what was read of it before is shown. What it says is taken apart and only what is its
+//! Nothing is read before somebody asks, and nobody waits long for a server that does not answer: its
+//! part is left out until it was read, or what was read of it before is shown. What it says is taken apart and only what is its
 //! own is kept: paths of its group, and what they refer to. A reference that leads nowhere becomes an
 //! object of any kind, because one such reference makes the whole document useless to its readers.
 use super::{Remote, Remotes};
@@ -12,19 +12,54 @@ use api::kinds::Registry;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A description is asked for again after so long.
+/// A description is asked for again after so long, and one that did not come after so long.
 const FRESH: Duration = Duration::from_secs(60);
+const FAILED: Duration = Duration::from_secs(10);
+/// Who asks for everything waits so long for a part that was never read.
+const HASTE: Duration = Duration::from_secs(1);
 
 /// A description as it was read.
 #[derive(Clone)]
 pub struct Fetched {
     tag: String,
     document: Arc<Value>,
-    at: Instant,
+}
+
+/// How far we are with a server's description.
+#[derive(Default)]
+pub struct Reading {
+    fetched: Mutex<Option<Fetched>>,
+    /// When it is to be read again.
+    due: Mutex<Option<Instant>>,
+    /// Held by the one that reads it.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Reading {
+    fn fetched(&self) -> MutexGuard<'_, Option<Fetched>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is to be read now; nobody else is told so before that is `due` again.
+    fn begin(&self) -> bool {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = due.is_none_or(|due| due <= Instant::now());
+        if is_due {
+            *due = Some(Instant::now() + FAILED);
+        }
+        is_due
+    }
+
+    fn end(&self, fetched: Option<Fetched>) {
+        if fetched.is_some() {
+            *self.fetched() = fetched;
+        }
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + FRESH);
+    }
 }
 
 /// Finds out where a server describes itself.
@@ -123,34 +158,40 @@ pub async fn whole(api: &ApiServer, registry: &Registry) -> Option<Arc<Whole>> {
 }
 
 fn known(remotes: &Remotes) -> BTreeMap<String, Fetched> {
-    let known = |remote: &Arc<Remote>| {
-        let fetched = remote.known.openapi_v2.lock().unwrap_or_else(PoisonError::into_inner);
-        Some((remote.root(), fetched.clone()?))
-    };
+    let known =
+        |remote: &Arc<Remote>| Some((remote.root(), remote.known.openapi_v2.fetched().clone()?));
     remotes.values().filter_map(known).collect()
 }
 
-/// Reads a server's description, unless that was done just now.
-async fn read(api: &ApiServer, remote: &Remote) {
-    let lock = || remote.known.openapi_v2.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = lock().clone();
-    let is_fresh = before.as_ref().is_some_and(|before| before.at.elapsed() < FRESH);
-    if is_fresh || !remote.is_available {
-        return;
+/// Has a server's description read, unless that was done just now. Only what was never read is waited
+/// for, and not for long: it goes on being read.
+async fn read(api: &ApiServer, remote: &Arc<Remote>) {
+    let reading = &remote.known.openapi_v2;
+    if remote.is_available && reading.begin() {
+        let turn = reading.turn.clone().lock_owned().await;
+        let (api, remote) = (api.clone(), remote.clone());
+        tokio::spawn(async move {
+            fetch(&api, &remote).await;
+            drop(turn);
+        });
     }
+    if reading.fetched().is_none() {
+        let _ = tokio::time::timeout(HASTE, reading.turn.lock()).await;
+    }
+}
+
+async fn fetch(api: &ApiServer, remote: &Remote) {
+    let reading = &remote.known.openapi_v2;
+    let before = reading.fetched().clone();
     let tag = before.as_ref().map_or("", |before| &before.tag);
     let Ok(answer) = remote.get(api, "/openapi/v2", "application/json", tag).await else { return };
-    let at = Instant::now();
     if answer.head.status == http::StatusCode::NOT_MODIFIED {
-        if let Some(known) = &mut *lock() {
-            known.at = at;
-        }
-        return;
+        return reading.end(None);
     }
     let document = answer.json().filter(|_| answer.head.status.is_success());
     let Some(document) = document.filter(|document| document["paths"].is_object()) else { return };
     let tag = answer.header(http::header::ETAG).to_owned();
-    *lock() = Some(Fetched { tag, document: Arc::new(document), at });
+    reading.end(Some(Fetched { tag, document: Arc::new(document) }));
 }
 
 /// Puts the paths below `root`, and what they refer to, into a document.

@@ -54,15 +54,28 @@ pub async fn pass(
         path,
         addresses,
         seen: None,
+        pool: Some(remote.known.pool.clone()),
     };
     let passing = forward(location, request);
     let answer = match is_discovery {
-        false => passing.await?,
+        false => passing.await,
         true => tokio::time::timeout(DISCOVERY, passing).await.unwrap_or_else(|_| {
             Err(Status::service_unavailable(
                 "error trying to reach service: context deadline exceeded",
             ))
-        })?,
+        }),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        // Said as text: no client of the group is to take it for its server's word.
+        Err(status) if status.code == 503 => {
+            return Ok(answer::bytes(
+                StatusCode::SERVICE_UNAVAILABLE,
+                TEXT,
+                format!("{}\n", status.message),
+            ));
+        }
+        Err(status) => return Err(status),
     };
     let leads_away =
         answer.status().is_redirection() && answer.headers().contains_key(header::LOCATION);

@@ -1,12 +1,13 @@
 //! What an APIService says about the server behind it.
 use super::Remotes;
+use crate::answer;
 use crate::extend::backend::{Pool, client_config, pool, resolve};
 use crate::server::ApiServer;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
 use serde_json::Value;
@@ -45,13 +46,14 @@ pub struct Remote {
 /// What is known of a server.
 #[derive(Default)]
 pub struct Known {
-    pool: Pool,
+    /// Connections to it, for what clients ask and for what the API server itself asks.
+    pub pool: Arc<Pool>,
     changed: Notify,
     /// Its part of discovery, as it was last heard, and whether that was just now.
     pub discovery: Mutex<Option<(Value, bool)>>,
     /// Where it describes itself in OpenAPI v3.
     pub openapi_v3: Mutex<Option<String>>,
-    pub openapi_v2: Mutex<Option<super::openapi::Fetched>>,
+    pub openapi_v2: super::openapi::Reading,
 }
 
 /// What a server answered to the API server itself.
@@ -180,14 +182,13 @@ impl Remote {
         if !tag.is_empty() {
             request = request.header(header::IF_NONE_MATCH, tag);
         }
-        let request = request.body(Full::new(Bytes::new())).map_err(|error| error.to_string())?;
+        let request = request.body(answer::empty()).map_err(|error| error.to_string())?;
         let host = self.host();
         let dial = pool::Dial { host: &host, port: self.port, addresses };
         let answer = self.known.pool.send(request, dial, host.clone(), tls).await?;
-        let (head, body) = answer.response.into_parts();
+        let (head, body) = answer.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
-        self.known.pool.put(answer.key, answer.sender);
         Ok(Answered { head, body })
     }
 }

@@ -1,10 +1,12 @@
 //! A server beside this one that answers for a group of its own.
-use crate::testing::{Asked, Beside, Reply, Server, failure, reply, until};
+use crate::testing::{Asked, Beside, Reply, Rude, Server, failure, reply, until};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use std::future::ready;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.things.e.io";
@@ -46,7 +48,11 @@ fn registration(beside: &Beside, more: Value) -> Value {
 }
 
 async fn condition(server: &Server) -> (String, String) {
-    let said = server.get(&format!("{SERVICES}/{NAME}")).await;
+    condition_of(server, NAME).await
+}
+
+async fn condition_of(server: &Server, name: &str) -> (String, String) {
+    let said = server.get(&format!("{SERVICES}/{name}")).await;
     let conditions = said.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|condition| condition["type"] == "Available");
     let found = found.unwrap_or_default();
@@ -230,4 +236,143 @@ async fn one_that_is_not_believed_is_not_asked() {
     let said = server.ask_as(Method::PATCH, &path, media, json!({ "spec": more })).await;
     assert_eq!(said.code, 200, "{said:?}");
     until("it is available", async || condition(&server).await.0 == "Passed").await;
+}
+
+#[tokio::test]
+async fn requests_share_connections() {
+    let (server, beside) = start().await;
+    for turn in 0..50 {
+        let path = format!("/apis/things.e.io/v1/namespaces/a/things/{turn}");
+        let said = match turn % 2 {
+            0 => server.get(&path).await,
+            _ => server.create(&path, json!({ "turn": turn })).await,
+        };
+        assert_eq!((said.code, said.body["path"].as_str()), (200, Some(&*path)), "{said:?}");
+    }
+    // Some were open for what the server itself asks; one answer may be on its way out still.
+    let connections = beside.connections.load(Ordering::Relaxed);
+    assert!(connections < 10, "{connections} connections");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_between_requests_is_nobodys_loss() {
+    let server = Server::start().await;
+    server.allow_loopback();
+    // It hangs up after each answer and does not say so before.
+    let beside = Beside::rude(&["things.default.svc"], |path| {
+        Rude::SayAndClose(Rude::json(&json!({ "kind": "Thing", "path": path })))
+    })
+    .await;
+    server.serve_at("things", 8443, beside.address).await;
+    server.create(SERVICES, registration(&beside, json!({}))).await;
+    until("it is available", async || condition(&server).await.0 == "Passed").await;
+    for turn in 0..30 {
+        let path = format!("/apis/things.e.io/v1/things/{turn}");
+        let said = server.get(&path).await;
+        assert_eq!((said.code, said.body["path"].as_str()), (200, Some(&*path)), "{said:?}");
+    }
+}
+
+/// What the server answers for itself, at once and whole, whoever else does not.
+async fn check_own_documents(server: &Server, usual: Option<&[Duration]>) -> Vec<Duration> {
+    let mut took = Vec::new();
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    for (path, accept, expected) in [
+        ("/api", "application/json", "\"v1\""),
+        ("/api", aggregated, "\"pods\""),
+        ("/apis", "application/json", "\"apps\""),
+        ("/apis", aggregated, "\"deployments\""),
+        ("/apis/apps", "application/json", "apps/v1"),
+        ("/openapi/v2", "application/json", "io.k8s.api.apps.v1.Deployment"),
+        ("/openapi/v3", "application/json", "apis/apps/v1"),
+        ("/openapi/v3/apis/apps/v1", "application/json", "io.k8s.api.apps.v1.Deployment"),
+        ("/api/v1/namespaces", "application/json", "kube-system"),
+    ] {
+        let request = Request::builder().uri(path).header("host", "api").header("accept", accept);
+        let begun = Instant::now();
+        let said = server.send(request.body(Full::default()).expect("a request")).await;
+        took.push(begun.elapsed());
+        // Less than the patience that anybody has with a server that hangs; a machine that has other
+        // work takes its time for what it always does.
+        let usual = usual.map_or(Duration::MAX, |usual| usual[took.len() - 1].saturating_mul(10));
+        let limit = usual.saturating_add(Duration::from_secs(4));
+        assert!(begun.elapsed() < limit, "{path}: {:?} of {limit:?}", begun.elapsed());
+        assert_eq!(said.code, 200, "{path}: {said:?}");
+        assert!(said.body.to_string().contains(expected), "{path}: {expected}");
+        let groups = said.body["items"].as_array().into_iter().flatten();
+        for version in groups.flat_map(|group| group["versions"].as_array()).flatten() {
+            for resource in version["resources"].as_array().into_iter().flatten() {
+                assert!(resource["resource"].is_string(), "{path}: {resource}");
+                assert!(resource["verbs"].is_array(), "{path}: {resource}");
+            }
+        }
+    }
+    took
+}
+
+#[tokio::test]
+async fn servers_without_manners_spoil_nothing() {
+    let server = Server::start().await;
+    server.allow_loopback();
+    let usual = check_own_documents(&server, None).await;
+    let half = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let away = b"HTTP/1.1 302 Found\r\nlocation: https://e.io/\r\ncontent-length: 0\r\n\r\n";
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let lies = json!({ "kind": "APIGroupDiscoveryList", "paths": { "/apis/lies.e.io/v1/x": 5 },
+        "definitions": 3, "items": [{ "metadata": { "name": "lies.e.io" }, "versions": [
+            { "version": "v1", "resources": [{ "resource": 5, "verbs": "all" }] }] },
+            { "metadata": { "name": "apps" }, "versions": "none" }] })
+    .to_string();
+    let lies = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {aggregated}\r\ncontent-length: {}\r\n\r\n{lies}",
+        lies.len()
+    );
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    let deep = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{deep}", deep.len());
+    let all = [
+        ("hang", Rude::Hang),
+        ("flood", Rude::Flood),
+        ("gone", Rude::SayAndClose(Vec::new())),
+        ("half", Rude::SayAndClose(half.to_vec())),
+        ("garbage", Rude::SayAndClose(b"\x00\xff SSH-2.0 nobody\r\n\r\n".to_vec())),
+        ("away", Rude::Say(away.to_vec())),
+        ("lies", Rude::Say(lies.into_bytes())),
+        ("deep", Rude::Say(deep.into_bytes())),
+        ("good", Rude::Say(Rude::json(&json!({ "kind": "Thing" })))),
+    ];
+    let mut servers = Vec::new();
+    for (name, manner) in &all {
+        let manner = manner.clone();
+        let (root, service) = (format!("/apis/{name}.e.io/v1"), format!("{name}.default.svc"));
+        // It looks well, or else nobody would ask it anything more.
+        let beside = Beside::rude(&[&service], move |path| match path == root {
+            true => Rude::Say(Rude::json(&json!({ "kind": "APIResourceList" }))),
+            false => manner.clone(),
+        })
+        .await;
+        server.serve_at(name, 443, beside.address).await;
+        let mut registered = registration(
+            &beside,
+            json!({ "group": format!("{name}.e.io"),
+            "service": { "name": name, "namespace": "default", "port": 443 } }),
+        );
+        registered["metadata"]["name"] = format!("v1.{name}.e.io").into();
+        let said = server.create(SERVICES, registered).await;
+        assert_eq!(said.code, 201, "{said:?}");
+        servers.push(beside);
+    }
+    for (name, _) in &all {
+        let name = format!("v1.{name}.e.io");
+        until("all look well", async || condition_of(&server, &name).await.0 == "Passed").await;
+    }
+    check_own_documents(&server, Some(&usual)).await;
+    assert_eq!(server.get("/apis/good.e.io/v1/things").await.body["kind"], "Thing");
+    // Their own clients are told, in good time and not by our fault.
+    for (name, code) in [("gone", 503), ("garbage", 503), ("away", 503)] {
+        let said = server.get(&format!("/apis/{name}.e.io/v1/things")).await;
+        assert_eq!(said.code, code, "{name}: {said:?}");
+        assert!(said.body.is_string(), "{name}: {said:?}");
+    }
+    // And once more, now that all has been heard.
+    check_own_documents(&server, Some(&usual)).await;
 }

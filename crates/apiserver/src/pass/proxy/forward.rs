@@ -2,6 +2,7 @@
 use super::Location;
 use super::links::{Page, Seen};
 use crate::answer::{Answer, Body};
+use crate::extend::backend::pool::Dial;
 use api::status::Status;
 use bytes::Bytes;
 use flate2::Compression;
@@ -14,6 +15,7 @@ use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,12 +49,19 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub async fn forward(location: Location, mut request: Request<Incoming>) -> Result<Answer, Status> {
+    let upgrade = upgrade_of(request.headers());
+    let ours = hyper::upgrade::on(&mut request);
+    let outgoing = outgoing(request, &location, upgrade.as_deref())?;
+    if let (None, Some(pool), Some(tls)) = (&upgrade, &location.pool, &location.tls) {
+        let tls = tls.config().map_err(|error| unreached(&error))?;
+        let dial =
+            Dial { host: &location.host, port: location.port, addresses: location.addresses };
+        let sent = pool.send(outgoing, dial, location.host.clone(), tls).await;
+        let answer = sent.map_err(|cause| unreached(&cause))?;
+        return Ok(incoming(answer, location.seen.as_ref()));
+    }
     let peer = location.authority();
-    let failed = |error: &dyn std::fmt::Display| {
-        Status::service_unavailable(format!(
-            "error trying to reach service: dial tcp {peer}: {error}"
-        ))
-    };
+    let failed = |error: &dyn Display| unreached(&format_args!("dial tcp {peer}: {error}"));
     let stream = match tokio::time::timeout(CONNECT, connect(&location)).await {
         Ok(stream) => stream.map_err(|error| failed(&error))?,
         Err(_) => return Err(failed(&"i/o timeout")),
@@ -64,9 +73,6 @@ pub async fn forward(location: Location, mut request: Request<Incoming>) -> Resu
             tracing::debug!(%error, "a proxied connection ended");
         }
     });
-    let upgrade = upgrade_of(request.headers());
-    let ours = hyper::upgrade::on(&mut request);
-    let outgoing = outgoing(request, &location, upgrade.as_deref())?;
     let mut answer = sender.send_request(outgoing).await.map_err(|error| failed(&error))?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS && upgrade.is_some() {
         let theirs = hyper::upgrade::on(&mut answer);
@@ -79,18 +85,23 @@ pub async fn forward(location: Location, mut request: Request<Incoming>) -> Resu
         head.version = http::Version::HTTP_11;
         return Ok(Answer::from_parts(head, crate::answer::empty()));
     }
+    let answer = answer.map(|body| body.map_err(io::Error::other).boxed());
     Ok(incoming(answer, location.seen.as_ref()))
 }
 
+fn unreached(cause: &dyn Display) -> Status {
+    Status::service_unavailable(format!("error trying to reach service: {cause}"))
+}
+
 /// The answer as our client gets it.
-fn incoming(answer: Response<Incoming>, seen: Option<&Seen>) -> Answer {
+fn incoming(answer: Response<Body>, seen: Option<&Seen>) -> Answer {
     let (mut head, body) = answer.into_parts();
     for name in HOP {
         head.headers.remove(name);
     }
     head.version = http::Version::default();
     let Some(seen) = seen else {
-        return Answer::from_parts(head, body.map_err(io::Error::other).boxed());
+        return Answer::from_parts(head, body);
     };
     for name in CROSS_ORIGIN {
         head.headers.remove(name);
@@ -113,11 +124,11 @@ fn incoming(answer: Response<Incoming>, seen: Option<&Seen>) -> Answer {
         head.headers.remove(header::CONTENT_LENGTH);
         return Answer::from_parts(head, page(body, Page::new(seen.clone()), packed));
     }
-    Answer::from_parts(head, body.map_err(io::Error::other).boxed())
+    Answer::from_parts(head, body)
 }
 
 /// A page with its links rewritten while it passes.
-fn page(body: Incoming, page: Page, packed: bool) -> Body {
+fn page(body: Body, page: Page, packed: bool) -> Body {
     let gzip = packed.then(|| Box::new(Gzip::default()));
     let state = Some((BodyStream::new(body), page, gzip));
     let pieces = futures_util::stream::unfold(state, |state| async move {
@@ -131,7 +142,7 @@ fn page(body: Incoming, page: Page, packed: bool) -> Body {
                 };
                 return Some((shown, Some((body, page, gzip))));
             }
-            Some(Err(error)) => Err(io::Error::other(error)),
+            Some(Err(error)) => Err(error),
             None => match gzip {
                 None => Ok(page.end()),
                 Some(gzip) => gzip.end(page),
@@ -198,7 +209,7 @@ fn outgoing(
     request: Request<Incoming>,
     location: &Location,
     upgrade: Option<&str>,
-) -> Result<Request<Incoming>, Status> {
+) -> Result<Request<Body>, Status> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
     let client = head.extensions.get::<SocketAddr>().map(|client| client.ip().to_canonical());
@@ -222,7 +233,7 @@ fn outgoing(
             head.headers.insert(header::CONNECTION, text("Upgrade")?);
             head.headers.insert(header::UPGRADE, text(upgrade)?);
         }
-        None if location.seen.is_some() => {
+        None if location.seen.is_some() || location.pool.is_some() => {
             head.headers.insert("x-forwarded-uri", text(&path)?);
             let before = head.headers.get("x-forwarded-for").and_then(|all| all.to_str().ok());
             let all = match (before, client) {
@@ -236,7 +247,7 @@ fn outgoing(
         }
         None => {}
     }
-    Ok(Request::from_parts(head, body))
+    Ok(Request::from_parts(head, body.map_err(io::Error::other).boxed()))
 }
 
 #[cfg(test)]

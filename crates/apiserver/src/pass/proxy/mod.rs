@@ -2,7 +2,7 @@
 //! and nodes serve themselves.
 //!
 //! ```text
-//!  call ─► location (kubelet, endpoint) ─► forward: one connection, headers and bodies passed on;
+//!  call ─► location (kubelet, endpoint) ─► forward: headers and bodies passed on;
 //!                                          an upgrade (WebSocket, SPDY) becomes a pipe of bytes
 //! ```
 //! The bytes of a stream are not looked at: which protocol they are is between the client and the
@@ -19,6 +19,7 @@ use crate::answer::Answer;
 use crate::answer::websocket;
 use crate::call::Call;
 use crate::call::Query;
+use crate::extend::backend::Pool;
 use crate::ground::towards::Tls;
 use crate::guard::authn::User;
 use crate::guard::authz::{self, Attributes};
@@ -29,6 +30,7 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use links::Seen;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Where a request goes.
 pub struct Location {
@@ -41,6 +43,8 @@ pub struct Location {
     pub addresses: Vec<SocketAddr>,
     /// Where our client sees what is there, if that may be a page.
     pub seen: Option<Seen>,
+    /// Where connections to it are kept; without, each request has one of its own.
+    pub pool: Option<Arc<Pool>>,
 }
 
 /// A WebSocket is opened with GET, and yet it runs commands: that takes the right to create.
@@ -106,8 +110,8 @@ fn nothing() -> Answer {
 
 impl Location {
     fn new(tls: Option<Tls>, host: &str, port: u16) -> Location {
-        let (path, addresses, seen) = (String::new(), Vec::new(), None);
-        Location { tls, host: host.to_owned(), port, path, addresses, seen }
+        let (path, addresses, seen, pool) = (String::new(), Vec::new(), None, None);
+        Location { tls, host: host.to_owned(), port, path, addresses, seen, pool }
     }
 
     /// Host and port as a URL has them.
