@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Numbers of nodes, unless others are given.
-const NODES: [usize; 3] = [500, 5000, 20_000];
+const NODES: [usize; 4] = [500, 5000, 20_000, 100_000];
 const ZONES: usize = 3;
 const PODS: usize = 10_000;
 const ZONE: &str = "topology.kubernetes.io/zone";

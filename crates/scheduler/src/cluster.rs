@@ -132,6 +132,13 @@ impl Cluster {
         self.images.get(name).copied().unwrap_or(0)
     }
 
+    /// What is kept, by upstream's words.
+    pub fn sizes(&self) -> [(&'static str, usize); 3] {
+        let assumed = self.pods.values().filter(|placed| placed.assumed).count();
+        let nodes = self.rows.iter().filter(|row| row.exists).count();
+        [("nodes", nodes), ("pods", self.pods.len()), ("assumed_pods", assumed)]
+    }
+
     pub fn is_claim_in_use(&self, namespace: &str, name: &str) -> bool {
         self.claims_in_use.contains_key(&(namespace.into(), name.into()))
     }
@@ -252,7 +259,7 @@ impl Cluster {
         self.forget(&pod.uid);
         self.unnominate(&pod.uid);
         let slot = self.slot(&pod.node);
-        for claim in &pod.wishes.claims {
+        for claim in pod.wishes.claims.iter().filter(|claim| !claim.is_ephemeral) {
             let key = ((*pod.key.namespace).into(), claim.name.clone());
             *self.claims_in_use.entry(key).or_default() += 1;
         }
@@ -266,7 +273,7 @@ impl Cluster {
     pub fn forget(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let Placed { slot, .. } = self.pods.remove(uid)?;
         let pod = self.rows[slot].remove(uid)?;
-        for claim in &pod.wishes.claims {
+        for claim in pod.wishes.claims.iter().filter(|claim| !claim.is_ephemeral) {
             let key = ((*pod.key.namespace).into(), claim.name.clone());
             lessen(&mut self.claims_in_use, key);
         }

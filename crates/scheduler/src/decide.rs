@@ -110,6 +110,13 @@ impl Decider {
             Err(Hopeless { filter, message, .. }) => {
                 let mut unfit = Unfit::new(total);
                 unfit.hopeless = message;
+                if is_unnoted(&profile, filter) {
+                    let found = preemption::Found {
+                        preemption: Preemption::Keep,
+                        message: UNNOTED.to_owned(),
+                    };
+                    return refuse(unfit, filter::mask(filter), found, None, Vec::new());
+                }
                 let asked = preemption::Asked { cycle: None, refused: &[], extenders };
                 let search =
                     preemption::find(asked, &profile, pod, &self.cluster, &mut self.random, now);
@@ -139,7 +146,7 @@ impl Decider {
             return Decision::Place { node: node.node.name.clone(), plan };
         }
         let free = match profile.frees_claims {
-            true => cycle.devices.to_free(&self.cluster, pod),
+            true => cycle.devices.to_free(&self.cluster, pod, &refused),
             false => None,
         };
         let asked = preemption::Asked { cycle: Some(&cycle), refused: &refused, extenders };
@@ -195,9 +202,7 @@ fn search<'a>(cycle: &Cycle<'a>, start: usize, extenders: &dyn Extenders) -> Sea
         match cycle.check_with_nominated(row) {
             Ok(()) => search.fitting.push(row),
             Err(refusal) if refusal.is_error => {
-                let plugin = FILTERS[refusal.filter].name;
-                let reason = refusal.reasons.first().map_or("", |reason| reason);
-                search.error = Some(format!("running {plugin:?} filter plugin: {reason}"));
+                search.error = Some(failed(&refusal));
                 break;
             }
             Err(refusal) => search.refused.push((row.slot, refusal)),
@@ -288,6 +293,24 @@ async fn choose<'a>(
     at.map(|at| fitting[at])
 }
 
+/// What upstream's `DynamicResources` says once a pod was stopped before its turn came: it looks for what it
+/// would have noted of the pod, and for its error nobody else is asked what could be done.
+const UNNOTED: &str = "not found";
+
+fn is_unnoted(profile: &Profile, stopped_by: &str) -> bool {
+    let row = |name: &str| FILTERS.iter().position(|filter| filter.name == name);
+    profile.frees_claims && row(stopped_by) < row("DynamicResources")
+}
+
+/// Said where devices were given back that nobody could use.
+const FREED: &str = "deallocation of ResourceClaim completed";
+
+fn failed(refusal: &Refusal) -> String {
+    let plugin = FILTERS[refusal.filter].name;
+    let reason = refusal.reasons.first().map_or("", |reason| reason);
+    format!("running {plugin:?} filter plugin: {reason}")
+}
+
 fn refuse(
     mut unfit: Unfit,
     filters: u32,
@@ -295,7 +318,7 @@ fn refuse(
     free: Option<Arc<ResourceClaim>>,
     refused: Vec<(usize, Refusal)>,
 ) -> Decision {
-    let freed = free.as_ref().map(|_| "deallocation of ResourceClaim completed".to_owned());
+    let freed = free.as_ref().map(|_| FREED.to_owned());
     let said = freed.into_iter().chain([found.message]).filter(|text| !text.is_empty());
     unfit.preemption = said.collect::<Vec<_>>().join(", ");
     let wakes = match filters {
@@ -317,7 +340,15 @@ pub struct Judgement {
     pub refused: Vec<(Box<str>, Vec<String>, bool)>,
     /// By plugin: nodes and their scores, with weights.
     pub scores: Vec<(&'static str, NodeScores)>,
+    /// By node that fits: devices that claims would get.
+    pub devices: Vec<(Box<str>, Vec<String>)>,
+    /// By node: who would have to go, and how many of them their budgets would rather keep.
+    pub victims: Vec<(Box<str>, Vec<String>, usize)>,
+    /// Nodes on any of which room would be made.
+    pub best: Vec<Box<str>>,
     pub message: String,
+    /// Nothing can be decided.
+    pub error: String,
 }
 
 /// Nodes and their scores.
@@ -331,8 +362,20 @@ impl Decider {
         let constraints = Constraints::of(&self.cluster, &profile, pod);
         let cycle = match Cycle::new(&self.cluster, &profile, pod, constraints, now) {
             Ok(cycle) => cycle,
+            Err(Hopeless { filter, message, is_error: true }) => {
+                found.error = format!("running PreFilter plugin {filter:?}: {message}");
+                return found;
+            }
             Err(hopeless) => {
+                let mut unfit = Unfit::new(self.cluster.len());
+                unfit.hopeless = hopeless.message.clone();
                 found.hopeless = Some(hopeless.message);
+                let asked = preemption::Asked { cycle: None, refused: &[], extenders: &Nobody };
+                unfit.preemption = match is_unnoted(&profile, hopeless.filter) {
+                    true => UNNOTED.to_owned(),
+                    false => nobody_goes(asked, &profile, pod, &self.cluster, now),
+                };
+                found.message = unfit.to_string();
                 return found;
             }
         };
@@ -343,8 +386,12 @@ impl Decider {
             if named.as_ref().is_some_and(|names| !names.contains(&&*row.node.name)) {
                 continue;
             }
-            match cycle.check(row) {
+            match cycle.check_with_nominated(row) {
                 Ok(()) => fitting.push(row),
+                Err(refusal) if refusal.is_error => {
+                    found.error = failed(&refusal);
+                    return found;
+                }
                 Err(refusal) => {
                     let reasons = refusal.reasons.iter().map(ToString::to_string).collect();
                     let helps = refusal.preemption_helps;
@@ -358,13 +405,48 @@ impl Decider {
             if named.is_some() {
                 unfit.absent("node(s) didn't satisfy plugin(s) [NodeAffinity]");
             }
+            let asked =
+                preemption::Asked { cycle: Some(&cycle), refused: &refused, extenders: &Nobody };
+            (found.victims, found.best) = preemption::judge(&asked, &profile, pod, now);
+            if found.victims.is_empty() {
+                let free = cycle.devices.to_free(&self.cluster, pod, &refused);
+                let freed = free.filter(|_| profile.frees_claims).map(|_| FREED.to_owned());
+                let said = nobody_goes(asked, &profile, pod, &self.cluster, now);
+                let said = freed.into_iter().chain([said]).filter(|text| !text.is_empty());
+                unfit.preemption = said.collect::<Vec<_>>().join(", ");
+            }
             found.message = unfit.to_string();
+        }
+        for row in &fitting {
+            let Ok(plan) = devices::plan(&cycle, row) else { continue };
+            if plan.is_empty() {
+                continue;
+            }
+            let mut names = plan.devices();
+            names.sort();
+            found.devices.push((row.node.name.clone(), names));
         }
         for (plugin, scores) in score::by_plugin(&cycle, &fitting) {
             let names = fitting.iter().map(|row| row.node.name.clone());
             found.scores.push((plugin, names.zip(scores).collect()));
         }
         found
+    }
+}
+
+/// What is said of the attempt to make room where there is nobody whose going would help.
+fn nobody_goes(
+    asked: preemption::Asked<'_, '_>,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    cluster: &Cluster,
+    now: Timestamp,
+) -> String {
+    let mut random = Rng::with_seed(1);
+    let found = preemption::find(asked, profile, pod, cluster, &mut random, now).now_or_never();
+    match found.expect("nobody is waited for") {
+        Ok(found) => found.message,
+        Err(message) => message,
     }
 }
 

@@ -2,6 +2,7 @@
 mod bind;
 mod claims;
 mod extender;
+mod measure;
 mod tell;
 
 use crate::cluster::{Labelled, Owner};
@@ -27,11 +28,14 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
+use measure::{Attempt, Gauges};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 
 /// Writes that are under way at once.
@@ -114,24 +118,29 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
     }
     let mut engine = Engine::new(&configuration, context.number());
     engine.pending = pending;
+    let mut gauges = Gauges::default();
     while !context.is_stopped() {
         while let Ok(one) = news.try_recv() {
             one(&mut engine, context.now());
         }
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let next = match &hands.extenders {
             None => engine.next(context.now()),
             Some(extenders) => engine.next_with(context.now(), extenders).await,
         };
+        let until = gauges.take(context, &mut engine);
         if let Some(tasks) = next {
-            measure(context, &tasks, begun.elapsed());
-            tasks.into_iter().for_each(|task| start(&hands, task));
+            measure::decided(context, &engine, &tasks, begun);
+            for task in tasks {
+                start(&hands, &engine, task, begun);
+            }
             // Whoever else is on this thread has a turn, too.
             tokio::task::yield_now().await;
             continue;
         }
         let due = engine.queue.due().map(|due| due.duration_since(context.now()));
         let rest = due.map_or(Duration::from_secs(60), |due| due.try_into().unwrap_or_default());
+        let rest = until.map_or(rest, |until| until.min(rest));
         tokio::select! {
             () = context.stopped() => return,
             () = tokio::time::sleep(rest) => {}
@@ -143,32 +152,12 @@ pub async fn run(context: &Context, source: Arc<dyn Source>, config: Config) {
     }
 }
 
-/// What came of an attempt, under upstream's names.
-fn measure(context: &Context, tasks: &[Task], took: Duration) {
-    let metrics = context.metrics();
-    let result = tasks.iter().find_map(|task| match task {
-        Task::Bind { pod, .. } => Some((pod, "scheduled")),
-        Task::Tell { pod, victims, reason, .. } => {
-            if !victims.is_empty() {
-                metrics.count("scheduler_preemption_attempts_total", &[]);
-                metrics.observe("scheduler_preemption_victims", &[], victims.len() as f64);
-            }
-            Some((pod, if *reason == "Unschedulable" { "unschedulable" } else { "error" }))
-        }
-        Task::Unnominate(_) | Task::Free(_) => None,
-    });
-    let Some((pod, result)) = result else { return };
-    let labels = [("profile", &*pod.wishes.scheduler), ("result", result)];
-    metrics.count("scheduler_schedule_attempts_total", &labels);
-    let seconds = took.as_secs_f64();
-    metrics.observe("scheduler_scheduling_algorithm_duration_seconds", &[], seconds);
-}
-
-fn start(hands: &Arc<Hands>, task: Task) {
+fn start(hands: &Arc<Hands>, engine: &Engine, task: Task, begun: Instant) {
     let hands = hands.clone();
     match task {
         Task::Bind { pod, node, plan } => {
-            tokio::spawn(async move { bind::bind(&hands, &pod, &node, plan).await });
+            let attempt = Attempt::of(engine, &pod, begun, hands.context.now());
+            tokio::spawn(async move { bind::bind(&hands, &pod, &node, plan, attempt).await });
         }
         Task::Free(claim) => {
             tokio::spawn(async move { claims::free(&hands, &claim).await });
@@ -244,6 +233,14 @@ fn watch(informers: &Informers, news: &mpsc::UnboundedSender<News>) {
         keep(drivers, change.key.name, change.new);
         engine.queue.wake(event::CSI_CAPACITY, now);
     });
+    on::<VolumeAttachment>(informers, news, all::<VolumeAttachment>(), |engine, change, now| {
+        let Owned { key, old, new } = change;
+        let is_gone = new.is_none();
+        engine.decider.cluster.storage.set_attachment(key.name, old.as_deref(), new);
+        if is_gone {
+            engine.queue.wake(event::ATTACHMENT, now);
+        }
+    });
     on::<CSIStorageCapacity>(
         informers,
         news,
@@ -267,8 +264,7 @@ fn watch_devices(informers: &Informers, news: &mpsc::UnboundedSender<News>) {
         engine.queue.wake(event::DEVICE_CLASS, now);
     });
     on::<ResourceSlice>(informers, news, all::<ResourceSlice>(), |engine, change, now| {
-        let slices = &mut engine.decider.cluster.devices.slices;
-        keep_sorted(slices, change.key.name, change.new);
+        engine.decider.cluster.devices.set_slice(change.key.name, change.new);
         engine.queue.wake(event::RESOURCE_SLICE, now);
     });
     on::<DeviceTaintRule>(informers, news, all::<DeviceTaintRule>(), |engine, change, now| {

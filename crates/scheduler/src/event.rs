@@ -25,5 +25,36 @@ pub const DEVICE_CLASS: u32 = 1 << 17;
 pub const RESOURCE_SLICE: u32 = 1 << 18;
 /// A pod group, or how many pods it has.
 pub const POD_GROUP: u32 = 1 << 19;
+pub const ATTACHMENT: u32 = 1 << 20;
+/// What upstream calls each of them, in their order.
+const NAMES: [&str; 21] = [
+    "NodeAdd",
+    "NodeDelete",
+    "NodeAllocatableChange",
+    "NodeLabelChange",
+    "NodeTaintChange",
+    "AssignedPodAdd",
+    "AssignedPodDelete",
+    "AssignedPodLabelChange",
+    "AssignedPodScaleDown",
+    "PersistentVolumeClaimUpdate",
+    "PersistentVolumeUpdate",
+    "StorageClassUpdate",
+    "CSINodeUpdate",
+    "CSIStorageCapacityUpdate",
+    "NamespaceUpdate",
+    "NodeDeclaredFeatureChange",
+    "ResourceClaimUpdate",
+    "DeviceClassUpdate",
+    "ResourceSliceUpdate",
+    "PodGroupUpdate",
+    "VolumeAttachmentDelete",
+];
+
+/// The first of some events, by name.
+pub fn name(events: u32) -> &'static str {
+    NAMES.get(events.trailing_zeros() as usize).copied().unwrap_or("Unknown")
+}
+
 /// For pods of which nobody knows what would help.
 pub const ANYTHING: u32 = u32::MAX;

@@ -229,6 +229,17 @@ mod tests {
         expect.assert_eq(&lines.concat());
     }
 
+    fn check_all_come(engine: &mut Engine) {
+        check(
+            engine,
+            expect![[r#"
+                bind a
+                bind b
+                bind c
+            "#]],
+        );
+    }
+
     const GANG: &str = "pod a cpu=1 group=g\npod b cpu=1 group=g\npod c cpu=1 group=g";
 
     #[test]
@@ -238,14 +249,7 @@ mod tests {
         group(&mut engine, "g", Some(3));
         check(&mut engine, expect![""]);
         put(&mut engine, "pod c cpu=1 group=g");
-        check(
-            &mut engine,
-            expect![[r#"
-                bind a
-                bind b
-                bind c
-            "#]],
-        );
+        check_all_come(&mut engine);
     }
 
     #[test]
@@ -269,14 +273,7 @@ mod tests {
         );
         // A node for all of them.
         put(&mut engine, "node m cpu=3");
-        check(
-            &mut engine,
-            expect![[r#"
-                bind a
-                bind b
-                bind c
-            "#]],
-        );
+        check_all_come(&mut engine);
     }
 
     #[test]

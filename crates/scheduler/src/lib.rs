@@ -28,6 +28,7 @@ mod cluster;
 pub mod config;
 pub mod decide;
 mod devices;
+mod disks;
 mod driver;
 mod engine;
 mod event;

@@ -2,6 +2,7 @@
 use crate::devices::PodClaim;
 use crate::devices::extended::{self, Asking};
 use crate::devices::ledger::Source;
+use crate::disks::{self, Disk};
 use crate::resources::{self, Resources};
 use crate::selectors::{NodeTerm, PodTerm, selector};
 use crate::taints::Toleration;
@@ -68,6 +69,8 @@ pub struct Wishes {
     pub preferred_pods: Box<[(i64, PodTerm)]>,
     pub spread: Arc<[Spread]>,
     pub claims: Box<[ClaimName]>,
+    /// Disks that it names itself.
+    pub disks: Box<[Disk]>,
     pub images: Box<[Box<str>]>,
     /// Containers, if any asks for resources that devices may stand for.
     pub containers: Box<[Asking]>,
@@ -225,6 +228,7 @@ fn wishes(pod: &Pod, spec: &PodSpec, object: &Object) -> Wishes {
         preferred_pods: preferred.collect(),
         spread: spread.map(|it| spread_of(it, &object.metadata().labels)).collect(),
         claims: claims(spec, object.name()),
+        disks: disks::disks(spec),
         images: images(spec),
         containers: extended::asking(spec),
         features: features(spec),

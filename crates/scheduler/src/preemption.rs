@@ -134,6 +134,34 @@ pub async fn find(
     })
 }
 
+/// Nodes where pods would have to go, with who and how many against their budgets; and the best of them.
+pub type Judged = (Vec<(Box<str>, Vec<String>, usize)>, Vec<Box<str>>);
+
+/// Who would have to go on every node where that helps, for whoever compares us with another scheduler.
+pub fn judge(
+    asked: &Asked<'_, '_>,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    now: Timestamp,
+) -> Judged {
+    let Some(cycle) = asked.cycle else { return Judged::default() };
+    if !profile.preempts || not_eligible(pod, cycle.cluster, asked.refused).is_some() {
+        return Judged::default();
+    }
+    let hopeful = asked.refused.iter().filter(|(_, refusal)| refusal.preemption_helps);
+    let candidates: Vec<Candidate> = hopeful
+        .filter_map(|(slot, _)| victims(cycle, cycle.cluster.row(*slot), now).ok())
+        .collect();
+    let least = candidates.iter().map(|candidate| candidate.cost(now)).min();
+    let best = candidates.iter().filter(|candidate| Some(candidate.cost(now)) == least);
+    let best = best.map(|candidate| candidate.node.clone()).collect();
+    let all = candidates.into_iter().map(|candidate| {
+        let names = candidate.victims.iter().map(|victim| victim.0.key.name.to_string());
+        (candidate.node, names.collect(), candidate.violations)
+    });
+    (all.collect(), best)
+}
+
 /// Why it may not make room; it may try again where others already go for its sake.
 fn not_eligible(
     pod: &PodInfo,
@@ -232,6 +260,11 @@ fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate
             candidate.victims.push(Victim(victim));
         }
     }
+    if candidate.victims.is_empty() {
+        // Everybody can stay, and yet it did not fit: somebody has to look again.
+        let text = format!("expected at least one victim pod on node {:?}", candidate.node);
+        return Err(Refusal::said(text, false));
+    }
     candidate.victims.sort_by_key(|victim| importance(&victim.0));
     Ok(candidate)
 }
@@ -279,7 +312,7 @@ mod tests {
             "node a\nclaim c",
             "p claim=c",
             expect![
-                "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+                "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
             ],
         );
         check("", "p", expect!["no nodes available to schedule pods"]);

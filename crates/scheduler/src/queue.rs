@@ -6,7 +6,7 @@ use crate::config::Configuration;
 use crate::pod::PodInfo;
 use jiff::{SignedDuration, Timestamp};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,11 +28,15 @@ pub struct Queue {
     /// What may help any of them, or more: most of what happens concerns nobody.
     listening: u32,
     count: u64,
+    /// Pods that came to a part of the queue, by why and where, since somebody last took the counts.
+    pub incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 struct Entry {
     pod: Arc<PodInfo>,
     attempts: u32,
+    /// When it could first be tried.
+    begun: Timestamp,
     /// When it came into the queue, or back.
     since: Timestamp,
     /// Its number, so that pods of one moment stay in order.
@@ -68,6 +72,22 @@ enum State {
     Taken,
 }
 
+/// Why a pod is in the queue again that was tried.
+const FAILURE: &str = "ScheduleAttemptFailure";
+
+impl State {
+    /// Which part of the queue it is in, by upstream's name.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            State::Active => Some("active"),
+            State::Backoff { .. } => Some("backoff"),
+            State::Waiting => Some("unschedulable"),
+            State::Gated => Some("gated"),
+            State::Taken => None,
+        }
+    }
+}
+
 impl Queue {
     pub fn new(configuration: &Configuration) -> Queue {
         let Configuration { pod_initial_backoff, pod_max_backoff, longest_wait, .. } =
@@ -83,6 +103,7 @@ impl Queue {
             waiting: BTreeSet::new(),
             listening: 0,
             count: 0,
+            incoming: BTreeMap::new(),
         }
     }
 
@@ -93,6 +114,7 @@ impl Queue {
             let state = State::Gated;
             let entry = Entry {
                 attempts: 0,
+                begun: now,
                 since: now,
                 number: self.count,
                 state,
@@ -105,6 +127,7 @@ impl Queue {
             if !gated {
                 self.put(&pod.uid, State::Active);
             }
+            self.came("PodAdd", if gated { State::Gated } else { State::Active });
             return;
         };
         let is_other = entry.pod.wishes != pod.wishes
@@ -114,11 +137,12 @@ impl Queue {
         entry.pod = pod.clone();
         match state {
             State::Gated if !gated => {
-                entry.since = now;
+                (entry.since, entry.begun) = (now, now);
                 self.put(&pod.uid, State::Active);
+                self.came("PodUpdate", State::Active);
             }
             // What is changed may fit now.
-            State::Waiting if is_other => self.retry(&pod.uid, now),
+            State::Waiting if is_other => self.retry(&pod.uid, "PodUpdate", now),
             State::Active if is_other => self.put(&pod.uid, State::Active),
             _ => {}
         }
@@ -182,6 +206,7 @@ impl Queue {
         entry.preempting = is_preempting.then_some(false);
         self.listening |= wakes;
         self.put(uid, State::Waiting);
+        self.came(FAILURE, State::Waiting);
     }
 
     /// Its binding failed: it is tried again.
@@ -189,7 +214,9 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.since = now;
         let due = now + after(entry.attempts, self.first_backoff, self.longest_backoff);
-        self.put(uid, State::Backoff { due, is_error: true });
+        let state = State::Backoff { due, is_error: true };
+        self.put(uid, state);
+        self.came(FAILURE, state);
     }
 
     /// The deletions for its sake are through.
@@ -197,7 +224,7 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let woken = entry.preempting.take();
         if entry.state == State::Waiting && (woken == Some(true) || !succeeded) {
-            self.retry(uid, now);
+            self.retry(uid, "PreemptionDone", now);
         }
     }
 
@@ -222,10 +249,11 @@ impl Queue {
         let waiting: Vec<Uid> = self.waiting.iter().map(|(_, uid)| uid.clone()).collect();
         for uid in waiting {
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
+            let why = crate::event::name(entry.wakes & events);
             match &mut entry.preempting {
                 _ if entry.wakes & events == 0 || !may_help(&entry.pod, entry.filters) => {}
                 Some(missed) => *missed = true,
-                None => self.retry(&uid, now),
+                None => self.retry(&uid, why, now),
             }
         }
     }
@@ -248,24 +276,61 @@ impl Queue {
         {
             let uid = uid.clone();
             self.put(&uid, State::Active);
+            self.came("BackoffComplete", State::Active);
         }
         while let Some((since, uid)) = self.waiting.first()
             && *since + self.longest_wait <= now
         {
             let uid = uid.clone();
-            self.retry(&uid, now);
+            self.retry(&uid, "UnschedulableTimeout", now);
         }
     }
 
     /// At once if it has waited long enough.
-    fn retry(&mut self, uid: &str, now: Timestamp) {
+    fn retry(&mut self, uid: &str, why: &'static str, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let due = entry.since + after(entry.attempts, self.first_backoff, self.longest_backoff);
-        if due > now {
-            self.put(uid, State::Backoff { due, is_error: false });
-        } else {
-            self.put(uid, State::Active);
+        let state = match due > now {
+            true => State::Backoff { due, is_error: false },
+            false => State::Active,
+        };
+        self.put(uid, state);
+        self.came(why, state);
+    }
+
+    fn came(&mut self, why: &'static str, state: State) {
+        if let Some(queue) = state.name() {
+            *self.incoming.entry((why, queue)).or_default() += 1;
         }
+    }
+
+    /// How often a pod was tried, and since when it could be.
+    pub fn history(&self, uid: &str) -> Option<(u32, Timestamp)> {
+        self.entries.get(uid).map(|entry| (entry.attempts, entry.begun))
+    }
+
+    /// How many pods wait in each part.
+    pub fn counts(&self) -> [(&'static str, usize); 4] {
+        let gated = self.entries.values().filter(|entry| entry.state == State::Gated).count();
+        let [active, backoff] = [self.active.len(), self.backoff.len()];
+        [
+            ("active", active),
+            ("backoff", backoff),
+            ("unschedulable", self.waiting.len()),
+            ("gated", gated),
+        ]
+    }
+
+    /// How many pods wait because of a plugin, by profile and plugin.
+    pub fn refusing(&self) -> BTreeMap<(Arc<str>, &'static str), usize> {
+        let mut all = BTreeMap::new();
+        for entry in self.entries.values().filter(|entry| entry.state == State::Waiting) {
+            let profile: Arc<str> = (&*entry.pod.wishes.scheduler).into();
+            for plugin in crate::filter::names(entry.filters) {
+                *all.entry((profile.clone(), plugin)).or_default() += 1;
+            }
+        }
+        all
     }
 
     fn put(&mut self, uid: &str, state: State) {

@@ -59,6 +59,9 @@ const SHORT: &[(&str, &str, &str)] = &[
     ("class", "provisioner", "provisioner"),
     ("class", "mode", "volumeBindingMode"),
     ("csinode", "drivers", "spec.drivers"),
+    ("attachment", "node", "spec.nodeName"),
+    ("attachment", "driver", "spec.attacher"),
+    ("attachment", "volume", "spec.source.persistentVolumeName"),
     ("slice", "node", "spec.nodeName"),
     ("slice", "all", "spec.allNodes"),
     ("slice", "devices", "spec.devices"),
@@ -192,8 +195,10 @@ pub fn put(engine: &mut Engine, text: &str) {
             "volume" => cluster.storage.set_volume(&name, Some(kept(&tree))),
             "class" => drop(cluster.storage.classes.insert(name.into(), kept(&tree))),
             "csinode" => drop(cluster.storage.csi_nodes.insert(name.into(), kept(&tree))),
+            "csidriver" => drop(cluster.storage.csi_drivers.insert(name.into(), kept(&tree))),
+            "attachment" => cluster.storage.set_attachment(name.into(), None, Some(kept(&tree))),
             "budget" => drop(cluster.budgets.insert(key, kept(&tree))),
-            "slice" => drop(cluster.devices.slices.insert(name.into(), kept(&tree))),
+            "slice" => cluster.devices.set_slice(name.into(), Some(kept(&tree))),
             "deviceclass" => drop(cluster.devices.classes.insert(name.into(), kept(&tree))),
             "taintrule" => drop(cluster.devices.rules.insert(name.into(), kept(&tree))),
             "deviceclaim" => engine.device_claim(&key, Some(kept(&tree)), now()),
@@ -257,10 +262,11 @@ pub fn shown(decision: Decision) -> String {
     }
 }
 
-/// Why no node will do, without what preemption comes to.
+/// Why no node will do, without what is said of attempts to change that.
 pub fn refusal(cluster: &str, pod: &str) -> String {
     let said = decide(cluster, pod);
-    said.split(" preemption: ").next().unwrap_or_default().to_owned()
+    let said = said.split(" preemption: ").next().unwrap_or_default();
+    said.strip_suffix(". not found").map_or(said.to_owned(), |said| format!("{said}."))
 }
 
 pub fn decider(text: &str) -> Decider {

@@ -108,6 +108,55 @@ async fn a_pod_that_does_not_fit_says_why_and_a_new_node_wakes_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_a_pod_goes_is_told_while_it_waits_for_its_volumes() {
+    let (_, world) = world(
+        "node a\nclass s mode=WaitForFirstConsumer provisioner=x\nclaim c class=s size=1Gi\npod p claim=c",
+    )
+    .await;
+    let nominated = || {
+        let pod = world.get::<Pod>("default", "p").expect("a pod");
+        pod.status.as_ref().and_then(|status| status.nominated_node_name.clone())
+    };
+    assert_eq!((node_of(&world, "p"), nominated().as_deref()), (String::new(), Some("a")));
+    // Whoever provides takes the node away: it cannot be done there.
+    put(&world, "claim c class=s size=1Gi");
+    rest().await;
+    assert!(condition(&world, "p").contains("provisioning failed for PVC"));
+    assert_eq!(nominated(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_upstream_counts_is_counted() {
+    let registry = std::sync::Arc::new(client::Registry::default());
+    let start = "2026-01-01T12:00:00Z".parse().expect("a moment");
+    let context = Context::simulated(start, 1).with_metrics(registry.clone());
+    let world = World::new(&context);
+    put(&world, "node a cpu=1\npod p cpu=1\npod q cpu=2\npod r gated");
+    let source = world.source();
+    tokio::spawn(async move { run(&context, source, Config::new("here")).await });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let text = registry.text();
+    let profile = r#"profile="default-scheduler""#;
+    for line in [
+        format!("scheduler_schedule_attempts_total{{{profile},result=\"scheduled\"}} 1"),
+        format!("scheduler_schedule_attempts_total{{{profile},result=\"unschedulable\"}} 1"),
+        format!("scheduler_scheduling_attempt_duration_seconds_count{{{profile},result=\"scheduled\"}} 1"),
+        "scheduler_pod_scheduling_attempts_count 1".to_owned(),
+        r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1"#.to_owned(),
+        r#"scheduler_pending_pods{queue="active"} 0"#.to_owned(),
+        r#"scheduler_pending_pods{queue="unschedulable"} 1"#.to_owned(),
+        r#"scheduler_pending_pods{queue="gated"} 1"#.to_owned(),
+        r#"scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 2"#.to_owned(),
+        r#"scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1"#.to_owned(),
+        format!("scheduler_unschedulable_pods{{plugin=\"NodeResourcesFit\",{profile}}} 1"),
+        r#"scheduler_cache_size{type="nodes"} 1"#.to_owned(),
+        r#"scheduler_cache_size{type="assumed_pods"} 0"#.to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_one_pod_takes_another_does_not_get() {
     let (_, world) = world("node a cpu=3").await;
     // Watches are late: only what was assumed keeps pods apart.
@@ -224,6 +273,7 @@ async fn devices_are_written_before_the_pod_is_bound() {
     assert_eq!(
         written,
         [
+            "patch pods/status default/p",
             "update resourceclaims.resource.k8s.io default/c",
             "update resourceclaims.resource.k8s.io/status default/c",
             "create pods/binding default/p",

@@ -44,6 +44,8 @@ struct Flags;
 
 impl Upstreams for Flags {
     const FLAGS: &[&str] = &[
+        "allow-metric-labels",
+        "allow-metric-labels-manifest",
         "authentication-kubeconfig",
         "authentication-skip-lookup",
         "authentication-token-webhook-cache-ttl",
@@ -54,6 +56,8 @@ impl Upstreams for Flags {
         "cert-dir",
         "client-ca-file",
         "contention-profiling",
+        "disable-http2-serving",
+        "disabled-metrics",
         "emulated-version",
         "http2-max-streams-per-connection",
         "kube-api-burst",
@@ -61,7 +65,12 @@ impl Upstreams for Flags {
         "kube-api-qps",
         "leader-elect-resource-lock",
         "log-flush-frequency",
+        "log-json-info-buffer-size",
+        "log-json-split-stream",
+        "log-text-info-buffer-size",
+        "log-text-split-stream",
         "logging-format",
+        "min-compatibility-version",
         "permit-address-sharing",
         "permit-port-sharing",
         "profiling",
@@ -69,10 +78,13 @@ impl Upstreams for Flags {
         "requestheader-client-ca-file",
         "requestheader-extra-headers-prefix",
         "requestheader-group-headers",
+        "requestheader-uid-headers",
         "requestheader-username-headers",
         "show-hidden-metrics-for-version",
         "tls-cipher-suites",
+        "tls-curve-preferences",
         "tls-min-version",
+        "tls-sni-cert-key",
         "vmodule",
     ];
 }

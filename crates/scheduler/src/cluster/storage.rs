@@ -1,7 +1,9 @@
 //! Claims, volumes and what is known of where they can be had.
 use api::names::NamespacedName;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -13,6 +15,8 @@ pub struct Storage {
     pub csi_nodes: HashMap<Arc<str>, Arc<CSINode>>,
     pub csi_drivers: HashMap<Arc<str>, Arc<CSIDriver>>,
     pub capacities: BTreeMap<NamespacedName, Arc<CSIStorageCapacity>>,
+    /// Volumes that drivers have attached to nodes, or are to, by node and name.
+    attachments: HashMap<Box<str>, BTreeMap<Arc<str>, Arc<VolumeAttachment>>>,
     /// Volumes that were given to claims, until the API server tells so.
     pub given: HashMap<Box<str>, NamespacedName>,
     /// Claims that are to be provided for on a node, until the API server tells so.
@@ -36,6 +40,31 @@ impl Storage {
             Some(volume) => drop(self.volumes.insert(name.into(), volume)),
             None => drop(self.volumes.remove(name)),
         }
+    }
+
+    pub fn set_attachment(
+        &mut self,
+        name: Arc<str>,
+        old: Option<&VolumeAttachment>,
+        new: Option<Arc<VolumeAttachment>>,
+    ) {
+        if let Some(old) = old
+            && let Some(all) = self.attachments.get_mut(old.spec.node_name.as_str())
+        {
+            all.remove(&name);
+            if all.is_empty() {
+                self.attachments.remove(old.spec.node_name.as_str());
+            }
+        }
+        if let Some(new) = new {
+            let all = self.attachments.entry(new.spec.node_name.as_str().into()).or_default();
+            all.insert(name, new);
+        }
+    }
+
+    /// What a node has attached, or is to.
+    pub fn attachments(&self, node: &str) -> impl Iterator<Item = &Arc<VolumeAttachment>> {
+        self.attachments.get(node).into_iter().flat_map(BTreeMap::values)
     }
 
     pub fn set_claim(&mut self, key: &NamespacedName, claim: Option<Arc<PersistentVolumeClaim>>) {

@@ -6,7 +6,7 @@ use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceClass, DeviceRequest, DeviceRequestAllocationResult, DeviceTaint,
     DeviceTaintRule, ResourceClaim, ResourceSlice,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Resources of this prefix are devices of the class that follows it.
@@ -57,7 +57,10 @@ pub struct Use {
 
 #[derive(Default)]
 pub struct Ledger {
-    pub slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
+    slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
+    /// Slices that name a node, by node; and those that are for several.
+    of_node: HashMap<Box<str>, BTreeSet<Arc<str>>>,
+    of_several: BTreeSet<Arc<str>>,
     pub classes: BTreeMap<Arc<str>, Arc<DeviceClass>>,
     pub rules: BTreeMap<Arc<str>, Arc<DeviceTaintRule>>,
     claims: HashMap<NamespacedName, Arc<ResourceClaim>>,
@@ -66,6 +69,11 @@ pub struct Ledger {
     used: HashMap<DeviceId, Use>,
     /// Compiled when first asked for.
     selectors: Mutex<HashMap<String, Arc<Result<Selector, String>>>>,
+}
+
+/// The node that a slice is for, if it names one.
+fn node_of(slice: &ResourceSlice) -> Option<&str> {
+    slice.spec.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 pub fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
@@ -94,6 +102,41 @@ impl Ledger {
 
     pub fn claims(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
         self.claims.values()
+    }
+
+    pub fn set_slice(&mut self, name: Arc<str>, slice: Option<Arc<ResourceSlice>>) {
+        if let Some(old) = self.slices.remove(&name) {
+            match node_of(&old) {
+                Some(node) => {
+                    let is_empty = self.of_node.get_mut(node).is_some_and(|names| {
+                        names.remove(&name);
+                        names.is_empty()
+                    });
+                    if is_empty {
+                        self.of_node.remove(node);
+                    }
+                }
+                None => drop(self.of_several.remove(&name)),
+            }
+        }
+        let Some(slice) = slice else { return };
+        match node_of(&slice) {
+            Some(node) => drop(self.of_node.entry(node.into()).or_default().insert(name.clone())),
+            None => drop(self.of_several.insert(name.clone())),
+        }
+        self.slices.insert(name, slice);
+    }
+
+    /// All slices, by name.
+    pub fn slices(&self) -> impl Iterator<Item = &Arc<ResourceSlice>> {
+        self.slices.values()
+    }
+
+    /// Slices that may be for a node, by name: most are for another.
+    pub fn slices_near(&self, node: &str) -> impl Iterator<Item = &Arc<ResourceSlice>> {
+        static NONE: BTreeSet<Arc<str>> = BTreeSet::new();
+        let own = self.of_node.get(node).unwrap_or(&NONE);
+        own.union(&self.of_several).filter_map(|name| self.slices.get(name))
     }
 
     pub fn set_claim(&mut self, key: &NamespacedName, claim: Option<Arc<ResourceClaim>>) {

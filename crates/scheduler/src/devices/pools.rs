@@ -100,7 +100,8 @@ fn uses_groups(slice: &ResourceSlice) -> bool {
 /// Pools by driver and name; those whose devices have to be made ready come last.
 pub fn gather(ledger: &Ledger, row: &NodeRow) -> Vec<Pool> {
     let mut found: BTreeMap<(&str, &str), Vec<&Arc<ResourceSlice>>> = BTreeMap::new();
-    for slice in ledger.slices.values().filter(|slice| is_relevant(row, slice)) {
+    let near = ledger.slices_near(&row.node.name);
+    for slice in near.filter(|slice| is_relevant(row, slice)) {
         let spec = &slice.spec;
         let slices = found.entry((&spec.driver, &spec.pool.name)).or_default();
         let newest = slices.first().map_or(i64::MIN, |first| first.spec.pool.generation);
@@ -117,7 +118,7 @@ pub fn gather(ledger: &Ledger, row: &NodeRow) -> Vec<Pool> {
         let mut elsewhere = Vec::new();
         if here.len() as i64 != first.resource_slice_count {
             // The rest of the pool may be for other nodes.
-            let of_pool = ledger.slices.values().filter(|slice| {
+            let of_pool = ledger.slices().filter(|slice| {
                 slice.spec.driver == driver && slice.spec.pool.name == name && !uses_groups(slice)
             });
             let all: Vec<_> = of_pool.collect();

@@ -1,4 +1,5 @@
 //! A pod and its node: volumes first, then the binding.
+use super::measure::Attempt;
 use super::{Hands, claims, tell};
 use crate::cluster::storage::{self, SELECTED_NODE};
 use crate::decide;
@@ -15,16 +16,28 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub async fn bind(hands: &Hands, pod: &Arc<PodInfo>, node: &str, plan: decide::Plan) {
+pub async fn bind(
+    hands: &Hands,
+    pod: &Arc<PodInfo>,
+    node: &str,
+    plan: decide::Plan,
+    tried: Attempt,
+) {
+    let waits = !plan.volumes.is_empty() || !plan.devices.is_empty();
+    if waits {
+        tell::nominate(hands, pod, node).await;
+    }
     let outcome = attempt(hands, pod, node, &plan).await;
     claims::forget_extended(hands, pod, &plan.devices);
     match outcome {
         Ok(()) => {
+            tried.succeeded(&hands.context, pod);
             let note = format!("Successfully assigned {} to {node}", pod.key);
             let happening = Happening::normal(pod.reference(), "Scheduled", note);
             hands.record(pod, happening.while_("Binding"));
         }
         Err(message) => {
+            tried.failed(&hands.context, pod);
             tracing::debug!(pod = %pod.key, node, message, "a pod could not be bound");
             if !plan.devices.is_empty() {
                 claims::release(hands, pod, &plan.devices).await;
@@ -32,7 +45,9 @@ pub async fn bind(hands: &Hands, pod: &Arc<PodInfo>, node: &str, plan: decide::P
             let own = pod.clone();
             let _ = hands.news.send(Box::new(move |engine, now| engine.unbind(&own, &plan, now)));
             let nomination = Nomination::Set("".into());
-            tell::refused(hands, pod, "SchedulerError", &message, &nomination).await;
+            let nominated = if waits { node.into() } else { pod.nominated.clone() };
+            let told = PodInfo { nominated, ..(**pod).clone() };
+            tell::refused(hands, &told, "SchedulerError", &message, &nomination).await;
         }
     }
 }

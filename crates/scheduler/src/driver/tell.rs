@@ -57,6 +57,13 @@ fn condition(hands: &Hands, pod: &PodInfo, told: &Told) -> Value {
     condition
 }
 
+/// Where it goes once what it needs is there, so that whoever makes room or nodes for pods knows.
+pub async fn nominate(hands: &Hands, pod: &PodInfo, node: &str) {
+    if *pod.nominated != *node {
+        write(hands, pod, json!({ "nominatedNodeName": node })).await;
+    }
+}
+
 /// The room that was to be made for it is for somebody else.
 pub async fn unnominate(hands: &Hands, pod: &PodInfo) {
     if !pod.nominated.is_empty() {

@@ -16,6 +16,12 @@ use std::time::{Duration, Instant};
 /// What a claim for extended resources is called before it is made.
 const EXTENDED: &str = "<extended-resources>";
 
+/// Said where a claim has devices that a node cannot use.
+const ELSEWHERE: &str = "resourceclaim not available on the node";
+
+/// Pods that may use a claim at once: upstream's `ResourceClaimReservedForMaxSize`.
+const MOST_USERS: usize = 256;
+
 /// What a pod's claims have come to so far.
 #[derive(Clone, Default)]
 pub struct Devices {
@@ -53,6 +59,14 @@ pub struct ExtendedPlan {
 impl Plan {
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.extended.is_none()
+    }
+
+    /// The devices that claims get: driver, pool and name.
+    pub fn devices(&self) -> Vec<String> {
+        let own = self.claims.iter().filter_map(|(_, allocation)| allocation.as_ref());
+        let all = own.chain(self.extended.iter().map(|it| &it.allocation));
+        let results = all.flat_map(|allocation| devices::results(allocation));
+        results.map(|it| format!("{}/{}/{}", it.driver, it.pool, it.device)).collect()
     }
 
     /// The devices that it promises, by claim.
@@ -142,6 +156,13 @@ impl Devices {
         for Wish { claim, is_allocated, .. } in &all.claims {
             let key = ledger::key_of(claim);
             if *is_allocated {
+                let status = claim.status.as_ref();
+                let users = status.and_then(|status| status.reserved_for.as_deref());
+                let users = users.unwrap_or_default();
+                let is_ours = users.iter().any(|user| *user.uid == *pod.uid);
+                if users.len() >= MOST_USERS && !is_ours {
+                    return Err(hopeless("resourceclaim in use".to_owned()));
+                }
                 continue;
             }
             if cluster.devices.is_pending(&key) {
@@ -182,14 +203,24 @@ impl Devices {
     }
 
     /// The claim that is given back, so that its devices may be found elsewhere: one that nobody
-    /// else uses and that a node does not have.
-    pub fn to_free(&self, cluster: &Cluster, pod: &PodInfo) -> Option<Arc<ResourceClaim>> {
+    /// else uses, and that is all that a node does not have.
+    pub fn to_free(
+        &self,
+        cluster: &Cluster,
+        pod: &PodInfo,
+        refused: &[(usize, Refusal)],
+    ) -> Option<Arc<ResourceClaim>> {
+        let missed = || {
+            let said =
+                refused.iter().filter(|(_, it)| it.reasons.iter().any(|it| *it == ELSEWHERE));
+            said.map(|(slot, _)| cluster.row(*slot))
+        };
         let is_free = |wish: &&Wish| {
             let status = wish.claim.status.as_ref();
             let users = status.and_then(|status| status.reserved_for.as_deref());
             let users = users.unwrap_or_default();
             wish.is_allocated
-                && cluster.nodes().any(|row| wish.is_unavailable(row))
+                && missed().any(|row| wish.is_unavailable(row))
                 && users.iter().all(|user| *user.uid == *pod.uid)
         };
         self.claims.iter().find(is_free).map(|wish| wish.claim.clone())
@@ -299,7 +330,7 @@ fn search(cycle: &Cycle<'_>, row: &NodeRow) -> Result<Found, Refusal> {
         }
     }
     if devices.claims.iter().any(|wish| wish.is_unavailable(row)) {
-        return Err(Refusal::anyway("resourceclaim not available on the node"));
+        return Err(Refusal::anyway(ELSEWHERE));
     }
     Ok((allocations, extended))
 }

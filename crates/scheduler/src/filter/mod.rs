@@ -78,7 +78,7 @@ pub static FILTERS: &[Filter] = &[
     },
     Filter {
         name: "VolumeRestrictions",
-        concerns: |cycle| cycle.volumes.once_conflicts > 0,
+        concerns: |cycle| cycle.volumes.once_conflicts > 0 || !cycle.pod.wishes.disks.is_empty(),
         check: volumes::restrictions,
         wakes: event::NODE_ADD | event::POD_GONE | event::CLAIM,
     },
@@ -86,7 +86,11 @@ pub static FILTERS: &[Filter] = &[
         name: "NodeVolumeLimits",
         concerns: |cycle| cycle.volumes.has_claims,
         check: volumes::limits,
-        wakes: event::NODE_ADD | event::POD_GONE | event::CSI_NODE | event::CLAIM,
+        wakes: event::NODE_ADD
+            | event::POD_GONE
+            | event::CSI_NODE
+            | event::CLAIM
+            | event::ATTACHMENT,
     },
     Filter {
         name: "VolumeBinding",
@@ -182,7 +186,7 @@ impl Refusal {
     }
 
     /// In these words.
-    fn said(reason: String, is_error: bool) -> Refusal {
+    pub fn said(reason: String, is_error: bool) -> Refusal {
         Refusal {
             filter: 0,
             reasons: [reason.into()].into_iter().collect(),
@@ -234,10 +238,7 @@ impl<'a> Cycle<'a> {
         if is_asked("NodeAffinity") {
             node::conflict(pod)?;
         }
-        let volumes = match Volumes::of(cluster, pod) {
-            Err(hopeless) if is_asked(hopeless.filter) => return Err(hopeless),
-            volumes => volumes.unwrap_or_default(),
-        };
+        let volumes = Volumes::of(cluster, pod, is_asked)?;
         let timeout = profile.args.binding_timeout;
         let devices = match Devices::of(cluster, pod, timeout, now) {
             Err(hopeless) if is_asked(hopeless.filter) => return Err(hopeless),
@@ -341,6 +342,12 @@ impl<'a> Cycle<'a> {
 pub fn wakes(filters: u32) -> u32 {
     let asked = FILTERS.iter().enumerate().filter(|(at, _)| filters & (1 << at) != 0);
     asked.fold(0, |all, (_, filter)| all | filter.wakes)
+}
+
+/// The plugins of a mask.
+pub fn names(filters: u32) -> impl Iterator<Item = &'static str> {
+    let all = FILTERS.iter().enumerate();
+    all.filter(move |(at, _)| filters & (1 << at) != 0).map(|(_, filter)| filter.name)
 }
 
 /// The mask of one row.

@@ -153,6 +153,57 @@ fn drivers_limit_how_many_volumes_a_node_has() {
 }
 
 #[test]
+fn what_is_attached_and_used_by_nobody_counts_and_drivers_may_have_to_be_there() {
+    let cluster = r#"node a
+        csinode a drivers=[{"name":"d","nodeID":"a","allocatable":{"count":1}}]
+        volume v spec.csi={"driver":"d","volumeHandle":"1"}
+        volume w spec.csi={"driver":"d","volumeHandle":"2"}
+        claim c volume=v bound"#;
+    check(cluster, "p claim=c", expect!["on a"]);
+    let full = "0/1 nodes are available: 1 node(s) exceed max volume count.";
+    for (attached, expected) in [("v", full), ("w", full), ("gone", "on a")] {
+        let attachment = format!("attachment x node=a driver=d volume={attached}");
+        let said = crate::testing::refusal(&format!("{cluster}\n{attachment}"), "p claim=c");
+        assert_eq!(said, expected, "{attached}");
+    }
+    check(
+        "node a
+         csidriver d spec.preventPodSchedulingIfMissing=true
+         volume v spec.csi={\"driver\":\"d\",\"volumeHandle\":\"1\"}
+         claim c volume=v bound",
+        "p claim=c",
+        expect!["0/1 nodes are available: 1 d CSI driver is not installed on the node."],
+    );
+}
+
+#[test]
+fn a_disk_is_in_one_place_unless_all_only_read_it() {
+    let pod = |volume: &str| format!("spec.volumes=[{{\"name\":\"v\",{volume}}}]");
+    let gce = r#""gcePersistentDisk":{"pdName":"d"}"#;
+    let read = r#""gcePersistentDisk":{"pdName":"d","readOnly":true}"#;
+    let ebs = r#""awsElasticBlockStore":{"volumeID":"d"}"#;
+    let iscsi = r#""iscsi":{"targetPortal":"t","iqn":"i","lun":0}"#;
+    let rbd = r#""rbd":{"monitors":["m","n"],"image":"i","pool":"p"}"#;
+    let near = r#""rbd":{"monitors":["n","o"],"image":"i","pool":"p","readOnly":true}"#;
+    let far = r#""rbd":{"monitors":["o"],"image":"i","pool":"p"}"#;
+    for (there, comes, fits) in [
+        (gce, gce, false),
+        (gce, read, false),
+        (read, read, true),
+        (gce, ebs, true),
+        (ebs, ebs, false),
+        (iscsi, iscsi, false),
+        (rbd, near, false),
+        (rbd, far, true),
+    ] {
+        let cluster = format!("node a\npod x node=a {}", pod(there));
+        let said = crate::testing::refusal(&cluster, &format!("p {}", pod(comes)));
+        let refused = "0/1 nodes are available: 1 node(s) had no available disk.";
+        assert_eq!(said, if fits { "on a" } else { refused }, "{there} {comes}");
+    }
+}
+
+#[test]
 fn claims_are_bound_or_bindable_on_the_node() {
     let on = |name: &str| {
         format!(
@@ -188,9 +239,7 @@ fn claims_are_bound_or_bindable_on_the_node() {
     check(
         "node a\nclaim c volume=v bound",
         "p claim=c",
-        expect![
-            "0/1 nodes are available: 1 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)."
-        ],
+        expect![[r#"0/1 nodes are available: persistentvolume "v" not found."#]],
     );
 }
 

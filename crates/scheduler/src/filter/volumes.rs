@@ -1,7 +1,7 @@
 //! Claims of a pod: whether its volumes can be used from a node, or had there.
 use super::{Cycle, Hopeless, Refusal, Verdict};
 use crate::cluster::{Cluster, NodeRow, storage};
-use crate::pod::PodInfo;
+use crate::pod::{ClaimName, PodInfo};
 use crate::selectors::{NodeTerm, selector};
 use api::names::NamespacedName;
 use api::quantity::Quantity as Amount;
@@ -17,15 +17,31 @@ pub struct Volumes {
     /// Claims for one pod alone that another one uses.
     pub once_conflicts: i64,
     once: Vec<Box<str>>,
-    bound: Vec<Arc<PersistentVolume>>,
+    /// Where volumes that are bound can be used, for those that are not everywhere.
+    bound: Arc<Vec<Vec<NodeTerm>>>,
     /// Bound to volumes that are not there.
     missing: bool,
-    /// Bound, or provided for, when the pod has a node.
-    delayed: Vec<Arc<PersistentVolumeClaim>>,
+    /// Bound, or provided for, when the pod has a node; the smallest first.
+    delayed: Arc<Vec<Delayed>>,
     /// Labels of volumes that say where they are, and the values that will do.
     pub zones: Vec<(&'static str, Vec<String>)>,
     /// Volumes by driver, as drivers count them.
     csi: BTreeSet<(String, String)>,
+}
+
+/// A claim that is bound when its pod has a node.
+struct Delayed {
+    claim: Arc<PersistentVolumeClaim>,
+    requested: i64,
+    /// Volumes that will do if they can be used from the node: the one that names the claim first, then
+    /// the smaller ones.
+    volumes: Vec<Candidate>,
+}
+
+struct Candidate {
+    volume: Arc<PersistentVolume>,
+    /// Where it can be used; `None`: everywhere.
+    nodes: Option<Vec<NodeTerm>>,
 }
 
 /// What is to be done about a pod's volumes before it may run on its node.
@@ -44,13 +60,34 @@ impl Plan {
 }
 
 impl Volumes {
-    pub fn of(cluster: &Cluster, pod: &PodInfo) -> Result<Volumes, Hopeless> {
+    /// Plugins that are not asked stop nothing.
+    pub fn of(
+        cluster: &Cluster,
+        pod: &PodInfo,
+        is_asked: impl Fn(&str) -> bool,
+    ) -> Result<Volumes, Hopeless> {
         let mut all = Volumes { has_claims: !pod.wishes.claims.is_empty(), ..Volumes::default() };
-        let mut immediate = false;
+        let hopeless = |filter, message| Err(Hopeless { filter, message, is_error: false });
+        // This plugin comes first, so that a claim that is not there goes before one that is wrong.
+        for ClaimName { name, .. } in pod.wishes.claims.iter().filter(|it| !it.is_ephemeral) {
+            let key = NamespacedName::new(&pod.key.namespace, name);
+            if is_asked("VolumeRestrictions") && !cluster.storage.claims.contains_key(&key) {
+                let message = format!("persistentvolumeclaim {name:?} not found");
+                return hopeless("VolumeRestrictions", message);
+            }
+        }
+        let (mut bound, mut delayed) = (Vec::new(), Vec::new());
+        let (mut immediate, mut gone) = (false, None);
         for name in &pod.wishes.claims {
-            let claim = claim(cluster, pod, &name.name, name.is_ephemeral)?;
+            let claim = match claim(cluster, pod, &name.name, name.is_ephemeral) {
+                Err(message) if is_asked("VolumeBinding") => {
+                    return hopeless("VolumeBinding", message);
+                }
+                Err(_) => continue,
+                Ok(claim) => claim,
+            };
             let key = NamespacedName::new(&pod.key.namespace, &name.name);
-            if is_for_one_pod(claim) {
+            if is_for_one_pod(claim) && !name.is_ephemeral && !all.once.contains(&name.name) {
                 all.once.push(name.name.clone());
                 let in_use = cluster.is_claim_in_use(&pod.key.namespace, &name.name);
                 all.once_conflicts += i64::from(in_use);
@@ -59,20 +96,32 @@ impl Volumes {
             if storage::is_fully_bound(claim) {
                 match volume_of(cluster, claim) {
                     Some(volume) => {
-                        zones(volume, &mut all.zones);
-                        all.bound.push(volume.clone());
+                        if !name.is_ephemeral {
+                            zones(volume, &mut all.zones);
+                        }
+                        bound.extend(nodes_of(volume));
                     }
-                    None => all.missing = true,
+                    None => {
+                        all.missing = true;
+                        let volume = storage::volume_name(claim).filter(|_| !name.is_ephemeral);
+                        gone = gone.or(volume);
+                    }
                 }
             } else if storage::volume_name(claim).is_none() && waits(cluster, claim) {
-                all.delayed.push(claim.clone());
+                delayed.push(Delayed::of(cluster, claim));
             } else {
                 immediate = true;
             }
         }
-        if immediate {
+        // The smallest first, so that it does not take the place of a larger one.
+        delayed.sort_by_key(|it| it.requested);
+        (all.bound, all.delayed) = (Arc::new(bound), Arc::new(delayed));
+        if immediate && is_asked("VolumeBinding") {
             let message = "pod has unbound immediate PersistentVolumeClaims".to_owned();
-            return Err(Hopeless { filter: "VolumeBinding", message, is_error: false });
+            return hopeless("VolumeBinding", message);
+        }
+        if let Some(volume) = gone.filter(|_| is_asked("VolumeZone")) {
+            return hopeless("VolumeZone", format!("persistentvolume {volume:?} not found"));
         }
         Ok(all)
     }
@@ -82,7 +131,8 @@ impl Volumes {
         if self.once.is_empty() || own.key.namespace != pod.key.namespace {
             return;
         }
-        let used = pod.wishes.claims.iter().filter(|claim| self.once.contains(&claim.name));
+        let used = pod.wishes.claims.iter();
+        let used = used.filter(|claim| !claim.is_ephemeral && self.once.contains(&claim.name));
         self.once_conflicts += by * used.count() as i64;
     }
 }
@@ -92,11 +142,10 @@ fn claim<'a>(
     pod: &PodInfo,
     name: &str,
     is_ephemeral: bool,
-) -> Result<&'a Arc<PersistentVolumeClaim>, Hopeless> {
-    let hopeless = |message| Err(Hopeless { filter: "VolumeBinding", message, is_error: false });
+) -> Result<&'a Arc<PersistentVolumeClaim>, String> {
     let key = NamespacedName::new(&pod.key.namespace, name);
     let Some(claim) = cluster.storage.claims.get(&key) else {
-        return hopeless(match is_ephemeral {
+        return Err(match is_ephemeral {
             true => format!(
                 "waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}"
             ),
@@ -109,19 +158,22 @@ fn claim<'a>(
         let text = format!(
             "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
         );
-        return hopeless(text);
+        return Err(text);
     }
     if claim.metadata.deletion_timestamp.is_some() {
-        return hopeless(format!("persistentvolumeclaim {name:?} is being deleted"));
+        return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
     }
-    let owners = claim.metadata.owner_references.as_deref();
-    if is_ephemeral && api::owner::controller_of(owners).is_none_or(|it| *it.uid != *pod.uid) {
-        return hopeless(format!(
-            "PVC {key} was not created for pod {} (pod is not owner)",
-            pod.key
-        ));
+    match not_owned(claim, &key, pod).filter(|_| is_ephemeral) {
+        Some(text) => Err(text),
+        None => Ok(claim),
     }
-    Ok(claim)
+}
+
+/// What is wrong about a claim that should have been made for the pod.
+fn not_owned(claim: &PersistentVolumeClaim, key: &NamespacedName, pod: &PodInfo) -> Option<String> {
+    let owner = api::owner::controller_of(claim.metadata.owner_references.as_deref());
+    let text = || format!("PVC {key} was not created for pod {} (pod is not owner)", pod.key);
+    owner.is_none_or(|it| *it.uid != *pod.uid).then(text)
 }
 
 fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
@@ -179,7 +231,12 @@ pub fn zone(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
     }
 }
 
-pub fn restrictions(cycle: &Cycle<'_>, _: &NodeRow) -> Verdict {
+pub fn restrictions(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
+    let own = &cycle.pod.wishes.disks;
+    let mut others = row.pods.iter().flat_map(|pod| &pod.wishes.disks);
+    if !own.is_empty() && others.any(|other| own.iter().any(|disk| disk.conflicts(other))) {
+        return Err(Refusal::for_now("node(s) had no available disk"));
+    }
     match cycle.volumes.once_conflicts > 0 {
         false => Ok(()),
         true => Err(Refusal::for_now(
@@ -191,42 +248,67 @@ pub fn restrictions(cycle: &Cycle<'_>, _: &NodeRow) -> Verdict {
 /// The driver of a claim's volume, and what the driver calls it.
 fn csi_volume(cluster: &Cluster, key: &NamespacedName) -> Option<(String, String)> {
     let claim = cluster.storage.claims.get(key)?;
-    if storage::volume_name(claim).is_some() {
-        let csi = volume_of(cluster, claim)?.spec.as_ref()?.csi.as_ref()?;
+    // A volume that is gone, or not there yet, is counted by the claim's class.
+    if let Some(volume) = volume_of(cluster, claim) {
+        let csi = volume.spec.as_ref()?.csi.as_ref()?;
         return Some((csi.driver.clone(), csi.volume_handle.clone()));
     }
     let class = cluster.storage.classes.get(storage::class_of(claim))?;
     Some((class.provisioner.clone(), key.to_string()))
 }
 
-/// Drivers say how many of their volumes a node can have.
+/// Drivers say how many of their volumes a node can have, and some want to be there first.
 pub fn limits(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
-    let Some(csi_node) = cycle.cluster.storage.csi_nodes.get(&*row.node.name) else {
-        return Ok(());
-    };
-    let limits = csi_node.spec.drivers.iter().filter_map(|driver| {
-        let count = driver.allocatable.as_ref()?.count?;
-        Some((driver.name.as_str(), count as usize))
-    });
-    let mut limits = limits.filter(|(name, _)| cycle.volumes.csi.iter().any(|(it, _)| it == name));
-    if limits.clone().next().is_none() {
+    let (storage, wanted) = (&cycle.cluster.storage, &cycle.volumes.csi);
+    if wanted.is_empty() {
         return Ok(());
     }
-    let claims = row.pods.iter().flat_map(|pod| {
-        let claims = pod.wishes.claims.iter();
-        claims.map(|claim| NamespacedName::new(&pod.key.namespace, &claim.name))
-    });
-    let used: BTreeSet<_> = claims.filter_map(|key| csi_volume(cycle.cluster, &key)).collect();
-    let exceeds = |(driver, limit): (&str, usize)| {
-        let of_driver = |volumes: &BTreeSet<(String, String)>| -> BTreeSet<(String, String)> {
-            volumes.iter().filter(|(name, _)| name == driver).cloned().collect()
-        };
-        let mut all = of_driver(&used);
-        let before = all.len();
-        all.extend(of_driver(&cycle.volumes.csi));
-        all.len() > before && all.len() > limit
+    let csi_node = storage.csi_nodes.get(&*row.node.name);
+    let drivers = csi_node.map(|node| node.spec.drivers.as_slice()).unwrap_or_default();
+    for (name, _) in wanted {
+        let driver = storage.csi_drivers.get(name.as_str());
+        let insists =
+            driver.is_some_and(|it| it.spec.prevent_pod_scheduling_if_missing == Some(true));
+        if insists && !drivers.iter().any(|it| it.name == *name) {
+            let reason = format!("{name} CSI driver is not installed on the node");
+            return Err(Refusal { preemption_helps: true, ..Refusal::said(reason, false) });
+        }
+    }
+    let limit = |driver: &str| {
+        let driver = drivers.iter().find(|it| it.name == driver)?;
+        usize::try_from(driver.allocatable.as_ref()?.count?).ok()
     };
-    match limits.any(exceeds) {
+    if wanted.iter().all(|(driver, _)| limit(driver).is_none()) {
+        return Ok(());
+    }
+    let mut used = BTreeSet::new();
+    for (pod, ClaimName { name, is_ephemeral }) in
+        row.pods.iter().flat_map(|pod| pod.wishes.claims.iter().map(move |claim| (pod, claim)))
+    {
+        let key = NamespacedName::new(&pod.key.namespace, name);
+        let Some(claim) = storage.claims.get(&key) else { continue };
+        if *is_ephemeral && let Some(text) = not_owned(claim, &key, pod) {
+            return Err(Refusal::said(text, true));
+        }
+        used.extend(csi_volume(cycle.cluster, &key));
+    }
+    // What is attached and used by no pod: it takes its place all the same.
+    let attached = storage.attachments(&row.node.name).filter_map(|attachment| {
+        let name = attachment.spec.source.persistent_volume_name.as_deref()?;
+        let csi = storage.volumes.get(name)?.spec.as_ref()?.csi.as_ref()?;
+        let volume = (attachment.spec.attacher.clone(), csi.volume_handle.clone());
+        (!volume.0.is_empty() && !used.contains(&volume)).then_some(volume)
+    });
+    let attached: BTreeSet<_> = attached.collect();
+    let count = |volumes: &BTreeSet<(String, String)>, driver: &str| {
+        volumes.iter().filter(|(name, _)| name == driver).count()
+    };
+    let new: BTreeSet<_> = wanted.difference(&used).cloned().collect();
+    let exceeds = |driver: &str| {
+        let has = count(&used, driver) + count(&attached, driver) + count(&new, driver);
+        limit(driver).is_some_and(|limit| has > limit)
+    };
+    match new.iter().any(|(driver, _)| exceeds(driver)) {
         false => Ok(()),
         true => Err(Refusal::for_now("node(s) exceed max volume count")),
     }
@@ -241,16 +323,16 @@ pub fn plan(cycle: &Cycle<'_>, row: &NodeRow) -> Result<Plan, Refusal> {
     let volumes = &cycle.volumes;
     let mut reasons: smallvec::SmallVec<[std::borrow::Cow<'static, str>; 1]> =
         smallvec::SmallVec::new();
-    if !volumes.bound.iter().all(|volume| is_reachable(volume, row)) {
+    if !volumes.bound.iter().all(|terms| is_among(terms, row)) {
         reasons.push("node(s) didn't match PersistentVolume's node affinity".into());
     }
     let mut plan = Plan::default();
     match bind_delayed(cycle, row, &mut plan) {
-        Delayed::Fits => {}
-        Delayed::NoVolume => {
+        Outcome::Fits => {}
+        Outcome::NoVolume => {
             reasons.push("node(s) didn't find available persistent volumes to bind".into());
         }
-        Delayed::NoSpace => reasons.push("node(s) did not have enough free storage".into()),
+        Outcome::NoSpace => reasons.push("node(s) did not have enough free storage".into()),
     }
     if volumes.missing {
         reasons.push(
@@ -263,39 +345,36 @@ pub fn plan(cycle: &Cycle<'_>, row: &NodeRow) -> Result<Plan, Refusal> {
     }
 }
 
-enum Delayed {
+enum Outcome {
     Fits,
     NoVolume,
     NoSpace,
 }
 
-fn bind_delayed(cycle: &Cycle<'_>, row: &NodeRow, plan: &mut Plan) -> Delayed {
+fn bind_delayed(cycle: &Cycle<'_>, row: &NodeRow, plan: &mut Plan) -> Outcome {
     let cluster = cycle.cluster;
-    let mut claims = cycle.volumes.delayed.clone();
-    // The smallest first, so that it does not take the place of a larger one.
-    claims.sort_by_key(|claim| requested(claim));
-    for claim in claims {
-        let key = key(&claim);
-        let assumed = cluster.storage.selected.get(&key).map(String::as_str);
-        match storage::selected_node(&claim).or(assumed) {
-            Some(node) if *node != *row.node.name => return Delayed::NoVolume,
-            Some(_) => plan.provide.push(claim),
-            None => match find_volume(cluster, &claim, row, &plan.give) {
-                Some(volume) => plan.give.push((volume.clone(), claim)),
-                None => plan.provide.push(claim),
+    for delayed in &*cycle.volumes.delayed {
+        let claim = &delayed.claim;
+        let assumed = || cluster.storage.selected.get(&key(claim)).map(String::as_str);
+        match storage::selected_node(claim).or_else(assumed) {
+            Some(node) if *node != *row.node.name => return Outcome::NoVolume,
+            Some(_) => plan.provide.push(claim.clone()),
+            None => match delayed.find(row, &plan.give) {
+                Some(volume) => plan.give.push((volume.clone(), claim.clone())),
+                None => plan.provide.push(claim.clone()),
             },
         }
     }
     for claim in &plan.provide {
         let class = cluster.storage.classes.get(storage::class_of(claim));
         let Some(class) = class.filter(|class| can_provide(class, row)) else {
-            return Delayed::NoVolume;
+            return Outcome::NoVolume;
         };
         if !has_capacity(cluster, class, claim, row) {
-            return Delayed::NoSpace;
+            return Outcome::NoSpace;
         }
     }
-    Delayed::Fits
+    Outcome::Fits
 }
 
 /// Of volumes that are given: class, asked for, and what they have.
@@ -337,66 +416,80 @@ fn bytes(quantity: &str) -> i64 {
     Amount::parse(quantity).map_or(0, |amount| amount.value())
 }
 
-fn is_reachable(volume: &PersistentVolume, row: &NodeRow) -> bool {
-    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
-    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
-        return true;
-    };
-    let mut terms = required.node_selector_terms.iter().map(NodeTerm::of);
-    terms.any(|term| term.matches(&row.node.name, &row.node.labels))
+/// Where a volume can be used; `None`: everywhere.
+fn nodes_of(volume: &PersistentVolume) -> Option<Vec<NodeTerm>> {
+    let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required.as_ref()?;
+    Some(required.node_selector_terms.iter().map(NodeTerm::of).collect())
 }
 
-/// The smallest volume that will do (upstream's `volume.FindMatchingVolume`).
-fn find_volume<'a>(
-    cluster: &'a Cluster,
-    claim: &PersistentVolumeClaim,
-    row: &NodeRow,
-    taken: &[(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>)],
-) -> Option<&'a Arc<PersistentVolume>> {
-    let spec = claim.spec.as_ref()?;
-    let wanted = requested(claim);
-    let selector = spec.selector.as_ref().map(|it| selector(Some(it)));
-    let own = key(claim);
-    let mut best: Option<(i64, &Arc<PersistentVolume>)> = None;
-    for (name, volume) in &cluster.storage.volumes {
-        let Some(has) = volume.spec.as_ref() else { continue };
-        let is_taken = taken.iter().any(|(other, _)| other.metadata.name == volume.metadata.name)
-            || cluster.storage.given.get(&**name).is_some_and(|other| *other != own);
-        let class = has.storage_class_name.as_deref().unwrap_or_default();
+fn is_among(terms: &[NodeTerm], row: &NodeRow) -> bool {
+    terms.iter().any(|term| term.matches(&row.node.name, &row.node.labels))
+}
+
+impl Delayed {
+    /// Which volumes will do, but for the node (upstream's `volume.FindMatchingVolume`).
+    fn of(cluster: &Cluster, claim: &Arc<PersistentVolumeClaim>) -> Delayed {
+        let requested = requested(claim);
+        let mut delayed = Delayed { claim: claim.clone(), requested, volumes: Vec::new() };
+        let Some(spec) = claim.spec.as_ref() else { return delayed };
+        let selector = spec.selector.as_ref().map(|it| selector(Some(it)));
+        let own = key(claim);
         let mode = |mode: &Option<String>| mode.clone().unwrap_or("Filesystem".to_owned());
-        let modes = has.access_modes.as_deref().unwrap_or_default();
-        let size = has.capacity.as_ref().and_then(|list| list.get("storage"));
-        let size = size.map_or(0, |it| bytes(&it.0));
-        if is_taken
-            || volume.metadata.deletion_timestamp.is_some()
-            || size < wanted
-            || class != storage::class_of(claim)
-            || mode(&has.volume_mode) != mode(&spec.volume_mode)
-            || !spec.access_modes.iter().flatten().all(|mode| modes.contains(mode))
-            || !is_reachable(volume, row)
-        {
-            continue;
-        }
-        if let Some(reference) = &has.claim_ref {
-            let is_ours = reference.name.as_deref() == Some(&own.name)
-                && reference.namespace.as_deref() == Some(&own.namespace)
-                && (reference.uid.is_none() || reference.uid == claim.metadata.uid);
-            if is_ours {
-                return Some(volume);
+        let mut found: Vec<(bool, i64, Candidate)> = Vec::new();
+        for (name, volume) in &cluster.storage.volumes {
+            let Some(has) = volume.spec.as_ref() else { continue };
+            let is_taken = cluster.storage.given.get(&**name).is_some_and(|other| *other != own);
+            let class = has.storage_class_name.as_deref().unwrap_or_default();
+            let modes = has.access_modes.as_deref().unwrap_or_default();
+            let size = has.capacity.as_ref().and_then(|list| list.get("storage"));
+            let size = size.map_or(0, |it| bytes(&it.0));
+            if is_taken
+                || volume.metadata.deletion_timestamp.is_some()
+                || size < requested
+                || class != storage::class_of(claim)
+                || mode(&has.volume_mode) != mode(&spec.volume_mode)
+                || !spec.access_modes.iter().flatten().all(|mode| modes.contains(mode))
+            {
+                continue;
             }
-            continue;
+            let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+            let is_fit = match &has.claim_ref {
+                Some(reference) => {
+                    reference.name.as_deref() == Some(&own.name)
+                        && reference.namespace.as_deref() == Some(&own.namespace)
+                        && (reference.uid.is_none() || reference.uid == claim.metadata.uid)
+                }
+                None => {
+                    let labels = &volume.metadata.labels;
+                    phase == Some("Available")
+                        && selector.as_ref().is_none_or(|selector| selector.matches(labels))
+                }
+            };
+            if is_fit {
+                let candidate = Candidate { nodes: nodes_of(volume), volume: volume.clone() };
+                found.push((has.claim_ref.is_none(), size, candidate));
+            }
         }
-        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-        let is_selected =
-            selector.as_ref().is_none_or(|selector| selector.matches(&volume.metadata.labels));
-        if phase == Some("Available")
-            && is_selected
-            && best.is_none_or(|(smallest, _)| size < smallest)
-        {
-            best = Some((size, volume));
-        }
+        found.sort_by_key(|(is_free, size, _)| (*is_free, *size));
+        delayed.volumes = found.into_iter().map(|(.., candidate)| candidate).collect();
+        delayed
     }
-    best.map(|(_, volume)| volume)
+
+    fn find(
+        &self,
+        row: &NodeRow,
+        taken: &[(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>)],
+    ) -> Option<&Arc<PersistentVolume>> {
+        let is_free = |volume: &Arc<PersistentVolume>| {
+            !taken.iter().any(|(other, _)| other.metadata.name == volume.metadata.name)
+        };
+        let found = self.volumes.iter().find(|candidate| {
+            candidate.nodes.as_ref().is_none_or(|terms| is_among(terms, row))
+                && is_free(&candidate.volume)
+        });
+        found.map(|candidate| &candidate.volume)
+    }
 }
 
 fn can_provide(class: &StorageClass, row: &NodeRow) -> bool {
