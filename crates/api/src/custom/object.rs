@@ -39,7 +39,8 @@ pub fn settle(mut value: Value, definition: &Definition) -> Result<json::Decoded
         return Err(DecodeError::Type(text));
     }
     let unknown = coerce(&mut value, version, false)?;
-    set_defaults(&mut value, version.schema.root());
+    set_defaults(&mut value, version.schema.root())
+        .map_err(|error| DecodeError::Type(error.to_string()))?;
     let problems = unknown.into_iter().map(Problem::UnknownField).collect();
     Ok(json::Decoded { value, problems })
 }
@@ -67,7 +68,7 @@ pub fn read(
     }
     coerce(&mut object, wanted, true).map_err(|error| error.to_string())?;
     if api_version == wanted.api_version {
-        set_defaults(&mut object, wanted.schema.root());
+        set_defaults(&mut object, wanted.schema.root()).map_err(|error| error.to_string())?;
     }
     Ok(object)
 }
@@ -77,7 +78,7 @@ pub fn prepared(mut object: Value, definition: &Definition) -> Result<Value, Str
     // A version that is no more is taken for what it was: nothing is known of it.
     if let Some(stored) = definition.family.version(&TypeMeta::of(&object).api_version) {
         coerce(&mut object, stored, true).map_err(|error| error.to_string())?;
-        set_defaults(&mut object, stored.schema.root());
+        set_defaults(&mut object, stored.schema.root()).map_err(|error| error.to_string())?;
     }
     Ok(object)
 }

@@ -49,7 +49,10 @@ impl Resource {
 
     pub fn set_defaults(&self, object: &mut Value) {
         match self.definition {
-            Some(_) => set_defaults(object, self.ty()),
+            Some(_) => {
+                // What would be too much was refused when the object was read.
+                let _ = set_defaults(object, self.ty());
+            }
             None => defaults::set(object, self.ty()),
         }
     }

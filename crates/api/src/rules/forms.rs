@@ -10,7 +10,9 @@ use serde_json::{Result, Value};
 use std::any::Any;
 
 /// What a typed form has to be able to do.
-pub trait Form: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Any + Send + Sync {
+pub trait Form:
+    Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Any + Send + Sync
+{
     fn from_json(bytes: &[u8]) -> Result<Self>;
     fn from_tree(tree: Value) -> Result<Self>;
     fn to_tree(&self) -> Result<Value>;

@@ -20,7 +20,7 @@ mod text;
 
 pub use builtin::builtin;
 pub use crd::{CrdError, CustomSchema};
-pub use default::set_defaults;
+pub use default::{TooMuch, set_defaults};
 pub use prune::prune;
 pub use text::ParseError;
 

@@ -50,8 +50,10 @@ pub async fn create(
         ));
     }
     object::place(&mut object, call)?;
-    // What is no version at all is forgotten, as upstream does.
-    if text(&object, "resourceVersion").parse::<u64>().is_ok_and(|version| version > 0) {
+    // What is no version at all is forgotten, as upstream does. A dry run does not come to upstream's
+    // storage, which is the one to mind.
+    let version = text(&object, "resourceVersion").parse::<u64>();
+    if version.is_ok_and(|version| version > 0) && !call.is_dry_run() {
         return Err(Status::bad_request(
             "resourceVersion should not be set on objects to be created",
         ));

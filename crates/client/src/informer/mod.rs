@@ -20,8 +20,8 @@ use crate::source::{Collection, Source};
 use api::names::NamespacedName;
 use api::object::Keep;
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
 use sink::Filled;
+use std::sync::Arc;
 use store::{Entry, Store};
 use tokio::sync::watch;
 

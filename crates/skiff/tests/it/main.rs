@@ -22,6 +22,7 @@ mod kubelet;
 mod policies;
 mod python;
 mod scheduler;
+mod scheduler_faults;
 mod servers;
 mod streams;
 mod subresources;

@@ -275,3 +275,23 @@ async fn a_converter_without_manners_is_told_of_and_hurts_nobody_else() {
         assert_eq!(server.get("/openapi/v2").await.code, 200, "{what}");
     }
 }
+#[tokio::test]
+async fn defaults_make_no_mountain_of_a_small_object() {
+    let server = Server::start().await;
+    define(
+        &server,
+        json!({ "type": "array", "items": { "type": "object", "properties": {
+            "a": { "type": "string", "default": "x".repeat(100_000) } } } }),
+    )
+    .await;
+    // Two megabytes that would become fifty gigabytes.
+    let said = create(&server, json!(vec![json!({}); 500_000])).await;
+    assert_eq!(said.code, 400, "{said:?}");
+    assert!(said.message().contains("the defaults of its schema"), "{}", said.message());
+    let said = create(&server, json!([{}, {}])).await;
+    assert_eq!(said.code, 201, "{said:?}");
+    let patch = json!({ "spec": vec![json!({}); 500_000] });
+    let media = "application/merge-patch+json";
+    let said = server.ask_as(Method::PATCH, &format!("{THINGS}/a"), media, patch).await;
+    assert!((400..500).contains(&said.code), "{said:?}");
+}
