@@ -109,7 +109,7 @@ pub fn collection() -> Collection {
 
 /// The definition of one resource, by its plural and its group.
 pub fn one(plural: &str, group: &str) -> Collection {
-    collection().with_fields(Selector::equals("metadata.name", &format!("{plural}.{group}")))
+    collection().with_fields(Selector::equals("metadata.name", format!("{plural}.{group}")))
 }
 
 #[cfg(test)]

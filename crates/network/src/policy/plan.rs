@@ -163,14 +163,17 @@ pub fn plan(world: &World<'_>, family: AddressFamily) -> Plan {
     plan
 }
 
+/// Policies that are about a pod, by their places in the order of all, and in what way each is.
+type Subjects = Vec<(usize, Subject)>;
+
 /// What policies of the cluster say of the pods of this node.
 fn rule(plan: &mut Plan, world: &World<'_>, family: AddressFamily, dns: &[Grant]) {
     let mut policies = world.cluster_policies.clone();
     policies.sort_by_key(|policy| (policy.tier, policy.priority, policy.name.clone()));
     // Pods that the same policies are about share their orders.
-    let mut made: HashMap<(Tier, Traffic, Vec<(usize, Subject)>), Arc<Vec<Order>>> = HashMap::new();
+    let mut made: HashMap<(Tier, Traffic, Subjects), Arc<Vec<Order>>> = HashMap::new();
     for (key, addresses) in &world.locals {
-        let about: Vec<(usize, Subject)> = policies
+        let about: Subjects = policies
             .iter()
             .enumerate()
             .map(|(at, policy)| (at, world.subject(policy, key)))

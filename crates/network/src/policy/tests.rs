@@ -836,7 +836,7 @@ mod packets {
                 from("Deny", pods("b"), port(81)), from("Accept", pods("c"), web)] }),
             );
             let without_b = "a>b a:b a>c a:c b>a b>c b:c c>a c:a c>b c:b";
-            apply(&mut node, &[admin.clone()], without_b);
+            apply(&mut node, std::slice::from_ref(&admin), without_b);
             apply(&mut node, &[admin.clone(), open], without_b);
             apply(
                 &mut node,
@@ -856,7 +856,7 @@ mod packets {
                 1,
                 "a",
                 json!({ "ingress": [
-                from("Accept", pods("c"), port(80)), from("Deny", json!({ "namespaces": {} }), all.clone())] }),
+                from("Accept", pods("c"), port(80)), from("Deny", json!({ "namespaces": {} }), all)] }),
             );
             apply(
                 &mut node,
@@ -881,7 +881,7 @@ mod packets {
                 { "action": "Deny", "to": [{ "networks": ["0.0.0.0/0", "::/0"] }] }] }),
             );
             let only_c = "a>c b>a b:a b>c b:c c>a c:a c>b c:b";
-            apply(&mut node, &[out.clone()], only_c);
+            apply(&mut node, std::slice::from_ref(&out), only_c);
             assert!(!gateways.iter().any(|at| reaches(at, BRIEFLY)), "the node is denied too");
             node.cluster.resolvers = gateways.iter().map(|at| (at.ip(), at.port())).collect();
             apply(&mut node, &[out], only_c);
@@ -897,7 +897,7 @@ mod packets {
             );
             node.cluster.nodes =
                 vec![(BTreeMap::new(), gateways.iter().map(|at| at.ip()).collect())];
-            apply(&mut node, &[to_nodes.clone()], ALL);
+            apply(&mut node, std::slice::from_ref(&to_nodes), ALL);
             assert!(
                 !gateways.iter().any(|at| reaches(at, BRIEFLY)),
                 "the last tier denies the node"
