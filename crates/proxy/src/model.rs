@@ -436,8 +436,8 @@ fn apply_policies(model: &Model, firewall: &mut Firewall) {
         })
         .collect();
     let labels = BTreeMap::new();
-    let mut world = policy::World::default();
-    world.cluster_policies = orders.iter().collect();
+    let cluster_policies = orders.iter().collect();
+    let mut world = policy::World { cluster_policies, ..policy::World::default() };
     world.policies.insert("x", policies.iter().collect());
     world.namespaces.insert("x", &labels);
     for (key, pod) in &pods {
