@@ -110,12 +110,20 @@ impl Choice {
         let load = frontend(family, self.node_port);
         let go = Expression::DestinationNat { address: endpoint, port };
         let offset = if self.local { LOCAL } else { 0 };
-        let choose = vec![
-            Expression::Random { into: endpoint, modulus: self.endpoints, offset },
-            Expression::Map { map: ENDPOINTS, key, into: endpoint },
-        ];
+        let choose = |modulus: u32| {
+            vec![
+                Expression::Random { into: endpoint, modulus, offset },
+                Expression::Map { map: ENDPOINTS, key, into: endpoint },
+            ]
+        };
+        // The list may become shorter between two looks of one packet: then there is no such number,
+        // and it goes to the first. Whoever passed without an endpoint would do so ever after, the
+        // connection being known; who is dropped asks again.
+        let numbers = [self.endpoints, 1];
+        let drop = vec![Expression::Verdict(Verdict::Drop)];
         let Some(seconds) = self.affinity else {
-            return vec![[load, choose, vec![go]].concat()];
+            let each = |count| [load.clone(), choose(count), vec![go.clone()]].concat();
+            return numbers.map(each).into_iter().chain([drop]).collect();
         };
         let client = vec![Expression::Address { which: Direction::Source, into: 0 }];
         // Each visit prolongs the memory of it.
@@ -126,10 +134,9 @@ impl Choice {
             // The endpoint may be gone since.
             Expression::Contains { set: STICKY, key },
         ];
-        vec![
-            [client.clone(), load.clone(), again, stay.clone()].concat(),
-            [client, load, choose, stay].concat(),
-        ]
+        let first = [client.clone(), load.clone(), again, stay.clone()].concat();
+        let each = |count| [client.clone(), load.clone(), choose(count), stay.clone()].concat();
+        [first].into_iter().chain(numbers.map(each)).chain([drop]).collect()
     }
 }
 
