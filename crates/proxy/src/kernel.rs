@@ -65,8 +65,13 @@ impl Proxy {
                 let all = known.claims.keys().map(|frontend| (*frontend, None));
                 before = all.collect();
             }
-            let (table, stale) = known.change(known.written.transaction(), &self.config, before);
-            let committed = known.written.commit(table, &mut self.socket);
+            let (ahead, table, stale) =
+                known.change(known.written.transaction(), &self.config, before);
+            let mut committed = Ok(());
+            if !is_full {
+                committed = known.written.commit(ahead, &mut self.socket);
+            }
+            let committed = committed.and_then(|()| known.written.commit(table, &mut self.socket));
             let family = known.written.family;
             let took = begun.elapsed();
             let done = committed.and_then(|()| forget(&mut self.socket, family, &stale));
@@ -137,7 +142,7 @@ impl Known {
         let (services, claims) = (self.services.clone(), self.claims.clone());
         let mut copy = Known { services, claims, ..Known::new(self.written.family) };
         let all = copy.claims.keys().map(|frontend| (*frontend, None)).collect();
-        copy.change(table, config, all).0
+        copy.change(table, config, all).1
     }
 
     /// What a frontend leads to.
@@ -185,14 +190,18 @@ impl Known {
         before
     }
 
-    /// From what frontends led to, to what they lead to.
+    /// From what frontends led to, to what they lead to. Chains come ahead, by themselves: a packet that
+    /// is under way sees elements of the next generation with rules of the last, and a chain that is
+    /// made by the same change is still empty to it. Through an empty chain it would leave the service's
+    /// address as it is, and with it the whole connection.
     fn change(
         &mut self,
         mut table: Transaction,
         config: &Config,
         before: BTreeMap<Frontend, Option<Arc<Lead>>>,
-    ) -> (Transaction, Stale) {
+    ) -> (Transaction, Transaction, Stale) {
         let family = self.written.family;
+        let mut ahead = self.written.transaction();
         if self.written.is_new() {
             (self.chains, self.choices) = (Counts::default(), Counts::default());
             (self.guards, self.hairpin) = (Counts::default(), Counts::default());
@@ -222,15 +231,17 @@ impl Known {
         }
         let (chains, choices) = (self.chains.settle(), self.choices.settle());
         let (guards, hairpin) = (self.guards.settle(), self.hairpin.settle());
+        // A table that is new holds nothing yet that chains could come ahead of.
+        let early = if self.written.is_new() { &mut table } else { &mut ahead };
         for choice in &choices.come {
-            rules::add_chain(&mut table, &choice.name(), choice.rules(family));
+            rules::add_chain(early, &choice.name(), choice.rules(family));
         }
         for chain in &chains.come {
-            rules::add_chain(&mut table, &chain.name(), chain.rules(config, family));
+            rules::add_chain(early, &chain.name(), chain.rules(config, family));
         }
         for allowed in &guards.come {
             let rules = rules::guard_rules(allowed, family);
-            rules::add_chain(&mut table, &rules::guard_name(allowed), rules);
+            rules::add_chain(early, &rules::guard_name(allowed), rules);
         }
         let pair = |address: &IpAddr| Data::new().address(*address).address(*address);
         // A value is changed by taking the old one away.
@@ -253,7 +264,7 @@ impl Known {
         for allowed in &guards.gone {
             table.remove_chain(&rules::guard_name(allowed));
         }
-        (table, stale)
+        (ahead, table, stale)
     }
 
     fn hold(&mut self, lead: &Lead) {
