@@ -67,11 +67,11 @@ impl Proxy {
             }
             let (ahead, table, stale) =
                 known.change(known.written.transaction(), &self.config, before);
-            let mut committed = Ok(());
-            if !is_full {
-                committed = known.written.commit(ahead, &mut self.socket);
-            }
-            let committed = committed.and_then(|()| known.written.commit(table, &mut self.socket));
+            let prepared = match is_full {
+                true => Ok(()),
+                false => known.written.commit(ahead, &mut self.socket),
+            };
+            let committed = prepared.and_then(|()| known.written.commit(table, &mut self.socket));
             let family = known.written.family;
             let took = begun.elapsed();
             let done = committed.and_then(|()| forget(&mut self.socket, family, &stale));
