@@ -37,7 +37,12 @@ impl Machine {
         self.run_kubelet_with(context, |_| {});
     }
 
-    pub fn run_kubelet_with(&self, context: Context, change: impl FnOnce(&mut Config)) {
+    /// The answer ends when the kubelet has: only then may the next one of the same node begin.
+    pub fn run_kubelet_with(
+        &self,
+        context: Context,
+        change: impl FnOnce(&mut Config),
+    ) -> tokio::task::JoinHandle<()> {
         let mut config = Config::new("n1", "10.1.1.1".parse().unwrap());
         config.root = self.folder.path().join("kubelet");
         config.cgroups_per_qos = false;
@@ -47,7 +52,8 @@ impl Machine {
         change(&mut config);
         std::fs::create_dir_all(&config.root).unwrap();
         let runtime = std::sync::Arc::new(self.runtime.clone());
-        tokio::spawn(crate::run(config, self.world.source(), context, runtime));
+        let run = crate::run(config, self.world.source(), context, runtime);
+        tokio::spawn(async move { drop(run.await) })
     }
 
     fn pod(&self, spec: Value) {

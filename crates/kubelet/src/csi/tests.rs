@@ -237,7 +237,8 @@ impl Machine {
 async fn start(driver: Value, can: &[Type]) -> (Machine, Mock) {
     let machine = Machine::new();
     let context = machine.context.clone();
-    start_in(machine, context, driver, can).await
+    let (machine, mock, _) = start_in(machine, context, driver, can).await;
+    (machine, mock)
 }
 
 async fn start_in(
@@ -245,16 +246,16 @@ async fn start_in(
     context: client::Context,
     driver: Value,
     can: &[Type],
-) -> (Machine, Mock) {
+) -> (Machine, Mock, tokio::task::JoinHandle<()>) {
     machine.put_json::<CSIDriver>(json!({ "metadata": { "name": "mock.csi" }, "spec": driver }));
     let mock = Mock::start(&machine.root(), can);
-    machine.run_kubelet_with(context, |_| {});
+    let kubelet = machine.run_kubelet_with(context, |_| {});
     let node = || machine.world.get::<CSINode>("", "n1");
     until("the driver is known", || node().is_some_and(|node| !node.spec.drivers.is_empty())).await;
     let calls = mock.calls.clone();
     until("the driver is told", || !calls.lock().is_empty()).await;
     assert_eq!(mock.calls(), ["registered true "]);
-    (machine, mock)
+    (machine, mock, kubelet)
 }
 
 #[tokio::test]
@@ -374,11 +375,12 @@ async fn a_kubelet_that_begins_anew_takes_up_what_is_mounted() {
     let first = machine.context.part();
     let driver = json!({ "attachRequired": false });
     let can = [Type::StageUnstageVolume];
-    let (machine, mock) = start_in(machine, first.clone(), driver, &can).await;
+    let (machine, mock, kubelet) = start_in(machine, first.clone(), driver, &can).await;
     machine.claimed("pv", json!({ "capacity": { "storage": "1Gi" } }));
     machine.csi_pod("a", json!({ "name": "v", "persistentVolumeClaim": { "claimName": "pv" } }));
     until("a runs", || machine.phase("a") == "Running").await;
     first.stop();
+    kubelet.await.unwrap();
     mock.calls();
     machine.delete("a");
     machine.run_kubelet_with(machine.context.part(), |_| {});

@@ -97,7 +97,7 @@ impl DraPlugin for Mock {
     }
 }
 
-fn start() -> (Machine, Mock) {
+fn start() -> (Machine, Mock, tokio::task::JoinHandle<()>) {
     let machine = Machine::new();
     let root = machine.folder.path().join("kubelet");
     std::fs::create_dir_all(root.join("plugins_registry")).unwrap();
@@ -105,8 +105,8 @@ fn start() -> (Machine, Mock) {
     let mock = Mock { endpoint: endpoint.clone(), calls: Arc::default(), fails: Arc::default() };
     serve(DraPluginServer::new(mock.clone()), &endpoint);
     serve(RegistrationServer::new(mock.clone()), &root.join("plugins_registry/dra.sock"));
-    machine.run_kubelet_with(machine.context.clone(), |_| {});
-    (machine, mock)
+    let kubelet = machine.run_kubelet_with(machine.context.clone(), |_| {});
+    (machine, mock, kubelet)
 }
 
 impl Machine {
@@ -150,7 +150,7 @@ impl Machine {
 
 #[tokio::test]
 async fn claims_are_prepared_shared_shown_and_taken_back() {
-    let (machine, mock) = start();
+    let (machine, mock, kubelet) = start();
     until("the driver is registered", || mock.calls() == "registered").await;
     machine.claim("gpu", &["a", "b"]);
     machine.claiming("a", "gpu");
@@ -167,6 +167,7 @@ async fn claims_are_prepared_shared_shown_and_taken_back() {
     assert_eq!((resource.driver_name.as_str(), resource.device_name.as_str()), ("mock.dra", "d1"));
     // The next kubelet knows whose it is.
     machine.context.stop();
+    kubelet.await.unwrap();
     let next = Context::simulated(machine.context.now(), 2);
     machine.run_kubelet_with(next, |_| {});
     until("the driver is registered again", || mock.calls().contains("registered")).await;
@@ -182,7 +183,7 @@ async fn claims_are_prepared_shared_shown_and_taken_back() {
 
 #[tokio::test]
 async fn what_cannot_be_prepared_is_told_and_tried_again() {
-    let (machine, mock) = start();
+    let (machine, mock, _) = start();
     until("the driver is registered", || mock.calls() == "registered").await;
     machine.claim("others", &["somebody"]);
     machine.claiming("thief", "others");
