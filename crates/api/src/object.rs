@@ -2,11 +2,12 @@
 //!
 //! What is kept are the object's bytes (JSON). Its metadata is read from their head when somebody
 //! asks, at most once; its typed form is shared by all who hold it at the same time, and goes with
-//! the last of them: a typed pod takes 35 KB, so it is for its holders to say how long it is worth
+//! the last of them: a typed pod takes many times its bytes, so it is for its holders to say how long it is worth
 //! that. The bytes come from the store, without a resource version and with `metadata` first, or
 //! from a server, complete.
 mod keep;
 mod meta;
+mod trim;
 
 pub use keep::Keep;
 pub use meta::{Metadata, Pairs};
@@ -142,11 +143,14 @@ impl Object {
         Ok(tree)
     }
 
-    /// Its typed form, decoded for this caller alone, to be changed at will.
+    /// Its typed form, decoded for this caller alone, to be changed at will. It has no managed fields: an
+    /// update that names none keeps those that are stored.
     pub fn decode<T: Form>(&self) -> Result<T, DecodeError> {
-        let mut typed: T = match T::from_json(&self.bytes) {
+        let trimmed = trim::without_managed_fields(&self.bytes);
+        let bytes = trimmed.as_deref().unwrap_or(&self.bytes);
+        let mut typed: T = match T::from_json(bytes) {
             Ok(typed) => typed,
-            Err(error) => read_without_nulls(&self.bytes).ok_or_else(|| syntax(error))?,
+            Err(error) => read_without_nulls(bytes).ok_or_else(|| syntax(error))?,
         };
         if self.stored {
             typed.metadata_mut().resource_version = Some(self.revision.to_string());

@@ -14,7 +14,7 @@ pub struct ApiResource {
     pub plural: Cow<'static, str>,
     pub kind: Cow<'static, str>,
     pub scope: Scope,
-    /// The row of a built-in one: its schema is what protobuf is read with.
+    /// The row of a built-in one.
     pub row: Option<&'static kinds::Resource>,
 }
 

@@ -61,6 +61,11 @@ impl Collection {
         }
     }
 
+    /// Everything of its resource.
+    pub fn is_whole(&self) -> bool {
+        self.namespace.is_empty() && self.labels.is_everything() && self.fields.is_everything()
+    }
+
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Collection {
         Collection { namespace: namespace.to_owned(), ..self }

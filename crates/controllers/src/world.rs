@@ -74,7 +74,7 @@ impl World {
     pub fn keep<K: Keep>(&self, of: Collection) -> Informer<K> {
         let informer = self.informers.keep::<K>(of.clone());
         // Who keeps a part of a collection may never see what was written to another part.
-        if !(of.namespace.is_empty() && of.labels.is_everything() && of.fields.is_everything()) {
+        if !of.is_whole() {
             return informer;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@ use crate::codec::DecodeError;
 use crate::rules::Form;
 use std::sync::Arc;
 
-/// Made of an object once, and held in its place: nobody has to hold 35 KB of typed pod to know
+/// Made of an object once, and held in its place: nobody has to hold a whole typed pod to know
 /// which node it is on. The object itself is one way to keep it, its typed form another; a
 /// component that needs little keeps a type of its own.
 pub trait Keep: Send + Sync + Sized + 'static {

@@ -1,8 +1,9 @@
 //! An API server over the network: [`Source`] as HTTP requests.
 //!
-//! Objects of built-in kinds travel as protobuf, others as JSON; either way a list is taken apart
-//! item by item and an event by event, so that no tree is larger than one object. A server that
-//! says `Retry-After` is asked again when it likes, within bounds.
+//! Objects travel as JSON, which is what an [`Object`](crate::Object) is: what was received is kept, and read
+//! once. Protobuf would have to be made JSON first, and our own server stores JSON. A list is taken apart
+//! item by item and a watch event by event. A server that says `Retry-After` is asked again when it likes,
+//! within bounds.
 mod codec;
 mod config;
 mod identity;
@@ -23,7 +24,6 @@ use crate::source::{
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use api::status::{ServerResponse, Status};
 use bytes::Bytes;
-use codec::Form;
 use futures_util::{FutureExt, StreamExt};
 use http_body_util::{BodyExt, BodyStream};
 use identity::Identity;
@@ -193,12 +193,11 @@ impl Https {
     async fn refusal(&self, wanted: &Wanted<'_>, answer: Response<http::Body>) -> Status {
         let code = i32::from(answer.status().as_u16());
         let wait = retry_after(&answer).map_or(0, |wait| wait.as_secs() as i32);
-        let form = Form::of(&answer);
         let body = match self.read(answer).await {
             Ok(body) => body,
             Err(status) => return status,
         };
-        if let Some(status) = codec::status(&body, form) {
+        if let Some(status) = codec::status(&body) {
             return status;
         }
         let text = String::from_utf8_lossy(&body);
@@ -230,13 +229,13 @@ impl Https {
     }
 
     async fn do_call(&self, call: Call) -> Result<Outcome, Status> {
-        let Call { resource, name, subresource, ask, .. } = &call;
+        let Call { resource, name, ask, .. } = &call;
         let source::Request { method, path, content_type, body } = (&call).into();
         let answer = self
             .send(Wanted {
                 method,
                 path,
-                accept: codec::accepted(resource),
+                accept: codec::JSON,
                 content_type,
                 body,
                 resource: Some(resource),
@@ -245,10 +244,10 @@ impl Https {
                 streaming: false,
             })
             .await?;
-        let (form, warnings) = (Form::of(&answer), warnings(answer.headers()));
+        let warnings = warnings(answer.headers());
         let is_collection = matches!(ask, Ask::DeleteCollection(..));
         let body = self.read(answer).await?;
-        let object = codec::said(&body, form, resource, subresource, is_collection)?;
+        let object = codec::said(&body, is_collection)?;
         Ok(Outcome { object, warnings })
     }
 
@@ -258,7 +257,7 @@ impl Https {
             .send(Wanted {
                 method: Method::GET,
                 path,
-                accept: codec::accepted(&of.resource),
+                accept: codec::JSON,
                 content_type: "",
                 body: Bytes::new(),
                 resource: Some(&of.resource),
@@ -267,9 +266,8 @@ impl Https {
                 streaming: false,
             })
             .await?;
-        let form = Form::of(&answer);
         let body = self.read(answer).await?;
-        codec::list(&body, form, &of.resource)
+        codec::list(&body, &of.resource)
     }
 
     async fn do_watch(&self, of: Collection, from: WatchFrom) -> Result<Watch, Status> {
@@ -278,7 +276,7 @@ impl Https {
             .send(Wanted {
                 method: Method::GET,
                 path,
-                accept: codec::accepted_in_watch(&of.resource),
+                accept: codec::JSON_STREAM,
                 content_type: "",
                 body: Bytes::new(),
                 resource: Some(&of.resource),
@@ -287,8 +285,7 @@ impl Https {
                 streaming: true,
             })
             .await?;
-        let form = Form::of(&answer);
-        Ok(watch::events(answer.into_body(), form, of.resource))
+        Ok(watch::events(answer.into_body()))
     }
 
     async fn do_raw(&self, request: Raw) -> Result<RawAnswer, Status> {

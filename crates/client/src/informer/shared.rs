@@ -32,6 +32,15 @@ impl Informers {
 
     /// Typed forms of all objects of a kind.
     pub fn of<T: Form>(&self) -> Informer<T> {
+        // Asked all the time: nothing is made to find one that is there.
+        let found = self.started.lock().iter().find_map(|one| {
+            let is_it = one.kept == TypeId::of::<T>() && one.of.resource.kind == T::KIND;
+            (is_it && one.of.is_whole())
+                .then(|| one.informer.downcast_ref::<Informer<T>>().cloned())?
+        });
+        if let Some(informer) = found {
+            return informer;
+        }
         self.keep(Collection::all(ApiResource::of::<T>()))
     }
 

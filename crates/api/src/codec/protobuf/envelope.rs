@@ -24,11 +24,6 @@ pub fn type_meta(bytes: &[u8]) -> Result<TypeMeta, DecodeError> {
     Ok(unknown(bytes)?.type_meta)
 }
 
-/// The object's own message.
-pub(super) fn raw(bytes: &[u8]) -> Result<&[u8], DecodeError> {
-    Ok(unknown(bytes)?.raw)
-}
-
 /// Decodes an object whose type the caller knows, with the `apiVersion` and `kind` that the
 /// envelope names.
 pub fn decode(bytes: &[u8], ty: TypeRef<'_>) -> Result<Value, DecodeError> {

@@ -6,12 +6,10 @@
 mod decode;
 mod encode;
 mod envelope;
-mod received;
 mod transcode;
 pub(crate) mod wire;
 
 pub use decode::decode_message;
 pub use encode::encode_message;
 pub use envelope::{MAGIC, decode, encode, encode_watch_event, is_protobuf, type_meta};
-pub use received::{decode_list, decode_watch_event};
 pub use transcode::{ListEncoder, transcode};
