@@ -134,6 +134,12 @@ impl Target {
 }
 
 impl Action {
+    /// These in any order, if there are any.
+    pub fn at_once(actions: impl IntoIterator<Item = Action>) -> Option<Action> {
+        let actions: Vec<_> = actions.into_iter().collect();
+        (!actions.is_empty()).then_some(Action::Several { actions, otherwise: None })
+    }
+
     pub fn create<T: Form>(object: &T) -> Action {
         Action::Create(Create {
             resource: ApiResource::of::<T>(),

@@ -365,10 +365,6 @@ fn set(object: &mut Value, word: &str, value: &str) {
 /// What a row writes, with one part of each object.
 pub fn check_tree(row: &Controller, text: &str, key: &str, part: &str, expect: Expect) {
     let mut out = String::new();
-    let each = |action| match action {
-        Action::Several { actions, .. } => actions,
-        action => vec![action],
-    };
     in_world(row, text, |world, _| {
         for action in (row.reconcile)(&key_of(key), world, now()).into_iter().flat_map(each) {
             let _ = writeln!(out, "{action}");
@@ -386,7 +382,7 @@ pub fn check_tree(row: &Controller, text: &str, key: &str, part: &str, expect: E
 pub fn check_slices(row: &Controller, text: &str, key: &str, expect: Expect) {
     let mut out = String::new();
     in_world(row, text, |world, _| {
-        for action in (row.reconcile)(&key_of(key), world, now()) {
+        for action in (row.reconcile)(&key_of(key), world, now()).into_iter().flat_map(each) {
             let _ = writeln!(out, "{action}");
             let (Action::Create(crate::action::Create { object, .. })
             | Action::Update { object, .. }) = &action
@@ -401,6 +397,14 @@ pub fn check_slices(row: &Controller, text: &str, key: &str, expect: Expect) {
         }
     });
     expect.assert_eq(&out);
+}
+
+/// Those that are done side by side are shown one by one.
+fn each(action: Action) -> Vec<Action> {
+    match action {
+        Action::Several { actions, .. } => actions,
+        action => vec![action],
+    }
 }
 
 /// An action with what matters of its object.

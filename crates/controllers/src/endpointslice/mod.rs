@@ -131,10 +131,11 @@ fn reconcile(key: &NamespacedName, world: &World, _: Timestamp) -> Vec<Action> {
     let (mut fitted, gone) = fit(&service, wanted, mine.collect());
     let told = hints(key, &service, world, is_auto, &mut fitted);
     let (made, kept): (Vec<_>, Vec<_>) = fitted.iter().partition(|it| it.old.is_none());
-    let mut actions: Vec<Action> = made.iter().map(|it| Action::create(&it.new)).collect();
-    let changed = kept.iter().filter(|it| !it.is_equal());
-    actions.extend(changed.map(|it| Action::update(&it.new)));
-    actions.extend(gone.iter().map(|slice| Action::delete(&**slice)));
+    let made = made.iter().map(|it| Action::create(&it.new));
+    let changed = kept.iter().filter(|it| !it.is_equal()).map(|it| Action::update(&it.new));
+    let mut actions: Vec<_> = Action::at_once(made.chain(changed)).into_iter().collect();
+    // What has moved to another slice is there by now.
+    actions.extend(Action::at_once(gone.iter().map(|slice| Action::delete(&**slice))));
     actions.extend(told);
     if let Some(pod) = lost {
         let (name, node) = (pod.metadata.name.as_deref().unwrap_or_default(), pods::node(pod));

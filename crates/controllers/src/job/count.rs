@@ -5,8 +5,12 @@ use crate::pods;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus, UncountedTerminatedPods};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+
+/// As many as the status lists at a time; the others have their turn when these are let go: upstream's
+/// `MaxUncountedPods`.
+const MOST_UNCOUNTED: usize = 500;
 
 pub struct Count {
     pub active: Vec<Arc<Pod>>,
@@ -39,24 +43,26 @@ impl Count {
         let listed = status.uncounted_terminated_pods.clone().unwrap_or_default();
         let (well, badly) =
             (listed.succeeded.unwrap_or_default(), listed.failed.unwrap_or_default());
-        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
         let has_ended_well = |pod: &Pod| pods::phase(pod) == "Succeeded";
         let is_ignored = |pod: &Pod| {
             policy::has_failed(spec, pod) && policy::failure(spec, pod) == Failure::Ignored
         };
-        let tracked = |uid_: &String| all.iter().any(|pod| uid(pod) == *uid_ && is_tracked(pod));
-        let is_listed = |pod: &Pod| well.contains(&uid(pod)) || badly.contains(&uid(pod));
+        let tracked: HashSet<&str> =
+            all.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod)).collect();
+        let listed: HashSet<&str> = well.iter().chain(&badly).map(String::as_str).collect();
+        let is_listed = |pod: &Pod| listed.contains(uid(pod));
 
         // What was listed and is let go is counted for good.
-        let (well_kept, well_gone): (Vec<_>, Vec<_>) = well.iter().cloned().partition(tracked);
-        let (bad_kept, bad_gone): (Vec<_>, Vec<_>) = badly.iter().cloned().partition(tracked);
+        let is_kept = |uid: &String| tracked.contains(uid.as_str());
+        let (well_kept, well_gone): (Vec<_>, Vec<_>) = well.iter().cloned().partition(is_kept);
+        let (bad_kept, bad_gone): (Vec<_>, Vec<_>) = badly.iter().cloned().partition(is_kept);
         let counted = (
             status.succeeded.unwrap_or_default() + well_gone.len() as i32,
             status.failed.unwrap_or_default() + bad_gone.len() as i32,
         );
         let new = |which: &dyn Fn(&Pod) -> bool| -> Vec<String> {
             let ended = all.iter().filter(|pod| is_tracked(pod) && which(pod) && !is_listed(pod));
-            ended.map(|pod| uid(pod)).collect()
+            ended.map(|pod| uid(pod).to_owned()).collect()
         };
         let completed =
             if is_indexed { index::completed(&status, all, spec) } else { BTreeSet::new() };
@@ -69,22 +75,25 @@ impl Count {
         let mut replaced = BTreeMap::new();
         if has_limits && !is_over {
             replaced = last_failed(all, spec);
-            let is_taken = |index: &i32| active.iter().any(|pod| index::of(pod) == Some(*index));
-            replaced.retain(|index, _| {
-                !completed.contains(index) && !failed_indexes.contains(index) && !is_taken(index)
-            });
+            let taken: BTreeSet<i32> = active.iter().filter_map(|pod| index::of(pod)).collect();
+            let all = [&completed, &failed_indexes, &taken];
+            replaced.retain(|index, _| !all.iter().any(|all| all.contains(index)));
         }
-        let is_kept =
-            |pod: &Pod| replaced.values().any(|kept| kept.metadata.uid == pod.metadata.uid);
+        let kept: HashSet<&str> = replaced.values().map(|pod| uid(pod)).collect();
+        let is_kept = |pod: &Pod| kept.contains(uid(pod));
         let counts = |pod: &Pod| policy::has_failed(spec, pod) && !is_ignored(pod);
-        let (new_well, new_badly) =
+        let (mut new_well, mut new_badly) =
             (new(&has_ended_well), new(&|pod: &Pod| counts(pod) && !is_kept(pod)));
-        let kept = all.iter().filter(|pod| is_kept(pod) && counts(pod) && !is_listed(pod)).count();
+        let kept_back =
+            all.iter().filter(|pod| is_kept(pod) && counts(pod) && !is_listed(pod)).count();
         let succeeded = match is_indexed {
             true => completed.len() as i32,
             false => counted.0 + (well_kept.len() + new_well.len()) as i32,
         };
-        let failed = counted.1 + (bad_kept.len() + new_badly.len() + kept) as i32;
+        let failed = counted.1 + (bad_kept.len() + new_badly.len() + kept_back) as i32;
+        let room = MOST_UNCOUNTED.saturating_sub(well_kept.len() + bad_kept.len());
+        new_well.truncate(room);
+        new_badly.truncate(room - new_well.len());
         let is_written = |pod: &&Arc<Pod>| {
             is_tracked(pod) && (is_listed(pod) || (is_ignored(pod) && !is_kept(pod)))
         };
@@ -142,6 +151,10 @@ impl Count {
             status.failed_indexes = Some(index::format(&self.failed_indexes));
         }
     }
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn pause(failures: usize) -> SignedDuration {

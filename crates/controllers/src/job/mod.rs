@@ -99,7 +99,8 @@ fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action>
         claim_with(&*job, &selector(&job), world, |_| true, Some(TRACKING));
     if job.metadata.deletion_timestamp.is_some() || is_finished(&job) {
         // Nobody counts any more: no pod may be kept for it.
-        actions.extend(objects.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)));
+        let tracked = objects.iter().filter(|pod| is_tracked(pod));
+        actions.extend(Action::at_once(tracked.map(|pod| release(pod))));
         return actions;
     }
     let mut turn = Turn { old: &job, spec, job: (*job).clone(), now, actions };
@@ -151,7 +152,8 @@ fn release_orphans(job: &NamespacedName, world: &World) -> Vec<Action> {
         }
     };
     let pods = world.in_namespace::<Pod>(&job.namespace);
-    pods.iter().filter(|pod| is_tracked(pod) && is_of_job(pod)).map(|pod| release(pod)).collect()
+    let tracked = pods.iter().filter(|pod| is_tracked(pod) && is_of_job(pod));
+    Action::at_once(tracked.map(|pod| release(pod))).into_iter().collect()
 }
 
 struct Turn<'a> {
@@ -279,11 +281,8 @@ impl Turn<'_> {
 
     fn delete(&mut self, pods: &[Arc<Pod>]) {
         let owner = reference(self.old);
-        let actions: Vec<_> =
-            pods.iter().map(|pod| Action::delete_for(owner.clone(), &**pod)).collect();
-        if !actions.is_empty() {
-            self.actions.push(Action::Several { actions, otherwise: None });
-        }
+        let deletions = pods.iter().map(|pod| Action::delete_for(owner.clone(), &**pod));
+        self.actions.extend(Action::at_once(deletions));
     }
 
     /// They go and do not count: nobody waits for how they end.
@@ -297,10 +296,7 @@ impl Turn<'_> {
             actions.push(Action::delete_for(owner.clone(), &**pod));
             Action::Several { actions, otherwise: None }
         };
-        let actions: Vec<_> = pods.iter().map(one).collect();
-        if !actions.is_empty() {
-            self.actions.push(Action::Several { actions, otherwise: None });
-        }
+        self.actions.extend(Action::at_once(pods.iter().map(one)));
     }
 
     /// As many active pods as there may be, and no more than are still needed.
@@ -352,9 +348,7 @@ impl Turn<'_> {
             true => indexes.into_iter().map(Some).map(new).collect(),
             false => std::iter::repeat_n(None, missing).map(new).collect(),
         };
-        if !actions.is_empty() {
-            self.actions.push(Action::Several { actions, otherwise: None });
-        }
+        self.actions.extend(Action::at_once(actions));
         if let Some(at) = next {
             self.again(at);
         }
@@ -406,6 +400,6 @@ impl Turn<'_> {
             self.actions.push(Action::update_part("status", &self.job));
         }
         // Written down in an earlier turn, so they need not be kept for it.
-        self.actions.extend(count.written.iter().map(|pod| release(pod)));
+        self.actions.extend(Action::at_once(count.written.iter().map(|pod| release(pod))));
     }
 }

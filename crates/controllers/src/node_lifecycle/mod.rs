@@ -176,7 +176,7 @@ fn give_up(node: &Node, world: &World, now: Timestamp) -> Vec<Action> {
         actions.push(Action::Record(happening));
         let pods = world.all::<Pod>();
         let here = pods.iter().filter(|pod| pods::node(pod) == name && pods::is_ready(pod));
-        actions.extend(here.flat_map(|pod| not_ready(pod, now)));
+        actions.extend(Action::at_once(here.flat_map(|pod| not_ready(pod, now))));
     }
     actions
 }
