@@ -85,9 +85,13 @@ pub struct Config {
     pub status_images: Option<usize>,
     /// Whether groups of QoS classes and pods are made and limited: `--cgroups-per-qos`.
     pub cgroups_per_qos: bool,
-    /// How often the status of an unchanged node is written, and its lease renewed.
+    /// Whether the kubelet makes its Node, or waits for somebody who does: `registerNode`.
+    pub registers: bool,
+    /// How often the node is looked at, and how often the status of an unchanged one is written.
+    pub look_period: Duration,
     pub status_period: Duration,
-    pub lease_period: Duration,
+    /// A node that does not renew its lease for so long is given up; it does four times as often.
+    pub lease_duration: Duration,
     /// A longer log is rotated, and so many files of it are kept.
     pub log_max_size: u64,
     pub log_max_files: usize,
@@ -150,8 +154,10 @@ impl Config {
             provider_id: None,
             status_images: Some(50),
             cgroups_per_qos: true,
+            registers: true,
+            look_period: Duration::from_secs(10),
             status_period: Duration::from_secs(300),
-            lease_period: Duration::from_secs(10),
+            lease_duration: Duration::from_secs(40),
             log_max_size: 10 << 20,
             log_max_files: 5,
             log_period: Duration::from_secs(10),

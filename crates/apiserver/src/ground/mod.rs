@@ -4,6 +4,7 @@ pub mod configuration;
 pub mod kubeconfig;
 pub mod pki;
 pub mod remembered;
+mod strength;
 pub mod tls;
 pub mod towards;
 pub mod turns;

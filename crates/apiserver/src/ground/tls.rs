@@ -4,6 +4,7 @@
 //! The files may be replaced while the server runs, by its own PKI or by whoever runs it. They are
 //! looked at when a handshake needs them, and not more often than [`FRESH`]: an idle server looks at
 //! nothing.
+pub use super::strength::Strength;
 use super::towards::Anyone;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -253,9 +254,20 @@ fn in_order(mut provider: CryptoProvider) -> Arc<CryptoProvider> {
 /// Serves with this certificate. A client may prove itself with one of its own: whom that makes it
 /// is for those to say who believe its CA.
 pub fn server(serving: &Pair, believed: &[&Trust]) -> Result<Arc<ServerConfig>, Error> {
-    let provider = in_order(rustls::crypto::ring::default_provider());
+    server_as(serving, believed, &Strength::default())
+}
+
+/// The same, as strong as somebody wants it.
+pub fn server_as(
+    serving: &Pair,
+    believed: &[&Trust],
+    strength: &Strength,
+) -> Result<Arc<ServerConfig>, Error> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    strength.limit(&mut provider);
+    let provider = in_order(provider);
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(strength.versions())
         .map_err(|error| setup(&serving.certificate, &error))?;
     let builder = if believed.is_empty() {
         builder.with_no_client_auth()

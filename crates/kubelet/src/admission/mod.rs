@@ -20,7 +20,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(reason: &str, message: impl Into<String>) -> Refusal {
+    pub(crate) fn new(reason: &str, message: impl Into<String>) -> Refusal {
         Refusal { reason: reason.to_owned(), message: message.into() }
     }
 

@@ -24,11 +24,57 @@ pub struct Policy {
     pub topology: Topology,
     /// Never a container's own.
     pub reserved: CpuSet,
+    pub options: Options,
+}
+
+/// `cpuManagerPolicyOptions`
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Options {
+    /// `full-pcpus-only`: nobody shares a core with a container that has processors for itself.
+    pub whole_cores: bool,
+    /// `strict-cpu-reservation`: what is reserved is not shared by pods either.
+    pub strict_reservation: bool,
+}
+
+impl Options {
+    /// `NAME=true`
+    pub fn parse(options: &[String]) -> Result<Options, String> {
+        let mut parsed = Options::default();
+        for option in options {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let on = match value {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+                _ => return Err(format!("bad value for option {name:?}: invalid syntax")),
+            };
+            match name {
+                "full-pcpus-only" => parsed.whole_cores = on,
+                "strict-cpu-reservation" => parsed.strict_reservation = on,
+                "align-by-socket" | "distribute-cpus-across-cores" => {
+                    return Err(format!(
+                        "CPU Manager Policy Alpha-level Options not enabled, but option {name:?} provided"
+                    ));
+                }
+                "distribute-cpus-across-numa" | "prefer-align-cpus-by-uncorecache" if on => {
+                    return Err(format!(
+                        "cpuManagerPolicyOptions: {name:?} is not supported by this kubelet"
+                    ));
+                }
+                "distribute-cpus-across-numa" | "prefer-align-cpus-by-uncorecache" => {}
+                _ => return Err(format!("unknown CPU Manager Policy option: {name:?}")),
+            }
+        }
+        Ok(parsed)
+    }
 }
 
 impl Policy {
     /// The machine's processors: those of a list are reserved, or else so many.
-    pub fn new(listed: Option<CpuSet>, reserved_milli: i64) -> Result<Policy, String> {
+    pub fn new(
+        listed: Option<CpuSet>,
+        reserved_milli: i64,
+        options: Options,
+    ) -> Result<Policy, String> {
         let topology = topology::read(Path::new("/sys/devices/system"));
         let all: CpuSet = topology.keys().copied().collect();
         let count =
@@ -40,7 +86,21 @@ impl Policy {
         if reserved.is_empty() {
             return Err("the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero".to_owned());
         }
-        Ok(Policy { topology, reserved })
+        Ok(Policy { topology, reserved, options })
+    }
+
+    /// Processors that share a core with each other.
+    fn per_core(&self) -> usize {
+        let cores: BTreeSet<_> = self.topology.values().map(|cpu| (cpu.socket, cpu.core)).collect();
+        (self.topology.len() / cores.len().max(1)).max(1)
+    }
+
+    /// Those of cores that are free as a whole.
+    fn of_whole_cores(&self, free: &CpuSet) -> CpuSet {
+        let core = |cpu: &u32| self.topology.get(cpu).map(|place| (place.socket, place.core));
+        let used: BTreeSet<_> =
+            self.topology.keys().filter(|cpu| !free.contains(cpu)).map(core).collect();
+        free.iter().filter(|cpu| !used.contains(&core(cpu))).copied().collect()
     }
 }
 
@@ -55,7 +115,8 @@ pub struct Cpus {
 /// What everybody shares.
 fn shared(policy: &Policy, grants: &Grants) -> CpuSet {
     let own: CpuSet = grants.values().flat_map(BTreeMap::values).flatten().copied().collect();
-    policy.topology.keys().filter(|cpu| !own.contains(cpu)).copied().collect()
+    let is_kept = |cpu: &u32| policy.options.strict_reservation && policy.reserved.contains(cpu);
+    policy.topology.keys().filter(|cpu| !own.contains(cpu) && !is_kept(cpu)).copied().collect()
 }
 
 /// How many a container wants for itself.
@@ -102,8 +163,11 @@ fn grant(
     grants: &Grants,
     pod: &Pod,
     near: &Near,
-) -> Result<BTreeMap<String, CpuSet>, String> {
+) -> Result<BTreeMap<String, CpuSet>, Refusal> {
     let mut free: CpuSet = shared(policy, grants).difference(&policy.reserved).copied().collect();
+    if policy.options.whole_cores {
+        free = policy.of_whole_cores(&free);
+    }
     let mut again = CpuSet::new();
     let mut own = BTreeMap::new();
     for (role, container) in pod::containers(pod) {
@@ -111,13 +175,17 @@ fn grant(
         if count == 0 {
             continue;
         }
+        if policy.options.whole_cores {
+            whole(policy, count, free.len() + again.len())?;
+        }
         let mut cpus = take(&policy.topology, &again, count.min(again.len())).unwrap_or_default();
         let missing = count - cpus.len();
         let more =
             take_near(policy, &free, missing, near.get(&container.name)).ok_or_else(|| {
-                format!(
-                    "not enough cpus available to satisfy request: requested={count}, available={}",
-                    free.len() + cpus.len()
+                let available = free.len() + cpus.len();
+                Refusal::new(
+                    "UnexpectedAdmissionError",
+                    format!("Allocate failed due to not enough cpus available to satisfy request: requested={count}, available={available}, which is unexpected"),
                 )
             })?;
         free.retain(|cpu| !more.contains(cpu));
@@ -129,6 +197,19 @@ fn grant(
         own.insert(container.name.clone(), cpus);
     }
     Ok(own)
+}
+
+/// Whether so many are whole cores, and there are as many.
+fn whole(policy: &Policy, count: usize, available: usize) -> Result<(), Refusal> {
+    let per_core = policy.per_core();
+    let why = match (count % per_core, count <= available) {
+        (0, true) => return Ok(()),
+        (0, false) => format!(
+            "not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = {count}, CPUs per core = {per_core}"
+        ),
+        _ => format!("requested {count} cpus not multiple cpus per core = {per_core}"),
+    };
+    Err(Refusal::new("SMTAlignmentError", format!("SMT Alignment Error: {why}")))
 }
 
 impl Cpus {
@@ -180,10 +261,7 @@ impl Kubelet {
             if grants.contains_key(pod::uid(pod)) {
                 freed
             } else {
-                let own = grant(policy, &grants, pod, near).map_err(|why| Refusal {
-                    reason: "UnexpectedAdmissionError".to_owned(),
-                    message: format!("Allocate failed due to {why}, which is unexpected"),
-                })?;
+                let own = grant(policy, &grants, pod, near)?;
                 let has_some = !own.is_empty();
                 if has_some {
                     grants.insert(pod::uid(pod).to_owned(), own);
@@ -249,7 +327,7 @@ mod tests {
 
     fn policy(count: u32) -> Policy {
         let topology = (0..count).map(|cpu| (cpu, Cpu { core: cpu, ..Cpu::default() })).collect();
-        Policy { topology, reserved: [0].into() }
+        Policy { topology, reserved: [0].into(), ..Policy::default() }
     }
 
     fn pod(uid: &str, init: Option<&str>, cpus: &[&str]) -> Pod {
@@ -266,14 +344,18 @@ mod tests {
     }
 
     fn check(grants: &mut Grants, pod: &Pod, expected: &str) {
-        let said = match grant(&policy(6), grants, pod, &Near::new()) {
+        check_by(&policy(6), grants, pod, expected);
+    }
+
+    fn check_by(policy: &Policy, grants: &mut Grants, pod: &Pod, expected: &str) {
+        let said = match grant(policy, grants, pod, &Near::new()) {
             Ok(own) => {
                 let text: Vec<_> =
                     own.iter().map(|(name, cpus)| format!("{name}={}", shown(cpus))).collect();
                 grants.insert(pod::uid(pod).to_owned(), own);
                 text.join(" ")
             }
-            Err(why) => why,
+            Err(why) => format!("{}: {}", why.reason, why.message),
         };
         assert_eq!(said, expected);
     }
@@ -286,11 +368,45 @@ mod tests {
         check(
             &mut grants,
             &pod("c", None, &["3"]),
-            "not enough cpus available to satisfy request: requested=3, available=2",
+            "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to satisfy request: requested=3, available=2, which is unexpected",
         );
         check(&mut grants, &pod("d", None, &["2"]), "c0=4-5");
         assert_eq!(shown(&shared(&policy(6), &grants)), "0");
         grants.remove("d");
         assert_eq!(shown(&shared(&policy(6), &grants)), "0,4-5");
+    }
+
+    #[test]
+    fn whole_cores_are_shared_with_nobody() {
+        // Processors 0 and 4 share a core, 1 and 5, and so on.
+        let place = |cpu: u32| (cpu, Cpu { core: cpu % 4, ..Cpu::default() });
+        let mut policy = Policy {
+            topology: (0..8).map(place).collect(),
+            ..Policy { reserved: [0].into(), ..Policy::default() }
+        };
+        policy.options = Options { whole_cores: true, strict_reservation: true };
+        let mut grants = Grants::new();
+        let said = "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2";
+        check_by(&policy, &mut grants, &pod("a", None, &["3"]), said);
+        check_by(&policy, &mut grants, &pod("b", None, &["4"]), "c0=1-2,5-6");
+        let said = "SMTAlignmentError: SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 2, requested CPUs = 4, CPUs per core = 2";
+        check_by(&policy, &mut grants, &pod("c", None, &["4"]), said);
+        assert_eq!(shown(&shared(&policy, &grants)), "3-4,7");
+    }
+
+    #[test]
+    fn options_are_upstreams() {
+        let parse = |text: &str| Options::parse(&[text.to_owned()]);
+        assert!(parse("full-pcpus-only=true").unwrap().whole_cores);
+        assert!(parse("strict-cpu-reservation=1").unwrap().strict_reservation);
+        assert_eq!(parse("distribute-cpus-across-numa=false"), Ok(Options::default()));
+        for wrong in [
+            "full-pcpus-only",
+            "align-by-socket=true",
+            "distribute-cpus-across-numa=true",
+            "x=true",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

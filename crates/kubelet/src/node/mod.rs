@@ -25,8 +25,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the machine and its runtime are looked at: upstream's `nodeStatusUpdateFrequency`.
-const LOOK: Duration = Duration::from_secs(10);
 /// A pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 const LEASES: &str = "kube-node-lease";
@@ -139,6 +137,10 @@ impl NodeLoop {
     }
 
     async fn register(&self) -> Result<Node, Status> {
+        if !self.config.registers {
+            let found = self.client.get::<Node>("", &self.config.node_name).await?;
+            return found.decode().map_err(Status::internal_error);
+        }
         let facts = self.facts().await;
         let node = object::node(&self.config, &facts, self.port, self.context.now());
         let made = match self.client.create(&node).await {
@@ -188,7 +190,7 @@ impl NodeLoop {
             }
             tokio::select! {
                 () = self.config.look_again.notified() => {}
-                slept = self.context.sleep(LOOK) => if !slept { return },
+                slept = self.context.sleep(self.config.look_period) => if !slept { return },
             }
         }
     }
@@ -210,7 +212,7 @@ impl NodeLoop {
     async fn keep_lease(&self, node: &Node) {
         loop {
             let pause = match self.renew(node).await {
-                Ok(()) => self.config.lease_period,
+                Ok(()) => self.config.lease_duration / 4,
                 Err(status) => {
                     tracing::warn!(error = %status.message, "failed to renew the node's lease");
                     PAUSE
@@ -222,13 +224,19 @@ impl NodeLoop {
         }
     }
 
+    fn lease_seconds(&self) -> i32 {
+        i32::try_from(self.config.lease_duration.as_secs()).unwrap_or(i32::MAX)
+    }
+
     async fn renew(&self, node: &Node) -> Result<(), Status> {
         let name = &self.config.node_name;
         let renew_time = Some(MicroTime(self.context.now()));
         match self.client.get::<Lease>(LEASES, name).await {
             Ok(object) => {
                 let mut lease: Lease = object.decode().map_err(Status::internal_error)?;
-                lease.spec.get_or_insert_default().renew_time = renew_time;
+                let spec = lease.spec.get_or_insert_default();
+                spec.renew_time = renew_time;
+                spec.lease_duration_seconds = Some(self.lease_seconds());
                 self.client.update(&lease).await.map(drop)
             }
             Err(status) if status.is_not_found() => {
@@ -248,7 +256,7 @@ impl NodeLoop {
                     },
                     spec: Some(LeaseSpec {
                         holder_identity: Some(name.clone()),
-                        lease_duration_seconds: Some(40),
+                        lease_duration_seconds: Some(self.lease_seconds()),
                         renew_time,
                         ..LeaseSpec::default()
                     }),

@@ -257,7 +257,8 @@ mod tests {
     /// Two nodes of four processors; the first of the first is reserved.
     fn machine() -> cpus::Policy {
         let one = |cpu| (cpu, Cpu { core: cpu, socket: cpu / 4, numa: cpu / 4 });
-        cpus::Policy { topology: (0..8).map(one).collect(), reserved: [0].into() }
+        let topology = (0..8).map(one).collect();
+        cpus::Policy { topology, reserved: [0].into(), ..cpus::Policy::default() }
     }
 
     fn check(

@@ -57,6 +57,7 @@ pub struct Auth {
     node: String,
     believes: Option<Believes>,
     anonymous: bool,
+    token_webhook: bool,
     authorization: Authorization,
     users: Remembered<Option<User>>,
     decisions: Remembered<bool>,
@@ -70,6 +71,7 @@ impl Auth {
             node: kubelet.config.node_name.clone(),
             believes: config.believes.clone(),
             anonymous: config.anonymous_auth,
+            token_webhook: config.token_webhook,
             authorization: config.authorization,
             users: Remembered::default(),
             decisions: Remembered::default(),
@@ -83,7 +85,7 @@ impl Auth {
         {
             return by_certificate(own);
         }
-        if let Some(token) = bearer(headers) {
+        if let Some(token) = bearer(headers).filter(|_| self.token_webhook) {
             return self.by_token(token).await;
         }
         self.anonymous.then(|| User {

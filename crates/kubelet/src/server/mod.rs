@@ -58,10 +58,15 @@ pub struct ServerConfig {
     pub believes: Option<Believes>,
     pub anonymous_auth: bool,
     pub authorization: Authorization,
-    /// Without TLS and without asking who it is: `/healthz`, on loopback. `None` for none.
+    /// Whether the API server is asked whose a token is.
+    pub token_webhook: bool,
+    /// Without TLS and without asking who it is: `/healthz`. `None` for none.
     pub healthz_port: Option<u16>,
+    pub healthz_address: IpAddr,
     /// Without TLS and without asking who it is: pods, stats and metrics. `None` for none.
     pub read_only_port: Option<u16>,
+    /// Whether commands can be run in containers, and logs and what runs be read.
+    pub debugging_handlers: bool,
     /// Files of `/var/log` at `/logs/`.
     pub system_log_handler: bool,
     /// Journals of the machine's services at `/logs/?query=`.
@@ -78,8 +83,11 @@ impl ServerConfig {
             believes,
             anonymous_auth: false,
             authorization: Authorization::Webhook,
+            token_webhook: true,
             healthz_port: Some(10248),
+            healthz_address: Ipv4Addr::LOCALHOST.into(),
             read_only_port: None,
+            debugging_handlers: true,
             system_log_handler: true,
             system_log_query: false,
         }
@@ -125,7 +133,7 @@ impl Server {
         let secure = listen(config.address, config.port).await?;
         let port = secure.local_addr().map_or(config.port, |address| address.port());
         let healthz = match config.healthz_port {
-            Some(port) => Some(listen(Ipv4Addr::LOCALHOST.into(), port).await?),
+            Some(port) => Some(listen(config.healthz_address, port).await?),
             None => None,
         };
         let read_only = match config.read_only_port {

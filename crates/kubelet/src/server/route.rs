@@ -66,6 +66,12 @@ pub async fn route(
         _ if door != Door::Secure => return Err(answer::not_found("404 page not found")),
         _ => {}
     }
+    const DEBUGGING: [&str; 7] =
+        ["runningpods", "containerLogs", "exec", "attach", "portForward", "run", "logs"];
+    if DEBUGGING.contains(&page) && !shared.config.debugging_handlers {
+        let text = "Debug endpoints are disabled.";
+        return Err(answer::refuse(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
     match (page, asked.rest.as_slice()) {
         ("runningpods", []) => {
             need_get()?;
@@ -93,7 +99,9 @@ pub async fn route(
         ("run", [namespace, pod, uid, container]) if request.method() == Method::POST => {
             pods::run(kubelet, namespace, pod, uid, container, &asked).await
         }
-        ("configz", []) => Ok(configz::page(&kubelet.config, &shared.config)),
+        ("configz", []) if shared.config.debugging_handlers => {
+            Ok(configz::page(&kubelet.config, &shared.config))
+        }
         ("logs", _) if shared.config.system_log_handler => {
             need_get()?;
             let rest = path.trim_start_matches("/logs");

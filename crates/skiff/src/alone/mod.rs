@@ -3,10 +3,12 @@
 mod accepted;
 mod leading;
 mod serving;
+mod strength;
 
 pub use accepted::{Accepted, Upstreams};
 pub use leading::Leading;
 pub use serving::Serving;
+pub use strength::Strong;
 
 use client::Context;
 use client::https::Config;

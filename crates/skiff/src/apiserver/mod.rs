@@ -3,7 +3,7 @@ mod audit;
 mod authentication;
 mod authorization;
 
-use crate::alone::{Accepted, Upstreams};
+use crate::alone::{Accepted, Strong, Upstreams};
 use crate::logging::Verbosity;
 use ::apiserver::admission::{Chain, TolerationSeconds};
 use ::apiserver::encryption::Encryption;
@@ -140,6 +140,8 @@ pub struct Options {
     #[command(flatten)]
     authorization: authorization::Flags,
     #[command(flatten)]
+    strong: Strong,
+    #[command(flatten)]
     accepted: Accepted<OfApiServer>,
 }
 
@@ -158,8 +160,7 @@ impl Upstreams for OfApiServer {
         "livez-grace-period", "logging-format", "min-request-timeout", "permit-address-sharing",
         "permit-port-sharing", "runtime-config", "service-account-extend-token-expiration",
         "service-account-lookup", "shutdown-delay-duration", "shutdown-send-retry-after",
-        "storage-backend", "storage-media-type", "tls-cipher-suites", "tls-min-version",
-        "watch-cache", "watch-cache-sizes",
+        "storage-backend", "storage-media-type", "watch-cache", "watch-cache-sizes",
     ];
 }
 
@@ -267,7 +268,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
     }
     let stop = crate::stop_signal()?;
     let trusts: Vec<_> = trusts.iter().flatten().collect();
-    let serving = tls::server(&serving, &trusts)?;
+    let serving = tls::server_as(&serving, &trusts, &options.strong.strength()?)?;
     let server = {
         let connections = Connections::new(api.clone());
         tokio::spawn(async move { connections.listen(listener, serving).await })

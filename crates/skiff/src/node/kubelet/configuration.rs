@@ -21,6 +21,8 @@ enum Means {
     Taints(&'static str),
     /// `NODE:RESOURCE=AMOUNT,…` for each item.
     Memory(&'static str),
+    /// `NAME:VALUE` for each value of each name.
+    Headers(&'static str),
     /// `PRIORITY=SECONDS` for each item.
     Priorities(&'static str),
     /// It is about how upstream's kubelet works inside, and nothing here depends on it.
@@ -29,30 +31,30 @@ enum Means {
     Only(&'static str),
 }
 
-use Means::{Flag, List, Memory, Nothing, Only, Pairs, Priorities, Seconds, Taints};
+use Means::{Flag, Headers, List, Memory, Nothing, Only, Pairs, Priorities, Seconds, Taints};
 
 /// Every field, in the order of upstream's `config/v1beta1/types.go`.
 static FIELDS: &[(&str, Means)] = &[
-    ("enableServer", Only("true")),
+    ("enableServer", Flag("enable-server")),
     ("staticPodPath", Flag("pod-manifest-path")),
     ("podLogsDir", Flag("pod-logs-dir")),
     ("syncFrequency", Nothing),
     ("fileCheckFrequency", Nothing),
     ("httpCheckFrequency", Nothing),
     ("staticPodURL", Flag("manifest-url")),
-    ("staticPodURLHeader", Only("")),
+    ("staticPodURLHeader", Headers("manifest-url-header")),
     ("address", Flag("address")),
     ("port", Flag("port")),
     ("readOnlyPort", Flag("read-only-port")),
     ("tlsCertFile", Flag("tls-cert-file")),
     ("tlsPrivateKeyFile", Flag("tls-private-key-file")),
-    ("tlsCipherSuites", Only("")),
+    ("tlsCipherSuites", List("tls-cipher-suites")),
     ("tlsCurvePreferences", Only("")),
-    ("tlsMinVersion", Only("VersionTLS12")),
+    ("tlsMinVersion", Flag("tls-min-version")),
     ("rotateCertificates", Flag("rotate-certificates")),
     ("serverTLSBootstrap", Flag("rotate-server-certificates")),
     ("authentication.x509.clientCAFile", Flag("client-ca-file")),
-    ("authentication.webhook.enabled", Only("true")),
+    ("authentication.webhook.enabled", Flag("authentication-token-webhook")),
     ("authentication.webhook.cacheTTL", Nothing),
     ("authentication.anonymous.enabled", Flag("anonymous-auth")),
     ("authorization.mode", Flag("authorization-mode")),
@@ -64,17 +66,17 @@ static FIELDS: &[(&str, Means)] = &[
     ("preloadedImagesVerificationAllowlist", List("preloaded-images-verification-allowlist")),
     ("eventRecordQPS", Nothing),
     ("eventBurst", Nothing),
-    ("enableDebuggingHandlers", Only("true")),
+    ("enableDebuggingHandlers", Flag("enable-debugging-handlers")),
     ("enableContentionProfiling", Nothing),
     ("healthzPort", Flag("healthz-port")),
-    ("healthzBindAddress", Only("127.0.0.1")),
+    ("healthzBindAddress", Flag("healthz-bind-address")),
     ("oomScoreAdj", Nothing),
     ("clusterDomain", Flag("cluster-domain")),
     ("clusterDNS", List("cluster-dns")),
     ("streamingConnectionIdleTimeout", Nothing),
-    ("nodeStatusUpdateFrequency", Nothing),
-    ("nodeStatusReportFrequency", Nothing),
-    ("nodeLeaseDurationSeconds", Only("40")),
+    ("nodeStatusUpdateFrequency", Flag("node-status-update-frequency")),
+    ("nodeStatusReportFrequency", Flag("node-status-report-frequency")),
+    ("nodeLeaseDurationSeconds", Flag("node-lease-duration-seconds")),
     ("imageMinimumGCAge", Flag("minimum-image-ttl-duration")),
     ("imageMaximumGCAge", Flag("maximum-image-age")),
     ("imageGCHighThresholdPercent", Flag("image-gc-high-threshold")),
@@ -82,12 +84,12 @@ static FIELDS: &[(&str, Means)] = &[
     ("volumeStatsAggPeriod", Nothing),
     ("kubeletCgroups", Only("")),
     ("systemCgroups", Only("")),
-    ("cgroupRoot", Only("/")),
+    ("cgroupRoot", Flag("pod-cgroup-root")),
     ("cgroupsPerQOS", Flag("cgroups-per-qos")),
     ("cgroupDriver", Nothing),
     ("cpuManagerPolicy", Flag("cpu-manager-policy")),
     ("singleProcessOOMKill", Flag("single-process-oom-kill")),
-    ("cpuManagerPolicyOptions", Only("")),
+    ("cpuManagerPolicyOptions", Pairs("cpu-manager-policy-options", '=')),
     ("cpuManagerReconcilePeriod", Nothing),
     ("memoryManagerPolicy", Flag("memory-manager-policy")),
     ("topologyManagerPolicy", Flag("topology-manager-policy")),
@@ -116,14 +118,14 @@ static FIELDS: &[(&str, Means)] = &[
     ("evictionPressureTransitionPeriod", Flag("eviction-pressure-transition-period")),
     ("evictionMaxPodGracePeriod", Flag("eviction-max-pod-grace-period")),
     ("evictionMinimumReclaim", Pairs("eviction-minimum-reclaim", '=')),
-    ("mergeDefaultEvictionSettings", Only("false")),
-    ("podsPerCore", Only("0")),
+    ("mergeDefaultEvictionSettings", Flag("merge-default-eviction-settings")),
+    ("podsPerCore", Flag("pods-per-core")),
     ("enableControllerAttachDetach", Only("true")),
-    ("protectKernelDefaults", Only("false")),
+    ("protectKernelDefaults", Flag("protect-kernel-defaults")),
     ("makeIPTablesUtilChains", Nothing),
     ("iptablesMasqueradeBit", Nothing),
     ("iptablesDropBit", Nothing),
-    ("featureGates", Only("")),
+    ("featureGates", Pairs("feature-gates", '=')),
     ("failSwapOn", Nothing),
     ("memorySwap.swapBehavior", Flag("memory-swap-behavior")),
     ("containerLogMaxSize", Flag("container-log-max-size")),
@@ -157,7 +159,7 @@ static FIELDS: &[(&str, Means)] = &[
     ("memoryThrottlingFactor", Flag("memory-throttling-factor")),
     ("memoryReservationPolicy", Flag("memory-reservation-policy")),
     ("registerWithTaints", Taints("register-with-taints")),
-    ("registerNode", Only("true")),
+    ("registerNode", Flag("register-node")),
     ("tracing", Only("")),
     ("localStorageCapacityIsolation", Only("true")),
     ("containerRuntimeEndpoint", Flag("container-runtime-endpoint")),
@@ -281,6 +283,15 @@ fn flags(tree: &Value) -> anyhow::Result<Vec<(&'static str, String)>> {
                 };
                 flags.push((*flag, items.iter().map(group).collect::<Vec<_>>().join(",")));
             }
+            Headers(flag) => {
+                let names = value.as_object().with_context(|| format!("{name} is no object"))?;
+                let one = |(name, values): (&String, &Value)| {
+                    let values = values.as_array().cloned().unwrap_or_default();
+                    let name = name.clone();
+                    values.into_iter().map(move |value| format!("{name}:{}", self::plain(&value)))
+                };
+                flags.push((*flag, names.iter().flat_map(one).collect::<Vec<_>>().join(",")));
+            }
             Taints(flag) => {
                 let items = value.as_array().with_context(|| format!("{name} is no list"))?;
                 let taint = |one: &Value| {
@@ -342,10 +353,12 @@ mod tests {
                 "shutdownGracePeriodByPodPriority": [
                     { "priority": -1, "shutdownGracePeriodSeconds": 10 }, { "priority": 5, "shutdownGracePeriodSeconds": 3 }],
                 "memorySwap": { "swapBehavior": "LimitedSwap" }, "cgroupDriver": "systemd",
+                "staticPodURLHeader": { "X-A": ["1", "2"] }, "featureGates": { "A": true, "B": false },
+                "registerNode": false,
             })),
             "anonymous-auth=false client-ca-file=/ca clusterDNS"
                 .replace("clusterDNS", "cluster-dns=10.0.0.10,10.0.0.11")
-                + " container-log-monitor-interval=60 eviction-hard=memory.available<1Gi kube-reserved=cpu=100m max-pods=50 memory-swap-behavior=LimitedSwap register-with-taints=k=v:NoSchedule shutdown-grace-period-by-pod-priority=-1=10,5=3"
+                + " container-log-monitor-interval=60 eviction-hard=memory.available<1Gi feature-gates=A=true,B=false kube-reserved=cpu=100m max-pods=50 memory-swap-behavior=LimitedSwap register-node=false register-with-taints=k=v:NoSchedule shutdown-grace-period-by-pod-priority=-1=10,5=3 manifest-url-header=X-A:1,X-A:2"
         );
     }
 
@@ -363,8 +376,8 @@ mod tests {
     fn what_is_not_there_is_told() {
         assert_eq!(check(json!({ "maxpods": 1 })), "unknown field \"maxpods\"");
         assert_eq!(
-            check(json!({ "registerNode": false })),
-            "registerNode is false, which this kubelet does not support: it is true here"
+            check(json!({ "runOnce": true })),
+            "runOnce is true, which this kubelet does not support: it is false here"
         );
         assert!(read("kind: KubeletConfiguration\napiVersion: v1\n").is_err());
     }

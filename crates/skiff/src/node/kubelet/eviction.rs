@@ -9,6 +9,9 @@ pub struct Eviction {
     /// Below these pods go at once: `memory.available<100Mi,nodefs.available<10%`.
     #[arg(long, value_delimiter = ',', value_parser = threshold)]
     eviction_hard: Vec<(String, String)>,
+    /// Whether the usual hard thresholds hold for what `--eviction-hard` does not name.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    merge_default_eviction_settings: bool,
     /// Below these pods go after a while.
     #[arg(long, value_delimiter = ',', value_parser = threshold)]
     eviction_soft: Vec<(String, String)>,
@@ -34,10 +37,11 @@ fn threshold(text: &str) -> Result<(String, String), String> {
 impl Eviction {
     pub fn config(&self) -> anyhow::Result<kubelet::eviction::Config> {
         let map = |rows: &[(String, String)]| rows.iter().cloned().collect::<BTreeMap<_, _>>();
-        let hard = match self.eviction_hard.is_empty() {
+        let mut hard = match self.eviction_hard.is_empty() || self.merge_default_eviction_settings {
             true => thresholds::default_hard(),
-            false => map(&self.eviction_hard),
+            false => BTreeMap::new(),
         };
+        hard.extend(map(&self.eviction_hard));
         let wishes = Wishes {
             hard,
             soft: map(&self.eviction_soft),

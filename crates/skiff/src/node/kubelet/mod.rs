@@ -2,6 +2,7 @@
 mod bootstrap;
 mod configuration;
 mod eviction;
+mod node;
 mod pods;
 pub mod serving;
 
@@ -75,9 +76,6 @@ pub struct Options {
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
         default_value_t = true, action = clap::ArgAction::Set)]
     pod_network: bool,
-    /// Pods that may run here at most.
-    #[arg(long, default_value_t = 110)]
-    max_pods: u32,
     /// Labels that the node registers with.
     #[arg(long, value_delimiter = ',', value_parser = pair)]
     node_labels: Vec<(String, String)>,
@@ -90,6 +88,9 @@ pub struct Options {
     /// Whether guaranteed pods that ask for whole processors have them for themselves.
     #[arg(long, default_value = "none", value_parser = ["none", "static"])]
     cpu_manager_policy: String,
+    /// How that is done: `full-pcpus-only=true`, `strict-cpu-reservation=true`.
+    #[arg(long, value_delimiter = ',')]
+    cpu_manager_policy_options: Vec<String>,
     /// Processors that no container has for itself: `0-1`. Without it as many as are reserved.
     #[arg(long, value_parser = kubelet::cpus::topology::parse)]
     reserved_cpus: Option<std::collections::BTreeSet<u32>>,
@@ -113,6 +114,8 @@ pub struct Options {
     image_gc_low_threshold: u8,
     #[command(flatten)]
     bootstrap: bootstrap::Bootstrap,
+    #[command(flatten)]
+    node: node::Node,
     #[command(flatten)]
     pods: pods::Pods,
     #[command(flatten)]
@@ -212,13 +215,15 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let reserved = reserved.map(|(name, text)| Ok((name.clone(), amount(name, text)?)));
     let reserved: Vec<(String, i64)> = reserved.collect::<anyhow::Result<_>>()?;
     let milli = reserved.iter().filter(|(name, _)| name == "cpu").map(|(_, amount)| amount).sum();
+    let cpu_options = kubelet::cpus::Options::parse(&options.cpu_manager_policy_options);
+    let cpu_options = cpu_options.map_err(anyhow::Error::msg)?;
     let cpu_policy = match options.cpu_manager_policy.as_str() {
-        "static" => Some(kubelet::cpus::Policy::new(options.reserved_cpus, milli)),
+        "static" => Some(kubelet::cpus::Policy::new(options.reserved_cpus, milli, cpu_options)),
         _ => None,
     };
     let cpu_policy = cpu_policy.transpose().map_err(anyhow::Error::msg)?;
     let mut config = kubelet::Config {
-        server: Some(options.serving.config(&name, address)?),
+        server: options.serving.config(&name, address)?,
         root: options.root_dir,
         log_root: options.pod_logs_dir,
         manifests: options.pod_manifest_path,
@@ -226,7 +231,6 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         manifest_url_header: options.manifest_url_header,
         cluster_dns: options.cluster_dns,
         cluster_domain: options.cluster_domain,
-        max_pods: options.max_pods,
         labels: options.node_labels,
         taints: options.register_with_taints,
         resolv_conf: options.resolv_conf,
@@ -242,6 +246,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         node_ips,
         ..kubelet::Config::new(&name, address)
     };
+    options.node.add_to(&mut config)?;
     options.pods.add_to(&mut config)?;
     let context = Context::new();
     let certificates = &options.serving.cert_dir;

@@ -1,6 +1,7 @@
 //! How the kubelet is reached: its certificate, whom it believes, its ports.
+use crate::alone::Strong;
 use ::apiserver::pki;
-use ::apiserver::tls::{self, Pair, Trust};
+use ::apiserver::tls::{self, Pair, Strength, Trust};
 use kubelet::ServerConfig;
 use kubelet::server::Authorization;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 #[derive(clap::Args)]
 pub struct Serving {
+    /// Whether the kubelet serves at all.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    enable_server: bool,
     /// The address that the kubelet serves on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     address: IpAddr,
@@ -29,21 +33,31 @@ pub struct Serving {
     /// Whether those are served who do not say who they are.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     anonymous_auth: bool,
+    /// Whether the API server is asked whose a token is.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    authentication_token_webhook: bool,
     /// Whether the API server is asked what a client may do.
     #[arg(long, value_enum, default_value = "Webhook")]
     authorization_mode: Mode,
-    /// A port on loopback for `/healthz`; 0 for none.
+    /// A port for `/healthz`; 0 for none.
     #[arg(long, default_value_t = 10248)]
     healthz_port: u16,
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    healthz_bind_address: IpAddr,
     /// A port for pods, stats and metrics that everybody may read; 0 for none.
     #[arg(long, default_value_t = 0)]
     read_only_port: u16,
+    /// Whether commands can be run in containers through this kubelet, and logs and what runs be read.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    enable_debugging_handlers: bool,
     /// Whether `/logs/` shows the files of `/var/log`.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     enable_system_log_handler: bool,
     /// Whether `/logs/?query=` shows the journals of the machine's services.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     enable_system_log_query: bool,
+    #[command(flatten)]
+    strong: Strong,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -56,9 +70,17 @@ enum Mode {
 /// With a certificate and a CA from files, which are read again when they change, on upstream's
 /// ports.
 pub fn serving(pair: &Pair, client_ca: Option<&Path>) -> Result<ServerConfig, tls::Error> {
+    serving_as(pair, client_ca, &Strength::default())
+}
+
+fn serving_as(
+    pair: &Pair,
+    client_ca: Option<&Path>,
+    strength: &Strength,
+) -> Result<ServerConfig, tls::Error> {
     let trust = client_ca.map(Trust::read).transpose()?;
     let believed: Vec<&Trust> = trust.iter().collect();
-    let mut tls = tls::server(pair, &believed)?;
+    let mut tls = tls::server_as(pair, &believed, strength)?;
     // A stream takes over its connection, which only HTTP/1.1 has.
     if let Some(tls) = Arc::get_mut(&mut tls) {
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -70,7 +92,11 @@ pub fn serving(pair: &Pair, client_ca: Option<&Path>) -> Result<ServerConfig, tl
 }
 
 impl Serving {
-    pub fn config(&self, node: &str, address: IpAddr) -> anyhow::Result<ServerConfig> {
+    /// Nothing: it is not to be reached.
+    pub fn config(&self, node: &str, address: IpAddr) -> anyhow::Result<Option<ServerConfig>> {
+        if !self.enable_server {
+            return Ok(None);
+        }
         let pair = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 Pair { certificate: certificate.clone(), key: key.clone() }
@@ -80,7 +106,7 @@ impl Serving {
                 pki::self_signed(&self.cert_dir, "kubelet", &names)?
             }
         };
-        Ok(ServerConfig {
+        Ok(Some(ServerConfig {
             // On every address of the node's own family, if nothing else was said.
             address: match (self.address.is_unspecified(), address) {
                 (true, IpAddr::V6(_)) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -92,11 +118,14 @@ impl Serving {
                 Mode::AlwaysAllow => Authorization::AlwaysAllow,
                 Mode::Webhook => Authorization::Webhook,
             },
+            token_webhook: self.authentication_token_webhook,
             healthz_port: Some(self.healthz_port).filter(|port| *port > 0),
+            healthz_address: self.healthz_bind_address,
             read_only_port: Some(self.read_only_port).filter(|port| *port > 0),
+            debugging_handlers: self.enable_debugging_handlers,
             system_log_handler: self.enable_system_log_handler,
             system_log_query: self.enable_system_log_query,
-            ..serving(&pair, self.client_ca_file.as_deref())?
-        })
+            ..serving_as(&pair, self.client_ca_file.as_deref(), &self.strong.strength()?)?
+        }))
     }
 }

@@ -1,6 +1,7 @@
 //! First light: a Deployment's pods are real containers, on our own parts alone.
 mod containerd;
 mod eviction;
+mod faults;
 mod limits;
 mod server;
 mod users;
