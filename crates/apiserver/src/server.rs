@@ -11,6 +11,7 @@ use crate::doors::debug::Debug;
 use crate::extend::backend::Backends;
 use crate::extend::conversion::Converters;
 use crate::ground::tls;
+use crate::ground::tunnels::Tunnels;
 use crate::guard::audit::Audit;
 use crate::guard::authn::Authentication;
 use crate::guard::authz::Authorizer;
@@ -135,6 +136,8 @@ struct Shared {
     audit: Arc<Audit>,
     event_leases: EventLeases,
     kubelet_tls: Arc<ClientConfig>,
+    /// Ways to kubelets that cannot be dialled.
+    tunnels: Tunnels,
     proxy_client: Option<Arc<dyn ResolvesClientCert>>,
     kubelet_address_types: Vec<String>,
     issuer: Issuer,
@@ -177,6 +180,7 @@ impl ApiServer {
             audit: Arc::new(options.audit),
             event_leases: EventLeases::new(options.event_ttl),
             kubelet_tls: options.kubelet_tls,
+            tunnels: Tunnels::default(),
             proxy_client: options.proxy_client,
             kubelet_address_types: options.kubelet_address_types,
             issuer: options.issuer,
@@ -353,6 +357,10 @@ impl ApiServer {
 
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    pub fn tunnels(&self) -> &Tunnels {
+        &self.shared.tunnels
     }
 
     pub fn audit(&self) -> &Arc<Audit> {

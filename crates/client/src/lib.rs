@@ -16,6 +16,7 @@
 //!  OwnWrites   has the informer seen what I wrote?
 //!  leader      one of many acts: election on a Lease
 //!  events      what happened, for people: aggregated, never in anybody's way
+//!  tunnel      how a server reaches a machine that it cannot dial
 //!  pages       health and metrics over HTTP; Registry: what is counted
 //!  Context     clock, randomness, metrics, and the word to stop
 //! ```
@@ -55,6 +56,7 @@ mod resource;
 pub mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod tunnel;
 
 pub use api::names::NamespacedName;
 pub use api::object::{Keep, Object};

@@ -100,6 +100,16 @@ pub fn machines(count: u8) -> Machines {
     machines
 }
 
+/// One more address of a machine, of which no other knows where it is.
+pub fn add_private(machine: &Held, address: Ipv4Addr) {
+    let add = || -> Result<(), NetlinkError> {
+        let mut socket = Socket::open(Family::Route)?;
+        let own = socket.link("lo")?.expect("every network has it").index;
+        socket.add_address(own, address.into(), 32)
+    };
+    netlink::namespace::within(&machine.path, add).expect("entered").expect("an address");
+}
+
 /// The address of one of several machines, counted from 0.
 pub fn address_of(number: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(ADDRESS) + u32::from(number))

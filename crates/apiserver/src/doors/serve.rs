@@ -17,6 +17,7 @@ use crate::guard::fairness::{self, Admitted, Class};
 use crate::guard::in_flight;
 use crate::pass::aggregation;
 use crate::pass::proxy;
+use crate::pass::tunnels;
 use crate::server::ApiServer;
 use crate::state::metrics;
 use crate::verbs::{self, Outgoing};
@@ -156,6 +157,9 @@ async fn begin(
     trail.begin(&user, &wanted, &request, runs_long).await?;
     let user = act_as(api, user, headers, trail).await?;
     connection.lane.belongs_to(&user.name);
+    if uri.path() == client::tunnel::PATH {
+        return tunnels::open(api, &user, &wanted, request).map(Step::Answered);
+    }
     authorize(api, &user, &wanted, trail).await?;
     if let Some(remote) = api.extend().aggregation.find(request.uri().path()) {
         let passing = aggregation::pass(api, &remote, &user, request);

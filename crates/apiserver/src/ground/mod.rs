@@ -7,6 +7,7 @@ pub mod remembered;
 mod strength;
 pub mod tls;
 pub mod towards;
+pub mod tunnels;
 pub mod turns;
 mod uuid;
 

@@ -5,7 +5,7 @@
 //! afterwards the token is not needed any more.
 use super::components::{self, COMPONENTS, Cluster};
 use super::servers::Servers;
-use super::{Machine, join, preflight, until_end};
+use super::{Machine, join, preflight, tunnels, until_end};
 use crate::alone::Leading;
 use ::apiserver::pki;
 use anyhow::Context as _;
@@ -14,8 +14,11 @@ use client::{ApiResource, Client, Context, Informer, Source};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::identity::{self, Files, Purpose};
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
+
+const KUBELET_PORT: u16 = 10250;
 
 /// What a node runs of a cluster.
 const OF_NODE: [&str; 4] = ["kubelet", "network-policy", "proxy", "dns"];
@@ -28,6 +31,10 @@ pub struct Options {
     /// What `skiff token create` printed there; not needed by a node that has joined before.
     #[arg(long)]
     token: Option<String>,
+    /// Whether this node opens a way for the servers to its kubelet, so that logs and commands work though
+    /// they cannot dial it.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    tunnel: bool,
     #[command(flatten)]
     machine: Machine,
 }
@@ -66,6 +73,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         &context,
         Arc::new(Https::new(&context, proxy.clone().for_component("skiff-servers"))?),
     );
+    if options.tunnel {
+        let to = (node_ips.first().copied().unwrap_or(Ipv4Addr::LOCALHOST.into()), KUBELET_PORT);
+        let named = config.clone().for_component("kubelet");
+        tunnels::keep(&context, named, servers.clone(), to.into());
+    }
     let mut names = vec![node_name.clone(), "127.0.0.1".to_owned()];
     names.extend(node_ips.iter().map(ToString::to_string));
     let serving = pki::self_signed(&folder, "kubelet", &names)?;

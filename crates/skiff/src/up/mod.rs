@@ -25,6 +25,7 @@ mod metrics_server;
 mod preflight;
 mod servers;
 mod stand_ins;
+mod tunnels;
 
 use crate::alone::Leading;
 use ::apiserver::pki::Pki;

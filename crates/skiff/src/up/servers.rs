@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A name that the certificates of all servers have.
-const NAME: &str = "kubernetes";
+pub const NAME: &str = "kubernetes";
 
 #[derive(Clone)]
 pub struct Servers {

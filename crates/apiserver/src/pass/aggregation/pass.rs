@@ -48,6 +48,7 @@ pub async fn pass(
     let is_discovery = request.uri().path().trim_matches('/').split('/').count() == 3;
     put_identity(request.headers_mut(), user);
     let location = Location {
+        way: None,
         tls: Some(Tls::Verified(tls)),
         host: remote.host(),
         port: remote.port,

@@ -186,15 +186,20 @@ impl Gzip {
 }
 
 async fn connect(location: &Location) -> io::Result<Box<dyn Stream>> {
-    let stream = match &location.addresses[..] {
-        [] => TcpStream::connect((location.host.as_str(), location.port)).await?,
-        checked => TcpStream::connect(checked).await?,
+    let stream: Box<dyn Stream> = match (&location.way, &location.addresses[..]) {
+        (Some(way), _) => Box::new(way.dial(location.port).await?),
+        (None, []) => dialled(TcpStream::connect((location.host.as_str(), location.port)).await?)?,
+        (None, checked) => dialled(TcpStream::connect(checked).await?)?,
     };
-    stream.set_nodelay(true)?;
-    let Some(tls) = &location.tls else { return Ok(Box::new(stream)) };
+    let Some(tls) = &location.tls else { return Ok(stream) };
     let name = ServerName::try_from(location.host.clone()).map_err(io::Error::other)?;
     let config = tls.config().map_err(io::Error::other)?;
     Ok(Box::new(TlsConnector::from(config).connect(name, stream).await?))
+}
+
+fn dialled(stream: TcpStream) -> io::Result<Box<dyn Stream>> {
+    stream.set_nodelay(true)?;
+    Ok(Box::new(stream))
 }
 
 /// The protocol that the client wants to go on with.

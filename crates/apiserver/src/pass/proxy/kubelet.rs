@@ -133,8 +133,12 @@ pub async fn node(api: &ApiServer, call: &Call) -> Result<Location, Status> {
     if !port.is_empty() && port != location.port.to_string() {
         location.port = port.parse().map_err(|_| invalid())?;
         location.tls = https.then_some(Tls::Unverified);
+        // The way leads to the kubelet alone.
+        location.way = None;
     }
-    location.addresses = address::resolve(&location.host, location.port).await?;
+    if location.way.is_none() {
+        location.addresses = address::resolve(&location.host, location.port).await?;
+    }
     Ok(location)
 }
 
@@ -148,7 +152,8 @@ async fn of_node(api: &ApiServer, name: &str) -> Result<Location, Status> {
         .and_then(|port| u16::try_from(port).ok())
         .filter(|port| *port > 0)
         .unwrap_or(KUBELET_PORT);
-    Ok(Location::new(Some(Tls::Kubelet(api.kubelet_tls())), host, port))
+    let way = api.tunnels().to(name);
+    Ok(Location { way, ..Location::new(Some(Tls::Kubelet(api.kubelet_tls())), host, port) })
 }
 
 /// The address of a node of the type that is preferred most.

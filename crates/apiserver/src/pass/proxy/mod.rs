@@ -21,6 +21,7 @@ use crate::call::Call;
 use crate::call::Query;
 use crate::extend::backend::Pool;
 use crate::ground::towards::Tls;
+use crate::ground::tunnels::Way;
 use crate::guard::authn::User;
 use crate::guard::authz::{self, Attributes};
 use crate::server::ApiServer;
@@ -45,6 +46,8 @@ pub struct Location {
     pub seen: Option<Seen>,
     /// Where connections to it are kept; without, each request has one of its own.
     pub pool: Option<Arc<Pool>>,
+    /// How it is reached if it cannot be dialled.
+    pub way: Option<Way>,
 }
 
 /// A WebSocket is opened with GET, and yet it runs commands: that takes the right to create.
@@ -111,7 +114,7 @@ fn nothing() -> Answer {
 impl Location {
     fn new(tls: Option<Tls>, host: &str, port: u16) -> Location {
         let (path, addresses, seen, pool) = (String::new(), Vec::new(), None, None);
-        Location { tls, host: host.to_owned(), port, path, addresses, seen, pool }
+        Location { tls, host: host.to_owned(), port, path, addresses, seen, pool, way: None }
     }
 
     /// Host and port as a URL has them.

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use testkit::network::{Held, Machines, address_of, machines, within};
+use testkit::network::{Held, Machines, add_private, address_of, machines, within};
 
 /// A machine that has joined a cluster; it ends, and what it made goes, when this does.
 struct Agent {
@@ -18,13 +18,18 @@ struct Agent {
 
 impl Agent {
     fn join(cluster: &Cluster, network: Held, server: u8) -> Agent {
+        Agent::join_with(cluster, network, server, &[])
+    }
+
+    fn join_with(cluster: &Cluster, network: Held, server: u8, flags: &[&str]) -> Agent {
         let folder = TempDir::new().expect("a folder");
         let mut token = within(cluster.network.as_ref(), env!("CARGO_BIN_EXE_skiff").as_ref());
         token.args(["token", "create", "--data-dir"]).arg(cluster.folder.path().join("data"));
         token.arg("--kubeconfig").arg(cluster.kubeconfig());
         let token = token.output().expect("it runs").stdout;
         let token = String::from_utf8(token).expect("text");
-        let process = start(&folder, &network, server, &["--token", token.trim()]);
+        let flags = [&["--token", token.trim()], flags].concat();
+        let process = start(&folder, &network, server, &flags);
         Agent { folder, network, process }
     }
 
@@ -225,4 +230,32 @@ fn a_server_dies_and_nothing_that_was_acknowledged_is_lost() {
     members.push(etcd(&folder, network, 0));
     first.start_again();
     until("the first serves", || first.kubectl("get configmaps -o name").contains("configmap/"));
+}
+
+/// As behind a router: it reaches the server, and nobody reaches it.
+#[test]
+fn a_node_that_cannot_be_dialled_is_reached_through_its_own_tunnel() {
+    let Machines { mut all, switch: _switch } = machines(2);
+    let other = all.pop().expect("two machines");
+    add_private(&other, std::net::Ipv4Addr::new(203, 0, 113, 7));
+    let cluster = Cluster::whole_on(all.remove(0), &[]);
+    let mut agent = Agent::join_with(&cluster, other, 0, &["--node-ip=203.0.113.7"]);
+    let is_ready = "get node other -o jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+    until("the node is ready", || cluster.kubectl(is_ready) == "True");
+    let address = "get node other -o jsonpath={.status.addresses[?(@.type=='InternalIP')].address}";
+    assert_eq!(cluster.kubectl(address), "203.0.113.7");
+    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "there"}, "spec": {"nodeName": "other",
+        "terminationGracePeriodSeconds": 1, "containers": [{"name": "demo", "image": "localhost/skiff/demo"}]}}"#;
+    cluster.kubectl_with("create -f -", pod);
+    cluster.kubectl("wait --for=condition=Ready pod/there --timeout=60s");
+    let version = || cluster.kubectl("exec there -- /skiff --version");
+    until("commands run there", || version().starts_with("skiff "));
+    assert!(!cluster.kubectl("logs there").contains("error"));
+    // Whoever comes back opens it again.
+    agent.kill();
+    agent.start_again(0);
+    until("commands run there again", || version().starts_with("skiff "));
+    // Nobody else opens a way to a node.
+    let told = cluster.kubectl("get --raw /skiff/tunnel");
+    assert!(told.contains("a tunnel is opened by a node, to itself"), "{told}");
 }

@@ -1,0 +1,41 @@
+//! A node opens the way to itself; requests for its kubelet go through it.
+use crate::answer::{self, Answer};
+use crate::guard::authn::User;
+use crate::guard::authz::{self, Attributes, node};
+use crate::server::ApiServer;
+use api::status::Status;
+use client::tunnel::PROTOCOL;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use hyper::body::Incoming;
+
+/// Nobody opens a way to a node but the node itself.
+pub fn open(
+    api: &ApiServer,
+    user: &User,
+    wanted: &Attributes,
+    mut request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    let Some(node) = node::identity(user).filter(|name| !name.is_empty()) else {
+        return Err(authz::refusal(user, wanted, "a tunnel is opened by a node, to itself"));
+    };
+    let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    if request.method() != Method::GET || upgrade != Some(PROTOCOL) {
+        return Err(Status::bad_request(format!("ask for it with GET and Upgrade: {PROTOCOL}")));
+    }
+    let (api, node) = (api.clone(), node.to_owned());
+    let opening = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        if let Ok(stream) = opening.await {
+            tokio::select! {
+                () = api.tunnels().hold(&node, stream) => {}
+                () = api.stopping() => {}
+            }
+        }
+    });
+    let mut answer = Answer::new(answer::empty());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+    Ok(answer)
+}
