@@ -54,16 +54,20 @@ fn group_of(group: &str, versions: &[&str]) -> APIGroup {
     }
 }
 
-/// `/api/v1`, `/apis/{group}/{version}`: resources and subresources, by name.
+/// `/api/v1`, `/apis/{group}/{version}`: resources and subresources, by name; those of definitions by the
+/// resource's name.
 pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<APIResourceList> {
-    let rows: Vec<&Resource> = registry.rows_of(group, version).map(|row| &**row).collect();
+    let mut rows: Vec<&Resource> = registry.rows_of(group, version).map(|row| &**row).collect();
     let group_version = rows.first()?.api_version();
+    rows.sort_by_key(|row| row.plural);
     let mut resources: Vec<APIResource> = Vec::new();
-    for row in rows {
+    for row in &rows {
         resources.push(resource(row));
         resources.extend(row.subresources.iter().map(|sub| subresource(row, sub)));
     }
-    resources.sort_by(|a, b| a.name.cmp(&b.name));
+    if rows.iter().all(|row| row.definition.is_none()) {
+        resources.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     Some(APIResourceList { group_version, resources })
 }
 
@@ -73,7 +77,7 @@ fn resource(row: &Resource) -> APIResource {
         singular_name: row.singular(),
         namespaced: row.is_namespaced(),
         kind: row.kind.into(),
-        verbs: verbs(listed(row)),
+        verbs: verbs_of(row),
         short_names: some(row.short_names),
         categories: some(row.categories),
         storage_version_hash: row.is_stored().then(|| storage_version_hash(row)),
@@ -99,13 +103,17 @@ fn subresource(row: &Resource, sub: &Subresource) -> APIResource {
     }
 }
 
-/// While a definition goes, its objects can only go as well.
-fn listed(row: &Resource) -> Verbs {
-    const WHILE_TERMINATING: Verbs =
-        Verbs::of(&[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch]);
+/// Of a definition's objects in upstream's order (`customresource_discovery_controller.go`). While a
+/// definition goes, its objects can only go as well.
+fn verbs_of(row: &Resource) -> Vec<String> {
+    use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch};
+    let named = |verbs: &[Verb]| verbs.iter().map(|verb| verb.as_str().to_owned()).collect();
     match &row.definition {
-        Some(definition) if definition.family.terminating => WHILE_TERMINATING,
-        _ => row.verbs,
+        None => verbs(row.verbs),
+        Some(definition) if definition.family.terminating => {
+            named(&[Delete, DeleteCollection, Get, List, Watch])
+        }
+        Some(_) => named(&[Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch]),
     }
 }
 
@@ -156,7 +164,7 @@ fn aggregated_version(registry: &Registry, group: &str, version: &str) -> APIVer
             response_kind: Some(own_kind(row)),
             scope: if row.is_namespaced() { Scope::Namespaced } else { Scope::Cluster },
             singular_resource: row.singular(),
-            verbs: verbs(listed(row)),
+            verbs: verbs_of(row),
             short_names: strings(row.short_names),
             categories: strings(row.categories),
             subresources: row

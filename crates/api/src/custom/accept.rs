@@ -42,9 +42,6 @@ impl Condition {
             "type": self.r#type, "status": status, "reason": self.reason,
             "message": self.message, "lastTransitionTime": time,
         });
-        if let Some(generation) = definition["metadata"].get("generation") {
-            new["observedGeneration"] = generation.clone();
-        }
         if !definition["status"]["conditions"].is_array() {
             definition["status"]["conditions"] = json!([]);
         }

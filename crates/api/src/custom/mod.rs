@@ -76,6 +76,8 @@ pub struct Version {
     pub warning: Option<String>,
     /// Whether anything in it has a default.
     pub has_defaults: bool,
+    /// Whether objects may be inside of its objects.
+    pub has_embedded: bool,
     /// What whoever holds objects against the schema's own rules (`x-kubernetes-validations`) keeps
     /// of them; none if it has none.
     pub rules: Option<Kept>,

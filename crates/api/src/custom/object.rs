@@ -6,8 +6,9 @@
 use super::{Definition, Version};
 use crate::codec::object::{Encoding, TypeMeta};
 use crate::codec::{DecodeError, Problem, json, yaml};
-use crate::schema::{TypeRef, builtin, prune, set_defaults};
-use serde_json::{Map, Value};
+use crate::rules::embedded;
+use crate::schema::{builtin, prune, set_defaults};
+use serde_json::Value;
 
 /// Decodes a request's body.
 pub fn decode(
@@ -90,7 +91,8 @@ fn coerce(value: &mut Value, version: &Version, lenient: bool) -> Result<Vec<Str
     let Some(metadata_type) = builtin().named("meta/v1.ObjectMeta") else { return Ok(unknown) };
     if let Some(metadata) = value.get_mut("metadata") {
         let taken = metadata.take();
-        *metadata = readable(taken, metadata_type, lenient, &mut unknown)?;
+        *metadata =
+            embedded::readable(taken, metadata_type, lenient, "metadata", &mut unknown)?;
     }
     if lenient {
         // Very old objects have none.
@@ -99,38 +101,15 @@ fn coerce(value: &mut Value, version: &Version, lenient: bool) -> Result<Vec<Str
             metadata["generation"] = 1.into();
         }
     }
-    unknown.extend(prune(value, version.schema.root()));
-    Ok(unknown)
-}
-
-fn readable(
-    metadata: Value,
-    ty: TypeRef<'_>,
-    lenient: bool,
-    unknown: &mut Vec<String>,
-) -> Result<Value, DecodeError> {
-    let kept = lenient.then(|| metadata.clone());
-    let error = match json::canonicalize(metadata, ty) {
-        Ok(decoded) => {
-            let fields = decoded.problems.iter().filter_map(|problem| match problem {
-                Problem::UnknownField(path) => Some(format!("metadata.{path}")),
-                _ => None,
-            });
-            unknown.extend(fields);
-            return Ok(decoded.value);
-        }
-        Err(error) => error,
+    // Before pruning, which knows metadata too, and tells of it at another place.
+    let inside = match version.has_embedded {
+        true => embedded::coerce(value, &version.openapi, lenient)
+            .map_err(|error| DecodeError::Type(error.to_string()))?,
+        false => Vec::new(),
     };
-    let Some(Value::Object(fields)) = kept else { return Err(error) };
-    let mut sound = Map::new();
-    for (name, value) in fields {
-        let alone = Value::Object(Map::from_iter([(name, value)]));
-        if let Ok(json::Decoded { value: Value::Object(field), .. }) = json::canonicalize(alone, ty)
-        {
-            sound.extend(field);
-        }
-    }
-    Ok(sound.into())
+    unknown.extend(prune(value, version.schema.root()));
+    unknown.extend(inside);
+    Ok(unknown)
 }
 
 #[cfg(test)]

@@ -142,6 +142,7 @@ fn compile(
         name,
         api_version: format!("{group}/{name}"),
         has_defaults: mentions(&openapi, "default"),
+        has_embedded: mentions(&openapi, "x-kubernetes-embedded-resource"),
         rules: mentions(&openapi, "x-kubernetes-validations").then(Kept::default),
         schema,
         openapi: Arc::new(openapi),

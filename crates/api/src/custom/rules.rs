@@ -5,7 +5,8 @@ use crate::conform;
 use crate::field::{BadValue, Error, ErrorList, ErrorType, Path};
 use crate::kinds::Resource;
 use crate::names;
-use crate::rules::{Part, Row, Rules, Strategy, Verdict, metadata, prepare};
+use crate::patch::golang::printed;
+use crate::rules::{Part, Row, Rules, Strategy, Verdict, embedded, metadata, prepare};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -67,11 +68,15 @@ fn differs(new: &Value, old: &Value) -> bool {
 fn validate_create(resource: &Resource, object: &Value) -> Result<Verdict, serde_json::Error> {
     let version = &*definition(resource).version;
     let meta = ObjectMeta::deserialize(&object["metadata"])?;
-    let (path, rule) = (Path::new("metadata"), names::name_is_dns_subdomain);
-    let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
-    errors.extend(conform::faults(object, &version.openapi, &Path::NIL));
-    errors.extend(scale_spec(object, version));
-    errors.extend(scale_status(object, version));
+    let mut errors = of_another_kind(object, resource);
+    if errors.is_empty() {
+        let (path, rule) = (Path::new("metadata"), names::name_is_dns_subdomain);
+        errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
+        errors.extend(conform::faults(object, &version.openapi, &Path::NIL));
+        errors.extend(scale_spec(object, version));
+        errors.extend(scale_status(object, version));
+    }
+    errors.extend(inside(object, version));
     errors.extend(lists::faults(object, version));
     Ok(Verdict { errors, warnings: finalizer_warnings(&meta, None) })
 }
@@ -87,26 +92,52 @@ fn validate_update(
     let before = ObjectMeta::deserialize(&old["metadata"])?;
     let path = Path::new("metadata");
     let rule = metadata::path_segment;
-    let mut errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
-    errors.extend(metadata::validate_update(&meta, &before, &path));
+    let mut errors = of_another_kind(new, resource);
+    if errors.is_empty() {
+        errors = metadata::validate(&meta, resource.is_namespaced(), rule, &path);
+        errors.extend(metadata::validate_update(&meta, &before, &path));
+        if part == Part::Main {
+            errors.extend(ratchet::faults(new, old, &version.openapi));
+            errors.extend(scale_spec(new, version));
+        } else if let Some(status) = new.get("status") {
+            let schema = &version.openapi["properties"]["status"];
+            if schema.is_object() {
+                let path = Path::new("status");
+                errors.extend(ratchet::faults_at(status, &old["status"], schema, &path));
+            }
+        }
+        errors.extend(scale_status(new, version));
+    }
     let mut warnings = Vec::new();
     if part == Part::Main {
-        errors.extend(ratchet::faults(new, old, &version.openapi));
-        errors.extend(scale_spec(new, version));
+        errors.extend(inside(new, version));
         warnings = finalizer_warnings(&meta, Some(&before));
-    } else if let Some(status) = new.get("status") {
-        let schema = &version.openapi["properties"]["status"];
-        if schema.is_object() {
-            let path = Path::new("status");
-            errors.extend(ratchet::faults_at(status, &old["status"], schema, &path));
-        }
     }
-    errors.extend(scale_status(new, version));
     // What was twice in a list before may stay so.
     if lists::faults(old, version).is_empty() {
         errors.extend(lists::faults(new, version));
     }
     Ok(Verdict { errors, warnings })
+}
+
+/// An object is of its path's kind. Of one that is not nothing is asked but what needs no schema to be
+/// told apart, as upstream does.
+fn of_another_kind(object: &Value, resource: &Resource) -> ErrorList {
+    match object["kind"].as_str().unwrap_or_default() {
+        kind if kind == resource.kind => ErrorList::new(),
+        kind => {
+            let detail = format!("must be {}", resource.kind);
+            vec![Error::invalid(&Path::new("kind"), kind, detail)]
+        }
+    }
+}
+
+/// What is wrong with the objects inside of an object.
+fn inside(object: &Value, version: &Version) -> ErrorList {
+    match version.has_embedded {
+        true => embedded::faults(object, &version.openapi),
+        false => ErrorList::new(),
+    }
 }
 
 /// Whether an object is too faulty to be held against its definition's own rules
@@ -153,8 +184,25 @@ fn finalizer_warnings(new: &ObjectMeta, old: Option<&ObjectMeta>) -> Vec<String>
 
 /// The number or text that a scale's path leads to.
 pub fn scale_of_path<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    nested(object, path).ok().flatten()
+}
+
+/// The same; or what is in the way, in the words of upstream's `unstructured.NestedFieldNoCopy`.
+fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, String> {
     let path = path.strip_prefix('.').unwrap_or(path);
-    path.split('.').try_fold(object, |value, name| value.get(name))
+    let (mut value, mut way) = (object, String::new());
+    for name in path.split('.') {
+        way = format!("{way}.{name}");
+        value = match value {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => match fields.get(name) {
+                Some(field) => field,
+                None => return Ok(None),
+            },
+            other => return Err(unexpected(&way, other, "map[string]interface{}")),
+        };
+    }
+    Ok(Some(value))
 }
 
 fn scale_spec(object: &Value, version: &Version) -> ErrorList {
@@ -165,29 +213,34 @@ fn scale_spec(object: &Value, version: &Version) -> ErrorList {
 fn scale_status(object: &Value, version: &Version) -> ErrorList {
     let Some(scale) = &version.scale else { return ErrorList::new() };
     let mut errors = replicas(object, &scale.status_replicas);
-    if !scale.selector.is_empty()
-        && let Some(other) =
-            scale_of_path(object, &scale.selector).filter(|value| !value.is_string())
-    {
-        let detail = unexpected(&scale.selector, other, "string");
-        errors.push(Error::invalid(&Path::new(&scale.selector), "", detail));
+    if !scale.selector.is_empty() {
+        let fault = match nested(object, &scale.selector) {
+            Ok(None | Some(Value::String(_))) => None,
+            Ok(Some(other)) => Some(unexpected(&scale.selector, other, "string")),
+            Err(fault) => Some(fault),
+        };
+        let field = Path::new(&scale.selector);
+        errors.extend(fault.map(|detail| Error::invalid(&field, "", detail)));
     }
     errors
 }
 
 fn replicas(object: &Value, path: &str) -> ErrorList {
     let field = Path::new(path);
-    let Some(value) = scale_of_path(object, path) else { return ErrorList::new() };
-    let error = match value.as_i64() {
-        None => Error::invalid(&field, 0, unexpected(path, value, "int64")),
-        Some(number) if number < 0 => {
-            Error::invalid(&field, number, "should be a non-negative integer")
-        }
-        Some(number) if number > i64::from(i32::MAX) => {
-            let detail = format!("should be less than or equal to {}", i32::MAX);
-            Error::invalid(&field, number, detail)
-        }
-        Some(_) => return ErrorList::new(),
+    let error = match nested(object, path) {
+        Ok(None) => return ErrorList::new(),
+        Err(fault) => Error::invalid(&field, 0, fault),
+        Ok(Some(value)) => match value.as_i64() {
+            None => Error::invalid(&field, 0, unexpected(path, value, "int64")),
+            Some(number) if number < 0 => {
+                Error::invalid(&field, number, "should be a non-negative integer")
+            }
+            Some(number) if number > i64::from(i32::MAX) => {
+                let detail = format!("should be less than or equal to {}", i32::MAX);
+                Error::invalid(&field, number, detail)
+            }
+            Some(_) => return ErrorList::new(),
+        },
     };
     vec![error]
 }
@@ -203,8 +256,8 @@ fn unexpected(path: &str, value: &Value, wanted: &str) -> String {
         Value::Object(_) => "map[string]interface {}",
         Value::Null => "<nil>",
     };
-    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let path = path.strip_prefix('.').unwrap_or(path);
+    let shown = printed(value);
     format!(".{path} accessor error: {shown} is of the type {found}, expected {wanted}")
 }
 
@@ -272,6 +325,31 @@ mod tests {
         // What was twice before may stay so.
         let old = object(json!({ "set": ["a", "a"] }));
         assert_eq!(said(&old, Some(&old), Part::Main), "");
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_a_scale_is_told_of() {
+        let mut new = object(json!([1, "a"]));
+        new["status"] = "x".into();
+        assert_eq!(
+            said(&new, None, Part::Main),
+            [
+                "spec: Invalid value: \"array\": spec in body must be of type object: \"array\"",
+                "status: Invalid value: \"string\": status in body must be of type object: \"string\"",
+                ".spec.n: Invalid value: 0: .spec.n accessor error: [1 a] is of the type []interface {}, expected map[string]interface{}",
+                ".status.n: Invalid value: 0: .status.n accessor error: x is of the type string, expected map[string]interface{}",
+            ]
+            .join("\n")
+        );
+    }
+
+    #[test]
+    fn an_object_is_of_its_paths_kind() {
+        let mut new = object(json!({ "n": -1 }));
+        new["kind"] = "Bar".into();
+        let text = "kind: Invalid value: \"Bar\": must be Foo";
+        assert_eq!(said(&new, None, Part::Main), text);
+        assert_eq!(said(&new, Some(&object(json!({}))), Part::Main), text);
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod config;
 pub mod defaults;
 pub mod definition;
 mod device;
+pub mod embedded;
 mod endpoints;
 mod event;
 mod flow;

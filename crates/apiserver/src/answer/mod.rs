@@ -303,7 +303,9 @@ pub async fn list(
     view: &View,
 ) -> Result<Answer, Status> {
     let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
-    if !page.next.is_empty() {
+    // Lists of custom objects say where they end, too: upstream's are trees, not Go types.
+    let is_tree = resource.definition.is_some() && view.form().is_none();
+    if !page.next.is_empty() || is_tree {
         metadata["continue"] = page.next.clone().into();
     }
     if let Some(remaining) = page.remaining.filter(|remaining| *remaining > 0) {

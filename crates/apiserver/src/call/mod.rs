@@ -10,7 +10,7 @@ pub use options::{
 pub use query::Query;
 pub use token::Token;
 
-use api::kinds::{ResourceRef, Subresource, Verb};
+use api::kinds::{Registry, ResourceRef, Subresource, Verb};
 use api::names;
 use api::status::{ServerResponse, Status};
 use http::{HeaderMap, HeaderValue, header};
@@ -127,6 +127,14 @@ pub struct Unserved {
 impl Unserved {
     pub fn status(&self) -> Status {
         ServerResponse { code: self.code, ..ServerResponse::default() }.into()
+    }
+
+    /// Whether nobody is there who could say that it is not served: upstream has somebody for each version
+    /// of a built-in group, and for each resource of a definition.
+    pub fn leads_nowhere(&self, registry: &Registry) -> bool {
+        let mut rows = registry.rows_of(&self.group, &self.version);
+        self.code == 404
+            && !rows.any(|row| row.definition.is_none() || row.plural == self.resource)
     }
 }
 

@@ -106,6 +106,11 @@ fn fairness_table(api: &ApiServer, table: &str) -> Result<Answer, Status> {
     Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", text))
 }
 
+/// What there is at a path that leads nowhere: no `Status`, but a page.
+pub fn nowhere() -> Answer {
+    answer::bytes(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+}
+
 pub fn missing() -> Status {
     let mut status = Status::not_found(Default::default(), "");
     status.message = "the server could not find the requested resource".into();

@@ -169,7 +169,14 @@ async fn begin(
         Target::Document => {
             let _seat = wait_for_seat(api, &user, &wanted, None, &mut exchange.class).await?;
             let received = receive(api, user, request, trail, false).await?;
-            return Box::pin(documents::serve(api, &received)).await.map(Step::Answered);
+            let found = Box::pin(documents::serve(api, &received)).await;
+            return match found {
+                Err(status) if status.is_not_found() => Ok(Step::Answered(documents::nowhere())),
+                found => found.map(Step::Answered),
+            };
+        }
+        Target::Unserved(unserved) if unserved.leads_nowhere(&api.registry()) => {
+            return Ok(Step::Answered(documents::nowhere()));
         }
         Target::Unserved(unserved) => return Err(unserved.status()),
         Target::Call(call) => *call,

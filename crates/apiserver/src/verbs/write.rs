@@ -109,11 +109,16 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     let warnings = notes.warnings;
     claims.join(notes.claims);
     as_read(&mut object, resource);
-    if call.is_dry_run() {
-        return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
-    }
     let name = text(&object, "name").to_owned();
     let key = Key::from(resource.key(&call.namespace, &name));
+    if call.is_dry_run() {
+        // What is there already is told to those who only ask what would be.
+        let there = context.api.store().get(&key).await;
+        if there.map_err(|error| status_of(error, resource))?.is_some() {
+            return Err(Status::already_exists(resource.group_resource(), &name));
+        }
+        return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
+    }
     let wanted = definitions::for_storage(context.api, resource, &object).await?;
     let bytes = stored::encode(&wanted, resource)?;
     let options = keeping::options(context.api, resource, None, &object).await?;

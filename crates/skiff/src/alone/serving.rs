@@ -3,7 +3,9 @@
 use ::apiserver::tls::{self, Pair};
 use anyhow::Context as _;
 use client::pages::{self, Guard, JSON, METRICS, Page};
-use client::{ApiResource, Client, Context, Registry, Source};
+use api::group::GroupResource;
+use api::quote::Quoted;
+use client::{ApiResource, Client, Context, Registry, Source, Status};
 use futures_util::FutureExt;
 use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -131,32 +133,70 @@ fn guard(client: Client, open: &[String]) -> Guard {
 }
 
 async fn check(client: &Client, path: &str, token: Option<String>) -> Result<(), Page> {
-    let refused = |code, text: &str| Page::new(code, pages::TEXT, format!("{text}\n"));
-    let Some(token) = token else { return Err(refused(401, "Unauthorized")) };
     let ask = |resource: ApiResource, spec: Value| async move {
         let body =
             json!({ "apiVersion": resource.api_version(), "kind": resource.kind, "spec": spec });
         let answer = client.create_in(resource, "", body).await;
         let answer = answer.and_then(|it| it.tree().map_err(client::Status::internal_error));
-        answer.map_err(|status| refused(500, &status.message)).map(|tree| tree["status"].clone())
+        let unknown = |status: Status| Page::new(500, pages::TEXT, format!("{}\n", status.message));
+        answer.map_err(unknown).map(|tree| tree["status"].clone())
     };
-    let known = ask(ApiResource::of::<TokenReview>(), json!({ "token": token })).await?;
-    if known["authenticated"] != true {
-        return Err(refused(401, "Unauthorized"));
-    }
-    let user = &known["user"];
+    let user = match token.filter(|token| !token.trim().is_empty()) {
+        // Nobody has rights too, if somebody gave them.
+        None => json!({ "username": "system:anonymous", "groups": ["system:unauthenticated"] }),
+        Some(token) => {
+            let known = ask(ApiResource::of::<TokenReview>(), json!({ "token": token })).await?;
+            if known["authenticated"] != true {
+                return Err(refusal(&Status::unauthorized("Unauthorized")));
+            }
+            known["user"].clone()
+        }
+    };
     let spec = json!({ "user": user["username"], "groups": user["groups"], "uid": user["uid"],
         "extra": user["extra"], "nonResourceAttributes": { "path": path, "verb": "get" } });
-    let allowed = ask(ApiResource::of::<SubjectAccessReview>(), spec).await?;
-    match allowed["allowed"] == true {
+    let decision = ask(ApiResource::of::<SubjectAccessReview>(), spec).await?;
+    match decision["allowed"] == true {
         true => Ok(()),
-        false => Err(refused(403, &format!("Forbidden: {} may not get {path}", user["username"]))),
+        false => Err(forbidden(&user, path, decision["reason"].as_str().unwrap_or_default())),
     }
+}
+
+/// In the words of upstream's `endpoints/handlers/responsewriters/errors.go`.
+fn forbidden(user: &Value, path: &str, reason: &str) -> Page {
+    let name = user["username"].as_str().unwrap_or_default();
+    let text = format!("User {} cannot get path {}", Quoted(name), Quoted(path));
+    // What a stranger wrote into a path is not to look like HTML.
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = if reason.is_empty() { text } else { format!("{text}: {reason}") };
+    refusal(&Status::forbidden(GroupResource::default(), "", text))
+}
+
+/// A refusal is a `Status`, as everywhere in the API.
+fn refusal(status: &Status) -> Page {
+    let code = u16::try_from(status.code).unwrap_or(500);
+    let mut page = Page::new(code, JSON, json!(status).to_string());
+    page.headers.push(("x-content-type-options", "nosniff".to_owned()));
+    page
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_is_a_status_in_upstreams_words() {
+        let page = forbidden(&json!({ "username": "system:anonymous" }), "/metrics", "");
+        let status: Value = serde_json::from_str(&page.body).expect("JSON");
+        assert_eq!((page.code, page.content_type), (403, JSON));
+        assert_eq!(
+            status,
+            json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"",
+                "reason": "Forbidden", "details": {}, "code": 403 })
+        );
+        let page = forbidden(&json!({ "username": "a" }), "/<b>", "no");
+        assert!(page.body.contains("&lt;b&gt;\\\": no"), "{}", page.body);
+    }
 
     #[test]
     fn pages_are_upstreams() {

@@ -149,10 +149,22 @@ fn causes(status: &Value) -> Vec<(String, String)> {
 /// Paths that are each server's own.
 const OWN: &[&str] = &["metadata.uid", "metadata.resourceVersion", "details.uid"];
 
+/// In the answer itself, and in the objects of a list or a table.
+fn is_own(path: &str) -> bool {
+    let inner = match path.split_once("].") {
+        Some((before, inner)) if before.starts_with("items[") => inner,
+        Some((before, inner)) if before.starts_with("rows[") => {
+            inner.strip_prefix("object.").unwrap_or(inner)
+        }
+        _ => path,
+    };
+    OWN.contains(&inner)
+}
+
 fn objects(ours: &Value, theirs: &Value, path: &str, found: &mut Vec<Difference>) {
     // A column's description is prose, which kubectl never shows.
     let prose = path.starts_with("columnDefinitions") && path.ends_with(".description");
-    if ours == theirs || OWN.contains(&path) || prose || are_times(ours, theirs, path) {
+    if ours == theirs || is_own(path) || prose || are_times(ours, theirs, path) {
         return;
     }
     match (ours, theirs) {

@@ -3,15 +3,11 @@
 //!
 //! A default inside of what every object has (`metadata.name`) is judged by the object that it would
 //! be part of.
-use super::super::{Field, metadata};
-use crate::codec::json::canonicalize;
+use super::super::Field;
+use super::super::embedded::{coerced, find, is_embedded, property, typed};
 use crate::conform;
-use crate::field::{Error, ErrorList, Path, aggregate};
-use crate::names;
-use crate::schema::builtin;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use crate::field::{ErrorList, Path, aggregate};
+use serde_json::{Value, json};
 
 /// What is wrong with the defaults of a whole schema, whose root is an object of the cluster.
 pub fn faults(schema: &Field<'_, '_>) -> ErrorList {
@@ -108,95 +104,4 @@ fn has_unknown(value: &Value, schema: &Value, embedded: bool) -> bool {
         }
         _ => false,
     }
-}
-
-/// Visits the objects inside of a value.
-fn find(
-    path: &Path<'_>,
-    value: &Value,
-    schema: &Value,
-    embedded: bool,
-    visit: &mut dyn FnMut(&Path<'_>, &Map<String, Value>),
-) {
-    match value {
-        Value::Object(fields) => {
-            if embedded {
-                visit(path, fields);
-            }
-            for (name, value) in fields {
-                if let Some(inner) = property(schema, name) {
-                    find(&path.child(name), value, inner, is_embedded(inner), visit);
-                }
-            }
-        }
-        Value::Array(items) => {
-            let inner = &schema["items"];
-            for (i, item) in items.iter().enumerate() {
-                find(&path.index(i), item, inner, is_embedded(inner), visit);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Why an object cannot even be read as one.
-fn coerced(path: &Path<'_>, fields: &Map<String, Value>) -> Option<Error> {
-    let text = |name: &str| {
-        let value = fields.get(name).filter(|value| !value.is_string())?;
-        Some(Error::invalid(&path.child(name), value, "must be a string"))
-    };
-    text("apiVersion").or_else(|| text("kind")).or_else(|| {
-        let metadata = fields.get("metadata")?;
-        let fault = meta(metadata).err()?;
-        Some(Error::invalid(&path.child("metadata"), metadata, fault))
-    })
-}
-
-fn meta(metadata: &Value) -> Result<ObjectMeta, String> {
-    let ty = builtin().named("meta/v1.ObjectMeta").ok_or("no such type")?;
-    let decoded = canonicalize(metadata.clone(), ty).map_err(|fault| fault.to_string())?;
-    ObjectMeta::deserialize(decoded.value).map_err(|fault| fault.to_string())
-}
-
-/// What is wrong with the type and metadata of an object that can be read.
-fn typed(path: &Path<'_>, fields: &Map<String, Value>) -> ErrorList {
-    let mut faults = ErrorList::new();
-    for name in ["apiVersion", "kind"] {
-        let place = path.child(name);
-        let Some(text) = fields.get(name).map(|value| value.as_str().unwrap_or_default()) else {
-            faults.push(Error::required(&place, ""));
-            continue;
-        };
-        let fault = match name {
-            _ if text.is_empty() => Some("must not be empty".to_owned()),
-            "apiVersion" => (text.matches('/').count() > 1)
-                .then(|| format!("unexpected GroupVersion string: {text}")),
-            _ => Some(names::dns1035_label(&text.to_lowercase()))
-                .filter(|wrong| !wrong.is_empty())
-                .map(|wrong| {
-                    let rule = wrong.join(",");
-                    format!("may have mixed case, but should otherwise match: {rule}")
-                }),
-        };
-        faults.extend(fault.map(|fault| Error::invalid(&place, text, fault)));
-    }
-    if let Some(Ok(mut meta)) = fields.get("metadata").map(meta) {
-        if meta.name.as_ref().is_none_or(String::is_empty) {
-            // Any will do.
-            meta.name = Some("fakename".to_owned());
-        }
-        let namespaced = meta.namespace.as_ref().is_some_and(|name| !name.is_empty());
-        let (rule, place) = (metadata::path_segment, path.child("metadata"));
-        faults.extend(metadata::validate(&meta, namespaced, rule, &place));
-    }
-    faults
-}
-
-fn property<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
-    let more = schema.get("additionalProperties").filter(|more| more.is_object());
-    schema.get("properties").and_then(|properties| properties.get(name)).or(more)
-}
-
-fn is_embedded(schema: &Value) -> bool {
-    schema["x-kubernetes-embedded-resource"] == true
 }

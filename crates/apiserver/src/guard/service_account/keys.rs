@@ -177,22 +177,41 @@ fn elliptic(pkcs8: &[u8]) -> Result<Signer, ring::error::KeyRejected> {
 /// what the key is of, and the key. That it is of this curve is checked by who reads it.
 fn pkcs8_of_p256(sec1: &[u8]) -> Vec<u8> {
     const VERSION: &[u8] = &[2, 1, 0];
-    /// ecPublicKey, prime256v1.
-    #[rustfmt::skip]
-    const OF: &[u8] = &[
-        0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01,
-        0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,
-    ];
-    let wrapped = |tag: u8, content: &[u8]| {
-        // Two bytes of length will do for any key.
-        let [high, low] = u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes();
-        match content.len() {
-            0..128 => [&[tag, low], content].concat(),
-            128..256 => [&[tag, 0x81, low], content].concat(),
-            _ => [&[tag, 0x82, high, low], content].concat(),
-        }
+    wrapped(0x30, &[VERSION, OF_P256, &wrapped(4, sec1)].concat())
+}
+
+/// ecPublicKey, prime256v1.
+#[rustfmt::skip]
+const OF_P256: &[u8] = &[
+    0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01,
+    0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,
+];
+
+/// rsaEncryption, without parameters.
+#[rustfmt::skip]
+const OF_RSA: &[u8] = &[
+    0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00,
+];
+
+/// A public key as PKIX has it: what it is of, and its bits.
+fn pkix(algorithm: Algorithm, key: &[u8]) -> Vec<u8> {
+    let of = match algorithm {
+        Algorithm::Es256 => OF_P256,
+        Algorithm::Rs256 => OF_RSA,
     };
-    wrapped(0x30, &[VERSION, OF, &wrapped(4, sec1)].concat())
+    let no_bits_unused = [&[0], key].concat();
+    wrapped(0x30, &[of, &wrapped(3, &no_bits_unused)].concat())
+}
+
+/// A value of DER: its tag, its length, its content.
+fn wrapped(tag: u8, content: &[u8]) -> Vec<u8> {
+    // Two bytes of length will do for any key.
+    let [high, low] = u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes();
+    match content.len() {
+        0..128 => [&[tag, low], content].concat(),
+        128..256 => [&[tag, 0x81, low], content].concat(),
+        _ => [&[tag, 0x82, high, low], content].concat(),
+    }
 }
 
 /// The public keys of a file: by themselves, or in certificates, as upstream's `keyutil` takes them.
@@ -226,8 +245,11 @@ impl Verifier {
         }
     }
 
+    /// Its id is upstream's, so that tokens of either server say the same of the same key
+    /// (`keyIDFromPublicKey` in `pkg/serviceaccount/jwt.go`).
     fn new(algorithm: Algorithm, key: Vec<u8>) -> Verifier {
-        Verifier { id: BASE64.encode(Sha256::digest(&key)), algorithm, key }
+        let id = BASE64.encode(Sha256::digest(pkix(algorithm, &key)));
+        Verifier { id, algorithm, key }
     }
 
     fn accepts(&self, signed: &[u8], signature: &[u8]) -> bool {
@@ -349,6 +371,24 @@ mod tests {
     fn pem_of(kind: &str, der: &[u8]) -> String {
         let text = base64::engine::general_purpose::STANDARD.encode(der);
         format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n")
+    }
+
+    /// What `openssl pkey -pubin -outform DER | openssl dgst -sha256 -binary` says of them.
+    #[test]
+    fn a_key_has_the_id_that_upstream_gives_it() {
+        const RSA: &str = "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA6sLLQObBEbOI8kfU9MgaPB8t83KjEz5szWmJISTYZUhjZKeI7Db2zu8oRLOBInrRzAe7FWOx0Pz0X/9B1qXUN9vE6rKM2EkXU+fEFxlwtwu9rVYidpHd8U5IV5L1+2ll0GUnt3izFcRWES0l3GM+cDhYbWNLlvredh/Z/jKV8LhQOshQBSAAeEuUOWCLbI9UIRoloFoPFxb/QILU4WVlgIiuqW6IsH1/gglVG3rmGrhbcwpLXESg0cUWWfHOLzvmFg/qLV8EVLiYzrjqXvgcMaWzGWQHYlx7+NVMP8aBTod53FNzlsxPl0Ou/OD7k4tTrcwt6nsNHB48sDFZlFMEywIDAQAB";
+        const P256: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEYIjMow2xZ+po0TwT81YYhwgaz08JqqdAU87Hwx6sL3jgpUtAS8es4HMgK/sIjjeQZOa7lTw1u1rSwnZxc/iHrQ==";
+        let folder = tempfile::tempdir().expect("a folder");
+        for (key, id) in [
+            (RSA, "-LjrL2LDq_iSrB3GQ_90dXE2txdVyq6PvtBMKRSGMAk"),
+            (P256, "T0Wzo20TOchtnpmHz94FA_fjClONOeZGYYE_cIVsRgY"),
+        ] {
+            let path = folder.path().join("sa.pub");
+            let pem = format!("-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n");
+            std::fs::write(&path, pem).expect("written");
+            let found = public(&path).expect("a key");
+            assert_eq!(found.iter().map(|key| &*key.id).collect::<Vec<_>>(), [id]);
+        }
     }
 
     #[test]

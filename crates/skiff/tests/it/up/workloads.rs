@@ -80,6 +80,9 @@ fn assert_counts(cluster: &Cluster, port: u16, family: &str) {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(fetch("/healthz", ""), "ok 200");
+    let nobody = fetch("/metrics", "");
+    assert!(nobody.contains("User \\\"system:anonymous\\\" cannot get path"), "{nobody}");
+    assert!(nobody.ends_with(" 403"), "{nobody}");
     assert!(fetch("/metrics", "nonsense").ends_with(" 401"));
     assert!(fetch("/metrics", &token).ends_with(" 403"));
     cluster.kubectl("create serviceaccount reader");
