@@ -58,6 +58,7 @@ func ask(one *Case) *Answer {
 
 func judge(ctx context.Context, sched *scheduler.Scheduler, snapshot *internalcache.Snapshot, one *Case) *Answer {
 	answer := &Answer{
+		Failed:  map[string]string{},
 		Refused: map[string]Refusal{},
 		Scores:  map[string]map[string]int64{},
 		Devices: map[string][]string{},
@@ -98,17 +99,22 @@ func judge(ctx context.Context, sched *scheduler.Scheduler, snapshot *internalca
 				resolvable := status.Code() == fwk.Unschedulable
 				answer.Refused[name] = Refusal{Reasons: status.Reasons(), Resolvable: resolvable}
 			default:
-				answer.Error = status.AsError().Error()
-				return answer
+				answer.Failed[name] = status.AsError().Error()
 			}
 		}
+	}
+	if len(answer.Failed) > 0 {
+		return answer
 	}
 	if len(fitting) > 0 {
 		score(ctx, profile, state, one.Pod, fitting, answer)
 		return answer
 	}
 	fit := &framework.FitError{Pod: one.Pod, NumAllNodes: len(infos), Diagnosis: diagnosis}
-	preempt(ctx, profile, state, one.Pod, statuses, answer)
+	// A state of its own: plugins note in theirs what they are asked, and do something about it afterwards.
+	own := framework.NewCycleState()
+	profile.RunPreFilterPlugins(ctx, own, one.Pod)
+	preempt(ctx, profile, own, one.Pod, statuses, answer)
 	if len(answer.Victims) == 0 {
 		_, status := profile.RunPostFilterPlugins(ctx, state, one.Pod, statuses)
 		fit.Diagnosis.PostFilterMsg = status.Message()
@@ -147,29 +153,55 @@ func score(ctx context.Context, profile framework.Framework, state fwk.CycleStat
 			answer.Scores[score.Name][node.Name] = score.Score
 		}
 	}
-	if len(pod.Spec.ResourceClaims) == 0 {
-		return
-	}
-	// What a claim gets is seen while it is promised: the devices that are taken then and were not before.
-	claims := profile.SharedDRAManager().ResourceClaims()
-	before, err := claims.ListAllAllocatedDevices()
-	must(err)
 	for _, info := range fitting {
-		name, own := info.Node().Name, state.Clone()
-		if status := profile.RunReservePluginsReserve(ctx, own, pod, name); !status.IsSuccess() {
-			answer.Devices[name] = []string{"error: " + status.AsError().Error()}
+		if taken := reserve(ctx, profile, state.Clone(), pod, info.Node().Name); len(taken) > 0 {
+			answer.Devices[info.Node().Name] = taken
+		}
+	}
+}
+
+// reserve says which devices the pod's claims would get on a node. What its own claims get is asked for by
+// claim; the claim for extended resources has no name yet: what is taken then, was not before, and is none
+// of the others' is its own.
+func reserve(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node string) []string {
+	claims := profile.SharedDRAManager().ResourceClaims()
+	before, err := claims.GatherAllocatedState()
+	must(err)
+	if status := profile.RunReservePluginsReserve(ctx, state, pod, node); !status.IsSuccess() {
+		return []string{"error: " + status.AsError().Error()}
+	}
+	defer profile.RunReservePluginsUnreserve(ctx, state, pod, node)
+	var taken []string
+	own := map[string]bool{}
+	for _, wanted := range pod.Spec.ResourceClaims {
+		claim, err := claims.Get(pod.Namespace, *wanted.ResourceClaimName)
+		must(err)
+		allocation := claims.GetPendingAllocation(claim.UID)
+		if allocation == nil {
 			continue
 		}
-		after, err := claims.ListAllAllocatedDevices()
-		must(err)
-		taken := []string{}
-		for id := range after.Difference(before) {
-			taken = append(taken, id.String())
+		for _, result := range allocation.Devices.Results {
+			device := result.Driver + "/" + result.Pool + "/" + result.Device
+			if result.ShareID != nil {
+				own[device+"/"+string(*result.ShareID)] = true
+			}
+			own[device] = true
+			taken = append(taken, claim.Name+" "+result.Request+" "+device)
 		}
-		slices.Sort(taken)
-		answer.Devices[name] = taken
-		profile.RunReservePluginsUnreserve(ctx, own, pod, name)
 	}
+	after, err := claims.GatherAllocatedState()
+	must(err)
+	for id := range after.AllocatedDevices.Difference(before.AllocatedDevices) {
+		if !own[id.String()] {
+			taken = append(taken, "extended "+id.String())
+		}
+	}
+	for id := range after.AllocatedSharedDeviceIDs.Difference(before.AllocatedSharedDeviceIDs) {
+		if !own[id.String()] {
+			taken = append(taken, "extended shared "+id.Driver.String()+"/"+id.Pool.String()+"/"+id.Device.String())
+		}
+	}
+	return taken
 }
 
 // preempt asks who would have to go on every node where that helps, and on which it would be done.

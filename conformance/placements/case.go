@@ -13,6 +13,7 @@ type Case struct {
 	Nodes          []*v1.Node                    `json:"nodes"`
 	Pods           []*v1.Pod                     `json:"pods"`
 	Namespaces     []*v1.Namespace               `json:"namespaces,omitempty"`
+	Services       []*v1.Service                 `json:"services,omitempty"`
 	Claims         []*v1.PersistentVolumeClaim   `json:"claims,omitempty"`
 	Volumes        []*v1.PersistentVolume        `json:"volumes,omitempty"`
 	StorageClasses []*storage.StorageClass       `json:"storageClasses,omitempty"`
@@ -33,6 +34,7 @@ func (c *Case) objects() []runtime.Object {
 	all = add(all, c.Nodes)
 	all = add(all, c.Pods)
 	all = add(all, c.Namespaces)
+	all = add(all, c.Services)
 	all = add(all, c.Claims)
 	all = add(all, c.Volumes)
 	all = add(all, c.StorageClasses)
@@ -60,11 +62,13 @@ type Answer struct {
 	// What stopped the pod before any node was asked.
 	Hopeless string `json:"hopeless"`
 	// The whole attempt failed; that is nobody's fault.
-	Error   string                      `json:"error"`
+	Error string `json:"error"`
+	// The same for what was found out about nodes: which of them is named is chance.
+	Failed  map[string]string           `json:"failed"`
 	Message string                      `json:"message"`
 	Refused map[string]Refusal          `json:"refused"`
 	Scores  map[string]map[string]int64 `json:"scores"`
-	// Devices that claims would get on each node that fits.
+	// Devices that claims would get on each node that fits: claim, request and device.
 	Devices map[string][]string `json:"devices"`
 	// Pods that would have to go, by node, if none fits.
 	Victims map[string]Victims `json:"victims"`

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // compare counts what both say alike and shows what they do not.
@@ -36,7 +37,7 @@ func compare(casesPath, oursPath, theirsPath string) {
 		if theirs.Hopeless != "" {
 			counts["pods stopped before any node"]++
 		}
-		if theirs.Error != "" {
+		if theirs.Error != "" || len(theirs.Failed) > 0 {
 			counts["attempts that fail"]++
 		}
 		var said []string
@@ -48,34 +49,33 @@ func compare(casesPath, oursPath, theirsPath string) {
 			}
 		}
 		differ("stopped", ours.Hopeless, theirs.Hopeless)
-		differ("error", ours.Error != "", theirs.Error != "")
-		if theirs.Error == "" && ours.Error == "" {
-			for _, name := range names(ours.Refused, theirs.Refused) {
-				differ("refused "+name, ours.Refused[name], theirs.Refused[name])
+		differ("error", ours.Error, theirs.Error)
+		for _, name := range names(ours.Failed, theirs.Failed) {
+			differ("failed "+name, ours.Failed[name], theirs.Failed[name])
+		}
+		for _, name := range names(ours.Refused, theirs.Refused) {
+			differ("refused "+name, ours.Refused[name], theirs.Refused[name])
+		}
+		for _, name := range names(ours.Scores, theirs.Scores) {
+			// A plugin that has nothing to say may be left out or give nothing to all.
+			a, b := ours.Scores[name], theirs.Scores[name]
+			if !(zero(a) && zero(b)) {
+				differ("scores "+name, a, b)
 			}
-			for _, name := range names(ours.Scores, theirs.Scores) {
-				// A plugin that has nothing to say may be left out or give nothing to all.
-				a, b := ours.Scores[name], theirs.Scores[name]
-				if !(zero(a) && zero(b)) {
-					differ("scores "+name, a, b)
-				}
+		}
+		for _, name := range names(ours.Devices, theirs.Devices) {
+			differ("devices "+name, sorted(ours.Devices[name]), sorted(theirs.Devices[name]))
+		}
+		for _, name := range names(ours.Victims, theirs.Victims) {
+			differ("victims "+name, ours.Victims[name], theirs.Victims[name])
+		}
+		for _, best := range theirs.Best {
+			if !slices.Contains(ours.Best, best) {
+				differ("best", ours.Best, theirs.Best)
 			}
-			for _, name := range names(ours.Devices, theirs.Devices) {
-				differ("devices "+name, ours.Devices[name], theirs.Devices[name])
-			}
-			for _, name := range names(ours.Victims, theirs.Victims) {
-				differ("victims "+name, ours.Victims[name], theirs.Victims[name])
-			}
-			for _, best := range theirs.Best {
-				if !slices.Contains(ours.Best, best) {
-					differ("best", ours.Best, theirs.Best)
-				}
-			}
-			if len(theirs.Victims) == 0 {
-				differ("message", ours.Message, theirs.Message)
-			}
-		} else {
-			differ("error's text", ours.Error, theirs.Error)
+		}
+		if len(theirs.Victims) == 0 {
+			differ("message", inOrder(ours.Message), inOrder(theirs.Message))
 		}
 		if len(said) > 0 {
 			differing++
@@ -91,6 +91,29 @@ func compare(casesPath, oursPath, theirsPath string) {
 	for _, name := range names(counts, nil) {
 		fmt.Printf("%8d %s\n", counts[name], name)
 	}
+}
+
+// Devices in an order of their own.
+func sorted(devices []string) []string {
+	all := append([]string{}, devices...)
+	slices.Sort(all)
+	return all
+}
+
+// Several errors of an attempt to make room come in the order in which nodes were looked at, which is chance.
+func inOrder(message string) string {
+	before, rest, has := strings.Cut(message, "preemption: [")
+	errors, ends := strings.CutSuffix(rest, "]")
+	if !has || !ends {
+		return message
+	}
+	const begin = `running "`
+	all := strings.Split(errors, ", "+begin)
+	for at := range all {
+		all[at] = strings.TrimPrefix(all[at], begin)
+	}
+	slices.Sort(all)
+	return before + "preemption: [" + begin + strings.Join(all, ", "+begin) + "]"
 }
 
 func zero(scores map[string]int64) bool {

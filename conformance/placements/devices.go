@@ -199,8 +199,8 @@ func (m maker) devicesOf(one *Case, pod *v1.Pod) {
 	if len(one.DeviceClaims) == 0 || pod.Name != "wanted" {
 		return
 	}
-	for at := range m.Intn(3) {
-		name := one.DeviceClaims[m.Intn(len(one.DeviceClaims))].Name
+	for at, claim := range m.some(m.Intn(3), len(one.DeviceClaims)) {
+		name := one.DeviceClaims[claim].Name
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: fmt.Sprintf("d%d", at), ResourceClaimName: &name})
 	}
 	if m.once(5) {

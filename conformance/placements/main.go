@@ -4,7 +4,7 @@
 //	placements ask cases.jsonl > theirs.jsonl         every plugin's verdicts and scores, and whose going would help
 //	placements compare cases.jsonl ours.jsonl theirs.jsonl
 //
-// FAMILY is volumes, devices, preemption or mixed. Ours are told by the example `placements` of the scheduler's
+// FAMILY is nodes, volumes, devices, preemption or mixed. Ours are told by the example `placements` of the scheduler's
 // crate. Each case runs upstream's own wiring (scheduler.New) over a fake API; nothing is bound.
 package main
 

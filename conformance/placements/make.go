@@ -30,16 +30,26 @@ func (m maker) cluster(family string) *Case {
 	if wants("devices") {
 		m.devices(one)
 	}
-	tight := wants("preemption")
+	tight, choosy := wants("preemption"), family == "nodes"
+	if choosy {
+		m.services(one)
+	}
 	for at := range m.Intn(4 * len(one.Nodes)) {
 		pod := m.pod(one, fmt.Sprintf("p%d", at), tight)
+		if choosy {
+			m.choose(one, pod)
+		}
 		pod.Spec.NodeName = one.Nodes[m.Intn(len(one.Nodes))].Name
 		pod.Status.Phase = v1.PodRunning
-		started := meta.NewTime(begin.Add(time.Duration(m.Intn(5)) * time.Hour))
+		// No two begin at once: who of two equals goes first is chance.
+		started := meta.NewTime(begin.Add(time.Duration(m.Intn(5))*time.Hour + time.Duration(at)*time.Second))
 		pod.Status.StartTime = &started
 		one.Pods = append(one.Pods, pod)
 	}
 	one.Pod = m.pod(one, "wanted", tight)
+	if choosy {
+		m.choose(one, one.Pod)
+	}
 	if tight {
 		m.preemption(one)
 	}
@@ -47,6 +57,10 @@ func (m maker) cluster(family string) *Case {
 }
 
 func (m maker) of(texts ...string) string { return texts[m.Intn(len(texts))] }
+
+// some of so many, none of them twice: a claim that a pod names twice gets a volume or devices twice
+// upstream, and fails when they are written; ours are given once.
+func (m maker) some(wanted, of int) []int { return m.Perm(of)[:min(wanted, of)] }
 
 // once in so many times.
 func (m maker) once(in int) bool { return m.Intn(in) == 0 }

@@ -44,11 +44,18 @@ func (m maker) storage(one *Case) {
 			Spec:       storage.CSIDriverSpec{StorageCapacity: ptr(m.once(2)), AttachRequired: ptr(true)},
 		})
 	}
+	// No two for the same class and zone: which of them is taken is chance, and scores go by it.
+	places := map[[2]string]bool{}
 	for at := range m.Intn(8) {
+		class, zone := m.of("wait", "other", "zonal"), m.of("a", "b", "c")
+		if places[[2]string{class, zone}] {
+			continue
+		}
+		places[[2]string{class, zone}] = true
 		capacity := &storage.CSIStorageCapacity{
 			ObjectMeta:       meta.ObjectMeta{Name: fmt.Sprintf("cap%d", at), Namespace: "default"},
-			StorageClassName: m.of("wait", "other", "zonal"), Capacity: ptr(m.size()),
-			NodeTopology: &meta.LabelSelector{MatchLabels: map[string]string{"topology.kubernetes.io/zone": m.of("a", "b", "c")}},
+			StorageClassName: class, Capacity: ptr(m.size()),
+			NodeTopology: &meta.LabelSelector{MatchLabels: map[string]string{"topology.kubernetes.io/zone": zone}},
 		}
 		if m.once(3) {
 			capacity.MaximumVolumeSize = ptr(m.size())
@@ -177,8 +184,8 @@ func (m maker) volumesOf(one *Case, pod *v1.Pod) {
 		name := fmt.Sprintf("vol%d", len(pod.Spec.Volumes))
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
 	}
-	for range m.Intn(3) {
-		name := one.Claims[m.Intn(len(one.Claims))].Name
+	for _, at := range m.some(m.Intn(3), len(one.Claims)) {
+		name := one.Claims[at].Name
 		if m.once(40) {
 			name = "nobody"
 		}

@@ -11,12 +11,12 @@ use crate::measured::{processor_seconds, resident};
 use crate::parts::{Part, Server};
 use crate::report::Report;
 use crate::scheduler::{PLAIN, SHAPES, Shape};
-use client::source::{Collection, Page};
+use client::source::{Collection, Delete, Page};
 use client::{ApiResource, Client, Context, Status};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{
-    Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -45,6 +45,8 @@ enum Besides {
     Volumes,
     /// Each pod asks for a device.
     Devices,
+    /// Pods of all shapes, while nodes, services and pods that fit nowhere come and go.
+    Churn,
 }
 
 struct Row {
@@ -60,6 +62,7 @@ fn rows() -> Vec<Row> {
     rows.push(more("in the place of others", 1000, Besides::Preemption));
     rows.push(more("with volumes", 2000, Besides::Volumes));
     rows.push(more("with devices", 1000, Besides::Devices));
+    rows.push(more("mixed, while others come and go", 5000, Besides::Churn));
     rows
 }
 
@@ -140,11 +143,15 @@ impl Bed<'_> {
         let scheduler = Part::start(&mut command, &server.kubeconfig());
         // Those that are there for others are bound before anybody schedules.
         until(|| has_any(&client, "spec.nodeName!=", "app=web")).await?;
+        let churn = (row.besides == Besides::Churn).then(|| tokio::spawn(churn(client.clone())));
         let begun = Instant::now();
         let before = [server.id(), scheduler.id()].map(|id| processor_seconds(&id));
         until(|| async { Ok(!has_any(&client, "spec.nodeName=", "app=web").await?) }).await?;
         let took = begun.elapsed().as_secs_f64();
         let after = [server.id(), scheduler.id()].map(|id| processor_seconds(&id));
+        if let Some(churn) = churn {
+            churn.abort();
+        }
         context.stop();
         Ok([
             ("pods/s", count as f64 / took),
@@ -157,11 +164,16 @@ impl Bed<'_> {
 }
 
 fn pod(row: &Row, index: usize) -> Value {
-    let mut spec = (row.shape.spec)();
+    let shape = match row.besides {
+        // Every fifth of a kind: plain, near nodes, spread, near each other, and of one owner.
+        Besides::Churn => &SHAPES[[0, 2, 3, 4, 1][index % 5]],
+        _ => &row.shape,
+    };
+    let mut spec = (shape.spec)();
     spec["containers"] = json!([{ "name": "c", "image": "web:1",
         "resources": { "requests": { "cpu": "100m", "memory": "500Mi" } } }]);
     match row.besides {
-        Besides::Nothing => {}
+        Besides::Nothing | Besides::Churn => {}
         Besides::Preemption => {
             spec["priorityClassName"] = "high".into();
             spec["containers"][0]["resources"]["requests"]["cpu"] = "2".into();
@@ -177,7 +189,7 @@ fn pod(row: &Row, index: usize) -> Value {
         }
     }
     let mut metadata = json!({ "name": format!("web-{index}"), "labels": { "app": "web" } });
-    if row.shape.has_owner {
+    if shape.has_owner {
         metadata["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet",
             "name": "web", "uid": "8f7b5a1e-0000-4000-8000-000000000000", "controller": true }]);
     }
@@ -192,7 +204,7 @@ async fn prepare(client: &Client, row: &Row, nodes: usize, count: usize) -> Resu
     let named = |name: &str| json!({ "metadata": { "name": name } });
     create(ApiResource::of::<Namespace>(), "", named(NAMESPACE)).await?;
     create(ApiResource::of::<ServiceAccount>(), NAMESPACE, named("default")).await?;
-    if row.shape.has_owner {
+    if row.shape.has_owner || row.besides == Besides::Churn {
         let set = json!({ "metadata": { "name": "web" }, "spec": { "replicas": 0,
             "selector": { "matchLabels": { "app": "web" } },
             "template": { "metadata": { "labels": { "app": "web" } },
@@ -200,7 +212,7 @@ async fn prepare(client: &Client, row: &Row, nodes: usize, count: usize) -> Resu
         create(ApiResource::of::<ReplicaSet>(), NAMESPACE, set).await?;
     }
     match row.besides {
-        Besides::Nothing => Ok(()),
+        Besides::Nothing | Besides::Churn => Ok(()),
         Besides::Preemption => {
             let class = json!({ "metadata": { "name": "high" }, "value": 1000 });
             create(ApiResource::of::<PriorityClass>(), "", class).await?;
@@ -267,6 +279,41 @@ async fn prepare(client: &Client, row: &Row, nodes: usize, count: usize) -> Resu
                         "resourceSliceCount": 1 }, "devices": devices } })
             });
             create_all::<ResourceSlice>(client, "", slices).await
+        }
+    }
+}
+
+/// A node, a service and a pod that fits nowhere come ten times a second, and go again: each wakes somebody.
+async fn churn(client: Client) {
+    for index in 0.. {
+        let name = format!("churn-{index}");
+        let things = [
+            (
+                ApiResource::of::<Node>(),
+                "",
+                json!({ "status": { "allocatable": {
+                "cpu": "4", "memory": "8Gi", "pods": "0" } } }),
+            ),
+            (
+                ApiResource::of::<Service>(),
+                NAMESPACE,
+                json!({ "spec": {
+                "selector": { "app": name }, "ports": [{ "port": 80 }] } }),
+            ),
+            (
+                ApiResource::of::<Pod>(),
+                NAMESPACE,
+                json!({ "spec": {
+                "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i",
+                    "resources": { "requests": { "cpu": "9" } } }] } }),
+            ),
+        ];
+        for (resource, namespace, mut object) in things {
+            object["metadata"]["name"] = name.as_str().into();
+            // Whatever the server says: the row is about the pods that wait.
+            drop(client.create_in(resource.clone(), namespace, object).await);
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            drop(client.delete_in(resource, namespace, &name, Delete::default()).await);
         }
     }
 }

@@ -105,6 +105,7 @@ fn answer(case: &Value) -> Value {
         let scores = scores.into_iter().map(|(node, score)| (node.to_string(), json!(score)));
         (plugin.to_owned(), Value::Object(scores.collect()))
     });
+    let failed = found.failed.into_iter().map(|(node, text)| (node.to_string(), json!(text)));
     let devices = found.devices.into_iter().map(|(node, names)| (node.to_string(), json!(names)));
     let victims = found.victims.into_iter().map(|(node, pods, violations)| {
         (node.to_string(), json!({ "pods": pods, "violations": violations }))
@@ -112,6 +113,7 @@ fn answer(case: &Value) -> Value {
     json!({
         "hopeless": found.hopeless,
         "error": found.error,
+        "failed": Value::Object(failed.collect()),
         "message": found.message,
         "refused": Value::Object(refused.collect()),
         "scores": Value::Object(scores.collect()),

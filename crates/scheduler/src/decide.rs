@@ -202,7 +202,7 @@ fn search<'a>(cycle: &Cycle<'a>, start: usize, extenders: &dyn Extenders) -> Sea
         match cycle.check_with_nominated(row) {
             Ok(()) => search.fitting.push(row),
             Err(refusal) if refusal.is_error => {
-                search.error = Some(failed(&refusal));
+                search.error = Some(refusal.failure());
                 break;
             }
             Err(refusal) => search.refused.push((row.slot, refusal)),
@@ -305,12 +305,6 @@ fn is_unnoted(profile: &Profile, stopped_by: &str) -> bool {
 /// Said where devices were given back that nobody could use.
 const FREED: &str = "deallocation of ResourceClaim completed";
 
-fn failed(refusal: &Refusal) -> String {
-    let plugin = FILTERS[refusal.filter].name;
-    let reason = refusal.reasons.first().map_or("", |reason| reason);
-    format!("running {plugin:?} filter plugin: {reason}")
-}
-
 fn refuse(
     mut unfit: Unfit,
     filters: u32,
@@ -349,6 +343,8 @@ pub struct Judgement {
     pub message: String,
     /// Nothing can be decided.
     pub error: String,
+    /// The same for what was found out about a node: any of these is what is said.
+    pub failed: Vec<(Box<str>, String)>,
 }
 
 /// Nodes and their scores.
@@ -389,8 +385,7 @@ impl Decider {
             match cycle.check_with_nominated(row) {
                 Ok(()) => fitting.push(row),
                 Err(refusal) if refusal.is_error => {
-                    found.error = failed(&refusal);
-                    return found;
+                    found.failed.push((row.node.name.clone(), refusal.failure()));
                 }
                 Err(refusal) => {
                     let reasons = refusal.reasons.iter().map(ToString::to_string).collect();
@@ -399,6 +394,9 @@ impl Decider {
                     refused.push((row.slot, refusal));
                 }
             }
+        }
+        if !found.failed.is_empty() {
+            return found;
         }
         if fitting.is_empty() {
             unfit.count(&refused);
@@ -422,9 +420,7 @@ impl Decider {
             if plan.is_empty() {
                 continue;
             }
-            let mut names = plan.devices();
-            names.sort();
-            found.devices.push((row.node.name.clone(), names));
+            found.devices.push((row.node.name.clone(), plan.devices()));
         }
         for (plugin, scores) in score::by_plugin(&cycle, &fitting) {
             let names = fitting.iter().map(|row| row.node.name.clone());

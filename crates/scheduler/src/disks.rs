@@ -43,7 +43,27 @@ pub fn disks(spec: &PodSpec) -> Box<[Disk]> {
     disks.collect()
 }
 
+/// Drivers that have taken over from kinds of volumes: the provisioner of before, and the driver.
+pub const MIGRATED: &[(&str, &str)] = &[
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+];
+
 impl Disk {
+    /// The driver that now has disks of its kind, and the disk's name there.
+    pub fn migrated(&self) -> Option<(String, String)> {
+        let (before, name) = match &self.identity {
+            Identity::Ebs(id) => ("kubernetes.io/aws-ebs", id),
+            Identity::Gce(name) => ("kubernetes.io/gce-pd", name),
+            Identity::Iscsi(_) | Identity::Rbd { .. } => return None,
+        };
+        let (_, driver) = MIGRATED.iter().find(|(provisioner, _)| *provisioner == before)?;
+        Some(((*driver).to_owned(), name.to_string()))
+    }
+
     /// The same disk, and not all of both only read it (upstream's `isVolumeConflict`).
     pub fn conflicts(&self, other: &Disk) -> bool {
         let is_same = match (&self.identity, &other.identity) {

@@ -351,7 +351,14 @@ fn claims(spec: &PodSpec, pod: &str) -> Box<[ClaimName]> {
         let name = format!("{pod}-{}", volume.name).into();
         Some(ClaimName { name, is_ephemeral: true })
     });
-    claims.collect()
+    // A claim that two volumes of the pod name gets one volume.
+    let mut once: Vec<ClaimName> = Vec::new();
+    for claim in claims {
+        if !once.contains(&claim) {
+            once.push(claim);
+        }
+    }
+    once.into()
 }
 
 fn images(spec: &PodSpec) -> Box<[Box<str>]> {

@@ -92,7 +92,7 @@ pub async fn find(
     }
     let hopeful: Vec<usize> =
         refused.iter().filter(|(_, it)| it.preemption_helps).map(|(slot, _)| *slot).collect();
-    let (mut candidates, mut failures) = (Vec::new(), Vec::new());
+    let (mut candidates, mut failures, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(cycle) = cycle.filter(|_| !hopeful.is_empty()) {
         let args = &profile.args;
         let wanted = (hopeful.len() * args.min_candidates_percentage / 100)
@@ -103,13 +103,24 @@ pub async fn find(
             let row = cluster.row(hopeful[(offset + at) % hopeful.len()]);
             match victims(cycle, row, now) {
                 Ok(candidate) => candidates.push(candidate),
-                Err(refusal) => failures.push((row.slot, refusal)),
+                Err(NoRoom::Refused(refusal)) => failures.push((row.slot, refusal)),
+                Err(NoRoom::Failed(text)) if errors.contains(&text) => {}
+                Err(NoRoom::Failed(text)) => errors.push(text),
             }
             let is_enough = candidates.iter().any(|it: &Candidate| it.violations == 0);
             if is_enough && candidates.len() >= wanted {
                 break;
             }
         }
+    }
+    if candidates.is_empty() && !errors.is_empty() {
+        // As Go writes several errors as one.
+        let text = match &errors[..] {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        let message = format!("preemption: {text}");
+        return Ok(Found { preemption: Preemption::Keep, message });
     }
     if !candidates.is_empty() && extenders.preempts(pod) {
         let proposals = candidates.iter().map(Candidate::proposal).collect();
@@ -229,15 +240,32 @@ impl Candidate {
     }
 }
 
+/// Why no room can be made on a node.
+enum NoRoom {
+    Refused(Refusal),
+    /// Nothing can be said of the node.
+    Failed(String),
+}
+
+impl From<Refusal> for NoRoom {
+    fn from(refusal: Refusal) -> NoRoom {
+        match refusal.is_error {
+            true => NoRoom::Failed(refusal.failure()),
+            false => NoRoom::Refused(refusal),
+        }
+    }
+}
+
 /// The fewest and least important pods whose going lets the pod fit.
-fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate, Refusal> {
+fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate, NoRoom> {
     let priority = cycle.pod.wishes.priority;
     let less = row.pods.iter().filter(|other| other.wishes.priority < priority);
     let mut potential: Vec<Arc<PodInfo>> = less.cloned().collect();
     if potential.is_empty() {
         let reason = "No preemption victims found for incoming pod".into();
         let reasons = [reason].into_iter().collect();
-        return Err(Refusal { filter: 0, reasons, preemption_helps: false, is_error: false });
+        let refusal = Refusal { filter: 0, reasons, preemption_helps: false, is_error: false };
+        return Err(NoRoom::Refused(refusal));
     }
     let (mut cycle, mut row) = (cycle.clone(), row.clone());
     for victim in &potential {
@@ -263,7 +291,7 @@ fn victims(cycle: &Cycle<'_>, row: &NodeRow, now: Timestamp) -> Result<Candidate
     if candidate.victims.is_empty() {
         // Everybody can stay, and yet it did not fit: somebody has to look again.
         let text = format!("expected at least one victim pod on node {:?}", candidate.node);
-        return Err(Refusal::said(text, false));
+        return Err(NoRoom::Failed(text));
     }
     candidate.victims.sort_by_key(|victim| importance(&victim.0));
     Ok(candidate)
@@ -316,6 +344,25 @@ mod tests {
             ],
         );
         check("", "p", expect!["no nodes available to schedule pods"]);
+    }
+
+    #[test]
+    fn an_attempt_to_make_room_that_fails_says_what_failed() {
+        let gpu = |node: &str| {
+            format!(
+                "node {node} cpu=1\nslice p{node} node={node} devices=[{{\"name\":\"d\"}}]\npod {node} node={node} cpu=1"
+            )
+        };
+        let claim = r#"deviceclass gpu selector=device.attributes["gpu.io"].x>1
+            deviceclaim c requests=[{"name":"r","exactly":{"deviceClassName":"gpu"}}]"#;
+        let pod = r#"p cpu=1 priority=10 devices=[{"name":"x","resourceClaimName":"c"}]"#;
+        let said = decide(&format!("{}\n{}\n{claim}", gpu("a"), gpu("b")), pod);
+        assert!(said.contains("2 Insufficient cpu. preemption: [running \"DynamicResources\" filter plugin: class gpu: selector #0 on device gpu.io/p"), "{said}");
+        let said = decide(&format!("{}\n{claim}", gpu("a")), pod);
+        assert!(
+            said.contains("preemption: running \"DynamicResources\" filter plugin: class gpu"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -406,5 +453,9 @@ mod tests {
         );
         check(cluster, "p cpu=1 priority=6", expect!["on a"]);
         check(cluster, "first cpu=2 priority=5 nominated=a", expect!["on a"]);
+        // Rules that only those have who wait there are not asked about, as upstream has it.
+        let apart = r#"node a
+            pod first labels.app=x priority=5 nominated=a affinity={"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"x"}}}]}}"#;
+        check(apart, "p labels.app=x", expect!["on a"]);
     }
 }

@@ -31,9 +31,12 @@ impl NodeTerm {
         let has_name = |(wanted, names): &(bool, Vec<String>)| {
             names.iter().any(|other| other == name) == *wanted
         };
-        !self.nothing
-            && self.names.iter().all(has_name)
-            && self.labels.iter().all(|requirement| requirement.matches(labels))
+        self.names.iter().all(has_name) && self.matches_labels(labels)
+    }
+
+    /// Whatever the node's name is.
+    pub fn matches_labels(&self, labels: &Pairs) -> bool {
+        !self.nothing && self.labels.iter().all(|requirement| requirement.matches(labels))
     }
 
     /// The only names that a node may have; `None`: any.

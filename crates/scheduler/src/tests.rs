@@ -13,11 +13,15 @@ use serde_json::json;
 use std::time::Duration;
 
 async fn world(text: &str) -> (Context, World) {
+    world_with(text, Config::new("here")).await
+}
+
+async fn world_with(text: &str, config: Config) -> (Context, World) {
     let context = Context::simulated("2026-01-01T12:00:00Z".parse().expect("a moment"), 1);
     let world = World::new(&context);
     put(&world, text);
     let (source, running) = (world.source(), context.clone());
-    tokio::spawn(async move { run(&running, source, Config::new("here")).await });
+    tokio::spawn(async move { run(&running, source, config).await });
     rest().await;
     (context, world)
 }
@@ -89,6 +93,35 @@ async fn pods_get_nodes_and_events_say_so() {
     assert_eq!(event.action.as_deref(), Some("Binding"));
     assert_eq!(event.reporting_controller.as_deref(), Some("default-scheduler"));
     assert_eq!(event.reporting_instance.as_deref(), Some("default-scheduler-here"));
+}
+
+/// An API that serves PodGroups, from the group to the bindings.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_group_are_bound_together_or_not_at_all() {
+    let mut config = Config::new("here");
+    config.configuration.gangs = true;
+    let gang = "pod a cpu=1 group=g\npod b cpu=1 group=g\npod c cpu=1 group=g";
+    let (_, world) = world_with(&format!("node n cpu=2\n{gang}"), config).await;
+    let nodes = |world: &World| ["a", "b", "c"].map(|pod| node_of(world, pod));
+    let nowhere = [""; 3].map(str::to_owned);
+    // There is no group yet, then there is no room for all.
+    assert_eq!(nodes(&world), nowhere);
+    let scope = api::kinds::Scope::Namespaced;
+    let groups =
+        ApiResource::custom("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", scope);
+    let group = json!({ "metadata": { "name": "g", "namespace": "default" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } } } });
+    world.put_tree(&groups, group);
+    rest().await;
+    assert_eq!(nodes(&world), nowhere);
+    assert_eq!(condition(&world, "a"), "False Unschedulable: pod group is unschedulable");
+    // What it cannot use is not kept from others.
+    put(&world, "pod other cpu=2");
+    rest().await;
+    assert_eq!(node_of(&world, "other"), "n");
+    put(&world, "node m cpu=3");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(nodes(&world), ["m"; 3].map(str::to_owned));
 }
 
 #[tokio::test(start_paused = true)]

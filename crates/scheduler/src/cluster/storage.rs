@@ -96,9 +96,20 @@ fn annotation<'a>(claim: &'a PersistentVolumeClaim, name: &str) -> Option<&'a st
     claim.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// The class that a claim is of; the annotation is from before the field.
+/// What said the class before there was a field for it; it still goes first.
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// The class that a claim is of.
 pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
-    let old = annotation(claim, "volume.beta.kubernetes.io/storage-class");
     let spec = claim.spec.as_ref();
-    old.or_else(|| spec?.storage_class_name.as_deref()).unwrap_or_default()
+    let class = annotation(claim, OLD_CLASS).or_else(|| spec?.storage_class_name.as_deref());
+    class.unwrap_or_default()
+}
+
+/// The class that a volume is of.
+pub fn class_of_volume(volume: &PersistentVolume) -> &str {
+    let old = volume.metadata.annotations.as_ref().and_then(|all| all.get(OLD_CLASS));
+    let spec = volume.spec.as_ref();
+    let class = old.map(String::as_str).or_else(|| spec?.storage_class_name.as_deref());
+    class.unwrap_or_default()
 }

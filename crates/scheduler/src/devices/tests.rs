@@ -105,6 +105,28 @@ fn what_is_taken_is_not_given_twice_unless_to_look_after_it() {
 }
 
 #[test]
+fn a_claim_that_is_named_twice_has_its_devices_once() {
+    let cluster = with(&exactly(r#","count":2"#));
+    let pod = r#"p devices=[{"name":"x","resourceClaimName":"c"},{"name":"y","resourceClaimName":"c"}] selector={"kubernetes.io/hostname":"b"}"#;
+    expect!["on b c r:b0 r:b1"].assert_eq(&decide(&cluster, pod));
+}
+
+/// Before it is asked whether there is room on a device, constraints are: in the way of all, they are an error.
+#[test]
+fn a_constraint_in_the_way_of_all_devices_fails_the_attempt() {
+    let shared = r#"node a
+        slice p node=a devices=[{"name":"d","allowMultipleAllocations":true,"attributes":{"model":{"string":"m"}},"capacity":{"memory":{"value":"4Gi"}}}]
+        deviceclass gpu selector=device.driver=="gpu.io"
+        deviceclaim c constraints=[{"distinctAttribute":"gpu.io/model"}] requests=[{"name":"one","exactly":{"deviceClassName":"gpu"}},{"name":"all","exactly":{"deviceClassName":"gpu","allocationMode":"All","capacity":{"requests":{"memory":"1Gi"}}}}]"#;
+    check(
+        shared,
+        expect![[
+            r#"error: running "DynamicResources" filter plugin: claim default/c, request all: cannot add device gpu.io/p/d because a claim constraint would not be satisfied"#
+        ]],
+    );
+}
+
+#[test]
 fn tainted_devices_are_for_those_who_tolerate_it() {
     let rule =
         r#"taintrule t spec.deviceSelector.pool=pb spec.taint={"key":"k","effect":"NoSchedule"}"#;

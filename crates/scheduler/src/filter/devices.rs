@@ -61,12 +61,20 @@ impl Plan {
         self.claims.is_empty() && self.extended.is_none()
     }
 
-    /// The devices that claims get: driver, pool and name.
+    /// The devices that claims get: claim, request, driver, pool and name.
     pub fn devices(&self) -> Vec<String> {
-        let own = self.claims.iter().filter_map(|(_, allocation)| allocation.as_ref());
-        let all = own.chain(self.extended.iter().map(|it| &it.allocation));
-        let results = all.flat_map(|allocation| devices::results(allocation));
-        results.map(|it| format!("{}/{}/{}", it.driver, it.pool, it.device)).collect()
+        let own = self.claims.iter().flat_map(|(claim, allocation)| {
+            let claim = claim.metadata.name.as_deref().unwrap_or_default();
+            let results = allocation.iter().flat_map(|it| devices::results(it));
+            results.map(move |it| (format!("{claim} {}", it.request), it))
+        });
+        let extended = self.extended.iter().flat_map(|it| devices::results(&it.allocation));
+        let extended = extended.map(|it| match it.share_id {
+            Some(_) => ("extended shared".to_owned(), it),
+            None => ("extended".to_owned(), it),
+        });
+        let all = own.chain(extended);
+        all.map(|(of, it)| format!("{of} {}/{}/{}", it.driver, it.pool, it.device)).collect()
     }
 
     /// The devices that it promises, by claim.
@@ -151,7 +159,10 @@ impl Devices {
             |message: String| Hopeless { filter: "DynamicResources", message, is_error: false };
         for wanted in &pod.device_claims {
             let Some(claim) = find(cluster, pod, wanted).map_err(hopeless)? else { continue };
-            all.claims.push(Wish::of(claim, timeout, now));
+            // A claim that the pod names twice has its devices once.
+            if !all.claims.iter().any(|wish| wish.claim.metadata.uid == claim.metadata.uid) {
+                all.claims.push(Wish::of(claim, timeout, now));
+            }
         }
         for Wish { claim, is_allocated, .. } in &all.claims {
             let key = ledger::key_of(claim);

@@ -78,13 +78,13 @@ pub static FILTERS: &[Filter] = &[
     },
     Filter {
         name: "VolumeRestrictions",
-        concerns: |cycle| cycle.volumes.once_conflicts > 0 || !cycle.pod.wishes.disks.is_empty(),
+        concerns: |cycle| cycle.volumes.is_for_one_pod() || !cycle.pod.wishes.disks.is_empty(),
         check: volumes::restrictions,
         wakes: event::NODE_ADD | event::POD_GONE | event::CLAIM,
     },
     Filter {
         name: "NodeVolumeLimits",
-        concerns: |cycle| cycle.volumes.has_claims,
+        concerns: |cycle| cycle.volumes.has_claims || !cycle.pod.wishes.disks.is_empty(),
         check: volumes::limits,
         wakes: event::NODE_ADD
             | event::POD_GONE
@@ -195,6 +195,13 @@ impl Refusal {
         }
     }
 
+    /// What is said of an attempt that fails for it.
+    pub fn failure(&self) -> String {
+        let plugin = FILTERS[self.filter].name;
+        let reason = self.reasons.first().map_or("", |reason| reason);
+        format!("running {plugin:?} filter plugin: {reason}")
+    }
+
     /// Whoever goes (upstream's `UnschedulableAndUnresolvable`).
     fn anyway(reason: &'static str) -> Refusal {
         Refusal { preemption_helps: false, ..Refusal::for_now(reason) }
@@ -222,7 +229,8 @@ pub struct Cycle<'a> {
     pub constraints: Constraints,
     spread: Vec<HardSpread>,
     interpod: InterPod,
-    /// Rows of [`FILTERS`] that have something to say, in the profile's order.
+    /// Rows of [`FILTERS`] that have something to say, in the profile's order. As upstream has it, they are
+    /// found once: who had nothing to say is not asked again for pods that come or go in this attempt.
     asked: SmallVec<[u8; 16]>,
 }
 
@@ -333,8 +341,6 @@ impl<'a> Cycle<'a> {
         }
         self.interpod.changed(cluster, own, row, pod, by);
         self.volumes.changed(own, pod, by);
-        // A pod that comes may bring rules of its own.
-        self.find_asked();
     }
 }
 

@@ -266,6 +266,63 @@ fn a_claim_that_waits_gets_the_smallest_volume_or_is_provided_for() {
     check(&format!("node a\n{provided}"), "p claim=c", expect!["on a provide c"]);
 }
 
+/// A volume that says which claim it is for is that claim's, however its modes, labels and phase are.
+#[test]
+fn a_volume_that_names_the_claim_is_taken_whatever_its_modes() {
+    let class = "class s mode=WaitForFirstConsumer provisioner=kubernetes.io/no-provisioner";
+    let claim = r#"claim c class=s size=1Gi modes=["ReadWriteOnce"] spec.selector={"matchLabels":{"tier":"gold"}}"#;
+    let free =
+        r#"volume free class=s size=1Gi modes=["ReadWriteOnce"] phase=Available labels.tier=gold"#;
+    let own = r#"volume own class=s size=4Gi modes=["ReadOnlyMany"] spec.claimRef={"namespace":"default","name":"c"}"#;
+    let cluster = |own: &str| format!("node a\nnode b\n{class}\n{claim}\n{free}\n{own}");
+    let on_b = r#"on=[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"In","values":["b"]}]}]"#;
+    let named = |uid: &str| own.replace(r#""c"}"#, &format!(r#""c","uid":"{uid}"}}"#));
+    // No other volume stands in for it where it cannot be used.
+    check(&cluster(&format!("{own} {on_b}")), "p claim=c", expect!["on b give own to c"]);
+    for (own, expected) in [
+        (named("c-uid"), "own"),
+        (named("another"), "free"),
+        (own.replace("4Gi", "512Mi"), "free"),
+        (own.replace("class=s", "class=t"), "free"),
+        (format!("{own} spec.volumeMode=Block"), "free"),
+        (format!("{own} spec.volumeAttributesClassName=fast"), "free"),
+        (format!("{own} metadata.deletionTimestamp=2026-01-01T12:00:00Z"), "free"),
+    ] {
+        let found = decide(&cluster(&own).replace("node b\n", ""), "p claim=c");
+        assert_eq!(found, format!("on a give {expected} to c"), "{own}");
+    }
+}
+
+#[test]
+fn a_claim_that_two_volumes_of_a_pod_name_gets_one() {
+    let cluster = r#"node a
+        class s mode=WaitForFirstConsumer provisioner=kubernetes.io/no-provisioner
+        claim c class=s size=1Gi
+        volume v class=s size=1Gi phase=Available"#;
+    let volume = r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#;
+    let pod = format!("p spec.volumes=[{volume},{volume}]");
+    check(cluster, &pod, expect!["on a give v to c"]);
+}
+
+#[test]
+fn disks_that_pods_name_themselves_count_as_their_drivers() {
+    let disk = |id: &str| {
+        format!(r#"spec.volumes=[{{"name":"v","awsElasticBlockStore":{{"volumeID":"{id}"}}}}]"#)
+    };
+    let node = r#"node a
+        csinode a drivers=[{"name":"ebs.csi.aws.com","nodeID":"a","allocatable":{"count":1}}]"#;
+    let taken = format!("{node}\npod x node=a {}", disk("one"));
+    check(node, &format!("p {}", disk("two")), expect!["on a"]);
+    check(
+        &taken,
+        &format!("p {}", disk("two")),
+        expect!["0/1 nodes are available: 1 node(s) exceed max volume count."],
+    );
+    // A node that says nothing of its drivers has no limits.
+    let silent = format!("node a\npod x node=a {}", disk("one"));
+    check(&silent, &format!("p {}", disk("two")), expect!["on a"]);
+}
+
 #[test]
 fn volumes_are_in_zones() {
     let cluster = "node a zone=x\nvolume v zone=y__z\nclaim c volume=v bound";

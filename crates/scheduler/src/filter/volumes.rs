@@ -1,12 +1,14 @@
 //! Claims of a pod: whether its volumes can be used from a node, or had there.
 use super::{Cycle, Hopeless, Refusal, Verdict};
 use crate::cluster::{Cluster, NodeRow, storage};
+use crate::disks::{Disk, MIGRATED};
 use crate::pod::{ClaimName, PodInfo};
 use crate::selectors::{NodeTerm, selector};
 use api::names::NamespacedName;
 use api::quantity::Quantity as Amount;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,9 +35,10 @@ pub struct Volumes {
 struct Delayed {
     claim: Arc<PersistentVolumeClaim>,
     requested: i64,
-    /// Volumes that will do if they can be used from the node: the one that names the claim first, then
-    /// the smaller ones.
-    volumes: Vec<Candidate>,
+    /// Volumes that name the claim: the first that is not taken is the claim's, or none is.
+    own: Vec<Candidate>,
+    /// Volumes that name nobody and will do if they can be used from the node, the smaller ones first.
+    free: Vec<Candidate>,
 }
 
 struct Candidate {
@@ -124,6 +127,11 @@ impl Volumes {
             return hopeless("VolumeZone", format!("persistentvolume {volume:?} not found"));
         }
         Ok(all)
+    }
+
+    /// One of its claims is for one pod alone.
+    pub fn is_for_one_pod(&self) -> bool {
+        !self.once.is_empty()
     }
 
     /// Another pod of the same claim came or went.
@@ -254,18 +262,26 @@ fn csi_volume(cluster: &Cluster, key: &NamespacedName) -> Option<(String, String
         return Some((csi.driver.clone(), csi.volume_handle.clone()));
     }
     let class = cluster.storage.classes.get(storage::class_of(claim))?;
-    Some((class.provisioner.clone(), key.to_string()))
+    let migrated = MIGRATED.iter().find(|(before, _)| *before == class.provisioner);
+    let driver = migrated.map_or(class.provisioner.as_str(), |(_, driver)| driver);
+    Some((driver.to_owned(), key.to_string()))
 }
 
 /// Drivers say how many of their volumes a node can have, and some want to be there first.
 pub fn limits(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
-    let (storage, wanted) = (&cycle.cluster.storage, &cycle.volumes.csi);
+    let storage = &cycle.cluster.storage;
+    let csi_node = storage.csi_nodes.get(&*row.node.name);
+    // Disks that pods name themselves are their drivers', where the node has any.
+    let own = cycle.pod.wishes.disks.iter().filter_map(Disk::migrated);
+    let mut wanted = Cow::Borrowed(&cycle.volumes.csi);
+    if csi_node.is_some() && !cycle.pod.wishes.disks.is_empty() {
+        wanted.to_mut().extend(own);
+    }
     if wanted.is_empty() {
         return Ok(());
     }
-    let csi_node = storage.csi_nodes.get(&*row.node.name);
     let drivers = csi_node.map(|node| node.spec.drivers.as_slice()).unwrap_or_default();
-    for (name, _) in wanted {
+    for (name, _) in &*wanted {
         let driver = storage.csi_drivers.get(name.as_str());
         let insists =
             driver.is_some_and(|it| it.spec.prevent_pod_scheduling_if_missing == Some(true));
@@ -278,7 +294,8 @@ pub fn limits(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
         let driver = drivers.iter().find(|it| it.name == driver)?;
         usize::try_from(driver.allocatable.as_ref()?.count?).ok()
     };
-    if wanted.iter().all(|(driver, _)| limit(driver).is_none()) {
+    // Whose they are matters not: with any limit on the node, all its pods' volumes are looked at.
+    if drivers.iter().all(|driver| limit(&driver.name).is_none()) {
         return Ok(());
     }
     let mut used = BTreeSet::new();
@@ -292,6 +309,7 @@ pub fn limits(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
         }
         used.extend(csi_volume(cycle.cluster, &key));
     }
+    used.extend(row.pods.iter().flat_map(|pod| &pod.wishes.disks).filter_map(Disk::migrated));
     // What is attached and used by no pod: it takes its place all the same.
     let attached = storage.attachments(&row.node.name).filter_map(|attachment| {
         let name = attachment.spec.source.persistent_volume_name.as_deref()?;
@@ -321,8 +339,7 @@ pub fn binding(cycle: &Cycle<'_>, row: &NodeRow) -> Verdict {
 /// How the pod's claims are bound if it comes to the node.
 pub fn plan(cycle: &Cycle<'_>, row: &NodeRow) -> Result<Plan, Refusal> {
     let volumes = &cycle.volumes;
-    let mut reasons: smallvec::SmallVec<[std::borrow::Cow<'static, str>; 1]> =
-        smallvec::SmallVec::new();
+    let mut reasons: smallvec::SmallVec<[Cow<'static, str>; 1]> = smallvec::SmallVec::new();
     if !volumes.bound.iter().all(|terms| is_among(terms, row)) {
         reasons.push("node(s) didn't match PersistentVolume's node affinity".into());
     }
@@ -352,17 +369,19 @@ enum Outcome {
 }
 
 fn bind_delayed(cycle: &Cycle<'_>, row: &NodeRow, plan: &mut Plan) -> Outcome {
-    let cluster = cycle.cluster;
-    for delayed in &*cycle.volumes.delayed {
-        let claim = &delayed.claim;
-        let assumed = || cluster.storage.selected.get(&key(claim)).map(String::as_str);
-        match storage::selected_node(claim).or_else(assumed) {
+    let (cluster, delayed) = (cycle.cluster, &cycle.volumes.delayed);
+    // Claims whose node is chosen are provided for before the others: the first that cannot be is named.
+    for Delayed { claim, .. } in &**delayed {
+        match selected_node(cluster, claim) {
             Some(node) if *node != *row.node.name => return Outcome::NoVolume,
             Some(_) => plan.provide.push(claim.clone()),
-            None => match delayed.find(row, &plan.give) {
-                Some(volume) => plan.give.push((volume.clone(), claim.clone())),
-                None => plan.provide.push(claim.clone()),
-            },
+            None => {}
+        }
+    }
+    for delayed in delayed.iter().filter(|it| selected_node(cluster, &it.claim).is_none()) {
+        match delayed.find(row, &plan.give) {
+            Some(volume) => plan.give.push((volume.clone(), delayed.claim.clone())),
+            None => plan.provide.push(delayed.claim.clone()),
         }
     }
     for claim in &plan.provide {
@@ -375,6 +394,12 @@ fn bind_delayed(cycle: &Cycle<'_>, row: &NodeRow, plan: &mut Plan) -> Outcome {
         }
     }
     Outcome::Fits
+}
+
+/// The node that a claim is to be provided for on, as the API says or as we have decided.
+fn selected_node<'a>(cluster: &'a Cluster, claim: &'a PersistentVolumeClaim) -> Option<&'a str> {
+    let assumed = || cluster.storage.selected.get(&key(claim)).map(String::as_str);
+    storage::selected_node(claim).or_else(assumed)
 }
 
 /// Of volumes that are given: class, asked for, and what they have.
@@ -423,56 +448,57 @@ fn nodes_of(volume: &PersistentVolume) -> Option<Vec<NodeTerm>> {
     Some(required.node_selector_terms.iter().map(NodeTerm::of).collect())
 }
 
+/// Volumes know nodes by their labels alone: upstream's `CheckNodeAffinity` has no name to compare, and
+/// what asks for one is passed over.
 fn is_among(terms: &[NodeTerm], row: &NodeRow) -> bool {
-    terms.iter().any(|term| term.matches(&row.node.name, &row.node.labels))
+    terms.iter().any(|term| term.matches_labels(&row.node.labels))
 }
 
 impl Delayed {
     /// Which volumes will do, but for the node (upstream's `volume.FindMatchingVolume`).
     fn of(cluster: &Cluster, claim: &Arc<PersistentVolumeClaim>) -> Delayed {
         let requested = requested(claim);
-        let mut delayed = Delayed { claim: claim.clone(), requested, volumes: Vec::new() };
+        let (own, free) = (Vec::new(), Vec::new());
+        let mut delayed = Delayed { claim: claim.clone(), requested, own, free };
         let Some(spec) = claim.spec.as_ref() else { return delayed };
         let selector = spec.selector.as_ref().map(|it| selector(Some(it)));
-        let own = key(claim);
+        let key = key(claim);
         let mode = |mode: &Option<String>| mode.clone().unwrap_or("Filesystem".to_owned());
-        let mut found: Vec<(bool, i64, Candidate)> = Vec::new();
+        let attributes = |class: &Option<String>| class.clone().unwrap_or_default();
+        let mut sizes = Vec::new();
         for (name, volume) in &cluster.storage.volumes {
             let Some(has) = volume.spec.as_ref() else { continue };
-            let is_taken = cluster.storage.given.get(&**name).is_some_and(|other| *other != own);
-            let class = has.storage_class_name.as_deref().unwrap_or_default();
-            let modes = has.access_modes.as_deref().unwrap_or_default();
             let size = has.capacity.as_ref().and_then(|list| list.get("storage"));
             let size = size.map_or(0, |it| bytes(&it.0));
-            if is_taken
+            if cluster.storage.given.get(&**name).is_some_and(|other| *other != key)
                 || volume.metadata.deletion_timestamp.is_some()
                 || size < requested
-                || class != storage::class_of(claim)
+                || storage::class_of_volume(volume) != storage::class_of(claim)
                 || mode(&has.volume_mode) != mode(&spec.volume_mode)
-                || !spec.access_modes.iter().flatten().all(|mode| modes.contains(mode))
+                || attributes(&has.volume_attributes_class_name)
+                    != attributes(&spec.volume_attributes_class_name)
             {
                 continue;
             }
+            let candidate = || Candidate { nodes: nodes_of(volume), volume: volume.clone() };
+            if has.claim_ref.is_some() {
+                // Who named the claim has chosen: access modes, labels and phase are not asked about.
+                if names(volume, claim) {
+                    delayed.own.push(candidate());
+                }
+                continue;
+            }
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-            let is_fit = match &has.claim_ref {
-                Some(reference) => {
-                    reference.name.as_deref() == Some(&own.name)
-                        && reference.namespace.as_deref() == Some(&own.namespace)
-                        && (reference.uid.is_none() || reference.uid == claim.metadata.uid)
-                }
-                None => {
-                    let labels = &volume.metadata.labels;
-                    phase == Some("Available")
-                        && selector.as_ref().is_none_or(|selector| selector.matches(labels))
-                }
-            };
-            if is_fit {
-                let candidate = Candidate { nodes: nodes_of(volume), volume: volume.clone() };
-                found.push((has.claim_ref.is_none(), size, candidate));
+            let modes = has.access_modes.as_deref().unwrap_or_default();
+            if phase == Some("Available")
+                && selector.as_ref().is_none_or(|it| it.matches(&volume.metadata.labels))
+                && spec.access_modes.iter().flatten().all(|mode| modes.contains(mode))
+            {
+                sizes.push((size, candidate()));
             }
         }
-        found.sort_by_key(|(is_free, size, _)| (*is_free, *size));
-        delayed.volumes = found.into_iter().map(|(.., candidate)| candidate).collect();
+        sizes.sort_by_key(|(size, _)| *size);
+        delayed.free = sizes.into_iter().map(|(_, candidate)| candidate).collect();
         delayed
     }
 
@@ -481,15 +507,31 @@ impl Delayed {
         row: &NodeRow,
         taken: &[(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>)],
     ) -> Option<&Arc<PersistentVolume>> {
-        let is_free = |volume: &Arc<PersistentVolume>| {
-            !taken.iter().any(|(other, _)| other.metadata.name == volume.metadata.name)
+        let is_left = |candidate: &&Candidate| {
+            let name = &candidate.volume.metadata.name;
+            !taken.iter().any(|(other, _)| other.metadata.name == *name)
         };
-        let found = self.volumes.iter().find(|candidate| {
+        let fits = |candidate: &&Candidate| {
             candidate.nodes.as_ref().is_none_or(|terms| is_among(terms, row))
-                && is_free(&candidate.volume)
-        });
+        };
+        // A volume that names the claim and cannot be used from the node: no other stands in for it.
+        let found = match self.own.iter().find(is_left) {
+            Some(own) => Some(own).filter(fits),
+            None => self.free.iter().filter(is_left).find(fits),
+        };
         found.map(|candidate| &candidate.volume)
     }
+}
+
+/// The volume is for the claim, by name, and by uid if it says one (upstream's `IsVolumeBoundToClaim`).
+fn names(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let uid = |uid: &String| uid.is_empty() || claim.metadata.uid.as_ref() == Some(uid);
+    reference.is_some_and(|it| {
+        it.name == claim.metadata.name
+            && it.namespace == claim.metadata.namespace
+            && it.uid.as_ref().is_none_or(uid)
+    })
 }
 
 fn can_provide(class: &StorageClass, row: &NodeRow) -> bool {

@@ -151,10 +151,9 @@ impl<'a> Search<'a> {
             matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
                 && !wanted.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         });
-        if is_tainted || !self.has_room(place, at)? {
+        if is_tainted {
             return Ok(None);
         }
-        let wanted = &self.wanted[place.claim][place.request][place.sub];
         let consumed = match is_share {
             true => {
                 let empty = BTreeMap::new();
@@ -195,6 +194,16 @@ impl<'a> Search<'a> {
                     "claim {claim}, request {name}: cannot add device {id} because a claim constraint would not be satisfied"
                 ))
                 .into());
+            }
+            return Ok(None);
+        }
+        // Room comes after constraints: where all devices are wanted, a constraint in the way is an error.
+        if !self.has_room(place, at)? {
+            for added in &mut self.constraints[place.claim] {
+                added.remove(&base, sub.as_deref());
+            }
+            if counts {
+                self.count(at, false);
             }
             return Ok(None);
         }
