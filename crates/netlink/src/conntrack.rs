@@ -40,17 +40,27 @@ impl Socket {
         Ok(answers.iter().filter_map(|answer| connection(answer)).collect())
     }
 
-    /// Makes the kernel decide anew where the connection's next packet goes.
-    pub fn forget(&mut self, connection: &Connection) -> Result<(), NetlinkError> {
-        let attributes =
-            Attributes::new().nested(ORIGINAL, Attributes::new().raw(&connection.tuple));
-        let header = header(connection.original.source.is_ipv6());
-        match self.request("forget a connection", Message::new(DELETE, 0, &header, attributes)) {
-            Err(error) if error.is_missing() => Ok(()),
-            other => other,
+    /// Makes the kernel decide anew where the connections' next packets go.
+    pub fn forget(&mut self, connections: &[Connection]) -> Result<(), NetlinkError> {
+        let message = |connection: &Connection| {
+            let tuple = Attributes::new().raw(&connection.tuple);
+            let header = header(connection.original.source.is_ipv6());
+            Message::new(DELETE, 0, &header, Attributes::new().nested(ORIGINAL, tuple))
+        };
+        for some in connections.chunks(AT_ONCE) {
+            let all: Vec<Message> = some.iter().map(message).collect();
+            match self.requests("forget connections", &all) {
+                // It ended by itself meanwhile; the kernel goes on with those behind it.
+                Err(error) if error.is_missing() => {}
+                other => other?,
+            }
         }
+        Ok(())
     }
 }
+
+/// What is refused of so many fits into the socket.
+const AT_ONCE: usize = 256;
 
 fn header(ipv6: bool) -> [u8; 4] {
     [if ipv6 { 10 } else { 2 }, 0, 0, 0]

@@ -57,3 +57,27 @@ impl Drop for Held {
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
 }
+
+/// A table as `nft` shows it, from the calling thread's namespace; `None`, said on the standard error, where
+/// there is no `nft`. It must be able to.
+pub fn listed(family: &str, table: &str) -> Option<String> {
+    let mut listed = String::new();
+    for form in [&[][..], &["--json"][..]] {
+        let mut nft = std::process::Command::new("nft");
+        let done = match nft.args(form).args(["list", "table", family, table]).output() {
+            Ok(done) => done,
+            Err(error) => {
+                eprintln!("skipped: no nft that would show a table ({error})");
+                return None;
+            }
+        };
+        assert!(
+            done.status.success(),
+            "{:?} {}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        );
+        listed += &String::from_utf8_lossy(&done.stdout);
+    }
+    Some(listed)
+}

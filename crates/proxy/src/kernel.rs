@@ -5,7 +5,7 @@ use crate::tables::{Chain, Frontend, Lead, Network, Refusal, ServicePort, Target
 use crate::{Config, TABLE};
 use api::names::NamespacedName;
 use netlink::nftables::{
-    AddressFamily, Data, Element, Mapped, Transaction, Verdict, Written, all_stand,
+    AddressFamily, Data, Element, Mapped, Steps, Transaction, Verdict, Written, all_stand,
 };
 use netlink::{Family, NetlinkError, Socket};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -47,9 +47,8 @@ impl Proxy {
         Ok(Proxy { config, socket, families, synced: Vec::new(), generation: None })
     }
 
-    /// These services have these ports now. Each address family's rules change at once or not at
-    /// all. The first time they replace what an earlier process left; connections that there are
-    /// go on.
+    /// These services have these ports now. The first time, what an earlier process left becomes this, by
+    /// what differs: no connection notices that a proxy begins.
     pub fn apply(
         &mut self,
         changes: &[(NamespacedName, Vec<ServicePort>)],
@@ -65,13 +64,8 @@ impl Proxy {
                 let all = known.claims.keys().map(|frontend| (*frontend, None));
                 before = all.collect();
             }
-            let (ahead, table, stale) =
-                known.change(known.written.transaction(), &self.config, before);
-            let prepared = match is_full {
-                true => Ok(()),
-                false => known.written.commit(ahead, &mut self.socket),
-            };
-            let committed = prepared.and_then(|()| known.written.commit(table, &mut self.socket));
+            let (steps, stale) = known.change(known.written.steps(), &self.config, before);
+            let committed = known.written.commit(steps, &mut self.socket);
             let family = known.written.family;
             let took = begun.elapsed();
             let done = committed.and_then(|()| forget(&mut self.socket, family, &stale));
@@ -93,7 +87,7 @@ impl Proxy {
     /// every rule and element is looked at, not only whether it is the same table.
     pub fn is_whole(&mut self, wholly: bool) -> Result<bool, NetlinkError> {
         let Proxy { config, socket, families, generation, .. } = self;
-        let whole = |known: &Known, table| known.whole(table, config);
+        let whole = |known: &Known, steps| known.whole(steps, config);
         all_stand(families, |known| &mut known.written, whole, wholly, generation, socket)
     }
 
@@ -138,11 +132,11 @@ impl Known {
     }
 
     /// The table as it would be written now.
-    fn whole(&self, table: Transaction, config: &Config) -> Transaction {
+    fn whole(&self, steps: Steps, config: &Config) -> Steps {
         let (services, claims) = (self.services.clone(), self.claims.clone());
         let mut copy = Known { services, claims, ..Known::new(self.written.family) };
         let all = copy.claims.keys().map(|frontend| (*frontend, None)).collect();
-        copy.change(table, config, all).1
+        copy.change(steps, config, all).0
     }
 
     /// What a frontend leads to.
@@ -190,23 +184,20 @@ impl Known {
         before
     }
 
-    /// From what frontends led to, to what they lead to. Chains come ahead, by themselves: a packet that
-    /// is under way sees elements of the next generation with rules of the last, and a chain that is
-    /// made by the same change is still empty to it. Through an empty chain it would leave the service's
-    /// address as it is, and with it the whole connection.
+    /// From what frontends led to, to what they lead to. Chains come ahead: through one that is still empty
+    /// a packet would leave with the service's address as it is, and with it the whole connection. They go
+    /// with the last element that leads to them, for whoever follows it sees the rules that there were.
     fn change(
         &mut self,
-        mut table: Transaction,
+        mut steps: Steps,
         config: &Config,
         before: BTreeMap<Frontend, Option<Arc<Lead>>>,
-    ) -> (Transaction, Transaction, Stale) {
+    ) -> (Steps, Stale) {
         let family = self.written.family;
-        let mut ahead = self.written.transaction();
         if self.written.is_new() {
             (self.chains, self.choices) = (Counts::default(), Counts::default());
             (self.guards, self.hairpin) = (Counts::default(), Counts::default());
-            table.renew_table();
-            rules::add_frame(&mut table, config, family);
+            rules::add_frame(steps.now(), config, family);
         }
         let (mut gone, mut come, mut stale) =
             (Elements::default(), Elements::default(), Vec::new());
@@ -231,8 +222,7 @@ impl Known {
         }
         let (chains, choices) = (self.chains.settle(), self.choices.settle());
         let (guards, hairpin) = (self.guards.settle(), self.hairpin.settle());
-        // A table that is new holds nothing yet that chains could come ahead of.
-        let early = if self.written.is_new() { &mut table } else { &mut ahead };
+        let early = steps.ahead();
         for choice in &choices.come {
             rules::add_chain(early, &choice.name(), choice.rules(family));
         }
@@ -243,6 +233,7 @@ impl Known {
             let rules = rules::guard_rules(allowed, family);
             rules::add_chain(early, &rules::guard_name(allowed), rules);
         }
+        let table = steps.now();
         let pair = |address: &IpAddr| Data::new().address(*address).address(*address);
         // A value is changed by taking the old one away.
         table.remove_elements(HAIRPIN, hairpin.gone.iter().map(pair));
@@ -264,7 +255,7 @@ impl Known {
         for allowed in &guards.gone {
             table.remove_chain(&rules::guard_name(allowed));
         }
-        (ahead, table, stale)
+        (steps, stale)
     }
 
     fn hold(&mut self, lead: &Lead) {
@@ -399,30 +390,33 @@ fn forget(
     family: AddressFamily,
     stale: &Stale,
 ) -> Result<usize, NetlinkError> {
-    let lost = |(_, old, new): &&(Frontend, Vec<Target>, Vec<Target>)| {
+    let has_lost = |(_, old, new): &&(Frontend, Vec<Target>, Vec<Target>)| {
         (old.is_empty() && !new.is_empty()) || old.iter().any(|target| !new.contains(target))
     };
-    let stale: Vec<_> = stale.iter().filter(lost).collect();
-    let mut forgotten = 0;
-    if stale.is_empty() {
-        return Ok(forgotten);
+    let (mut by_address, mut by_port) = (HashMap::new(), HashMap::<u16, Vec<_>>::new());
+    for (frontend, old, new) in stale.iter().filter(has_lost) {
+        match frontend.is_node_port() {
+            // Anybody may have a connection to a port of a node's number elsewhere.
+            true => by_port.entry(frontend.port).or_default().push((old, new)),
+            false => drop(by_address.insert((frontend.address, frontend.port), new)),
+        }
     }
+    if by_address.is_empty() && by_port.is_empty() {
+        return Ok(0);
+    }
+    let mut lost = Vec::new();
     for connection in socket.connections(family == AddressFamily::Ipv6)? {
         let (to, from) = (connection.original, connection.reply);
         let led_to = (from.source, from.source_port);
+        let led = by_address.get(&(to.destination, to.destination_port));
+        let mut ports = by_port.get(&to.destination_port).into_iter().flatten();
         let is_stale = to.protocol == UDP
-            && stale.iter().any(|(frontend, old, new)| {
-                // Anybody may have a connection to a port of a node's number elsewhere.
-                let address = match frontend.is_node_port() {
-                    true => old.contains(&led_to),
-                    false => frontend.address == to.destination,
-                };
-                address && frontend.port == to.destination_port && !new.contains(&led_to)
-            });
+            && (led.is_some_and(|new| !new.contains(&led_to))
+                || ports.any(|(old, new)| old.contains(&led_to) && !new.contains(&led_to)));
         if is_stale {
-            socket.forget(&connection)?;
-            forgotten += 1;
+            lost.push(connection);
         }
     }
-    Ok(forgotten)
+    socket.forget(&lost)?;
+    Ok(lost.len())
 }

@@ -6,7 +6,7 @@
 //! ```text
 //!  informers ── facts ──► [ServicePort] of one service ── tables::leads ──► Frontend → Lead   (pure)
 //!      └ live: what changed, soon and together                                   │
-//!                                 one nftables transaction ◄── kernel::Proxy::apply
+//!              nftables: chains, then elements ◄── kernel::Proxy::apply
 //!  balancer  which addresses services of type LoadBalancer have
 //!  health    healthz, metrics, and the health-check ports of load balancers
 //! ```

@@ -196,7 +196,8 @@ pub fn add_frame(table: &mut Transaction, config: &Config, family: AddressFamily
             // Before destinations are changed, as upstream does it.
             [Hook::INPUT, Hook::FORWARD, Hook::OUTPUT].map(|at| Hook::filter(at, -110)).to_vec(),
         ),
-        (GUARDED, [Hook::PREROUTING, Hook::OUTPUT].map(|at| Hook::filter(at, -110)).to_vec()),
+        // Whom a guard keeps out is not told that there is nobody either.
+        (GUARDED, [Hook::PREROUTING, Hook::OUTPUT].map(|at| Hook::filter(at, -111)).to_vec()),
     ] {
         table.add_chain(map);
         let look = vec![Expression::VerdictMap { map, key: family.registers() }];

@@ -79,9 +79,13 @@ impl World {
             (held, addresses)
         };
         let pods = (0..3).map(pod).collect();
-        let cluster_cidrs = vec![(ip("10.99.0.0"), 16), (ip("fd99::"), 16)];
-        let proxy = Proxy::open(Config { cluster_cidrs, ..Config::default() }).unwrap();
+        let proxy = Proxy::open(World::config()).unwrap();
         World { host: path(), outside, pods, proxy, _network: network, _state: state }
+    }
+
+    pub fn config() -> Config {
+        let cluster_cidrs = vec![(ip("10.99.0.0"), 16), (ip("fd99::"), 16)];
+        Config { cluster_cidrs, ..Config::default() }
     }
 
     /// A service with the pods of these numbers.

@@ -1,5 +1,6 @@
 //! Packet rules (`linux/netfilter/nf_tables.h`), one table of one address family at a time. What a
 //! transaction says happens at once or not at all.
+mod description;
 mod expression;
 mod inspect;
 #[cfg(test)]
@@ -7,11 +8,11 @@ mod tests;
 mod written;
 
 pub use expression::{Base, Compare, Connection, Direction, Expression, Meta, Register};
-pub use written::{Written, all_stand};
+pub use written::{Steps, Written, all_stand};
 
 use crate::message::{CREATE, Message};
 use crate::{Attributes, NetlinkError, Socket};
-use inspect::Inventory;
+use description::{Description, Shape};
 
 const SUBSYSTEM: u16 = 10;
 const NEW_TABLE: u16 = 0;
@@ -231,6 +232,12 @@ pub enum Mapped {
     Nothing,
     Verdict(Verdict),
     Data(Data),
+    /// The key is the first one behind a range.
+    RangeEnd,
+}
+
+impl Mapped {
+    const END: u32 = 1;
 }
 
 /// Changes of one table.
@@ -240,8 +247,8 @@ pub struct Transaction {
     protocol: u8,
     table: String,
     messages: Vec<Message>,
-    /// What it would leave, where somebody wants to know ([`Transaction::recorded`]).
-    inventory: Option<Inventory>,
+    /// In place of messages: what the table is to hold ([`Transaction::recorded`]).
+    description: Option<Description>,
 }
 
 impl Transaction {
@@ -257,23 +264,21 @@ impl Transaction {
 
     fn of(family: AddressFamily, protocol: u8, table: &str) -> Transaction {
         let table = table.to_owned();
-        Transaction { family, protocol, table, messages: Vec::new(), inventory: None }
+        Transaction { family, protocol, table, messages: Vec::new(), description: None }
     }
 
-    /// Keeps account of what it would leave, for [`Transaction::holds`].
+    /// Says what the whole table is to hold, in place of what is to be done to it. The kernel's table is
+    /// compared with it, and changed where it differs.
     #[must_use]
     pub fn recorded(mut self) -> Transaction {
-        self.inventory = Some(Inventory::default());
+        self.description = Some(Description::default());
         self
     }
 
-    fn record(&mut self, note: impl FnOnce(&mut Inventory)) {
-        if let Some(inventory) = &mut self.inventory {
-            note(inventory);
-        }
-    }
-
     fn push(&mut self, kind: u16, flags: u16, attributes: Attributes) {
+        if self.description.is_some() {
+            return;
+        }
         let header = [self.protocol, 0, 0, 0];
         self.messages.push(Message::new(SUBSYSTEM << 8 | kind, flags, &header, attributes));
     }
@@ -304,69 +309,75 @@ impl Transaction {
     }
 
     pub fn add_chain(&mut self, name: &str) {
-        self.record(|inventory| inventory.chain(name));
-        self.push(NEW_CHAIN, CREATE, self.named().text(3, name));
+        match &mut self.description {
+            Some(table) => table.chain(name, None),
+            None => self.new_chain(name, None),
+        }
     }
 
     pub fn add_base_chain(&mut self, name: &str, hook: Hook) {
-        let place = Attributes::new().be32(1, hook.number).be32(2, hook.priority as u32);
-        self.record(|inventory| inventory.chain(name));
-        let attributes = self.named().text(3, name).nested(4, place).text(7, hook.kind);
+        match &mut self.description {
+            Some(table) => table.chain(name, Some(hook)),
+            None => self.new_chain(name, Some((hook.kind, hook.number, hook.priority))),
+        }
+    }
+
+    fn new_chain(&mut self, name: &str, hook: Option<(&str, u32, i32)>) {
+        let attributes = self.named().text(3, name);
+        let attributes = match hook {
+            Some((kind, number, priority)) => {
+                let place = Attributes::new().be32(1, number).be32(2, priority as u32);
+                attributes.nested(4, place).text(7, kind)
+            }
+            None => attributes,
+        };
         self.push(NEW_CHAIN, CREATE, attributes);
     }
 
     /// With its rules; nothing may lead to it any more.
     pub fn remove_chain(&mut self, name: &str) {
         self.push(DELETE_RULE, 0, self.named().text(2, name));
+        self.remove_empty_chain(name);
+    }
+
+    fn remove_empty_chain(&mut self, name: &str) {
         self.push(DELETE_CHAIN, 0, self.named().text(3, name));
     }
 
     /// At the end of a chain.
     pub fn add_rule(&mut self, chain: &str, expressions: &[Expression<'_>]) {
-        const APPEND: u16 = 0x800;
-        self.record(|inventory| inventory.rule(chain));
         let list = expressions.iter().fold(Attributes::new(), |list, expression| {
             list.nested(LIST_ELEMENT, expression.attributes(self.family))
         });
-        self.push(NEW_RULE, CREATE | APPEND, self.named().text(2, chain).nested(4, list));
+        match &mut self.description {
+            Some(table) => table.rule(chain, list),
+            None => self.new_rule(chain, list),
+        }
     }
 
     pub fn add_set(&mut self, set: &Set<'_>) {
-        const MAP: u32 = 8;
-        const TIMEOUT: u32 = 0x10;
-        const EVALUATED: u32 = 0x20;
-        const VERDICT: u32 = 0xffff_ff00;
-        let mut flags = if set.dynamic { TIMEOUT | EVALUATED } else { 0 };
-        if !set.dynamic {
-            self.record(|inventory| inventory.set(set.name));
-        }
+        let flags = if set.dynamic { Shape::TIMEOUT | Shape::EVALUATED } else { 0 };
+        let value = match set.value {
+            Value::Nothing => None,
+            Value::Verdict => Some((Shape::VERDICT, 0)),
+            Value::Fields(fields) => Some(shape(fields, self.family)),
+        };
+        let flags = if value.is_some() { flags | Shape::MAP } else { flags };
         let (key, key_length) = shape(set.key, self.family);
-        let mut attributes = self.named().text(2, set.name).be32(4, key).be32(5, key_length);
-        match set.value {
-            Value::Nothing => {}
-            Value::Verdict => {
-                flags |= MAP;
-                attributes = attributes.be32(6, VERDICT).be32(7, 0);
-            }
-            Value::Fields(fields) => {
-                let (value, length) = shape(fields, self.family);
-                flags |= MAP;
-                attributes = attributes.be32(6, value).be32(7, length);
-            }
-        }
-        // Any number will do that no other set of the transaction has.
-        let attributes = attributes.be32(3, flags).be32(10, self.messages.len() as u32 + 1);
-        self.push(NEW_SET, CREATE, attributes);
+        self.set(set.name, Shape { flags, key, key_length, value });
     }
 
     /// A set of ranges of one field, such as networks of addresses.
     pub fn add_range_set(&mut self, name: &str, key: Field) {
-        const RANGES: u32 = 4;
-        self.record(|inventory| inventory.set(name));
-        let (key, length) = key.shape(self.family);
-        let attributes = self.named().text(2, name).be32(4, key).be32(5, length);
-        let attributes = attributes.be32(3, RANGES).be32(10, self.messages.len() as u32 + 1);
-        self.push(NEW_SET, CREATE, attributes);
+        let (key, key_length) = key.shape(self.family);
+        self.set(name, Shape { flags: Shape::RANGES, key, key_length, value: None });
+    }
+
+    fn set(&mut self, name: &str, shape: Shape) {
+        match &mut self.description {
+            Some(table) => table.set(name, shape),
+            None => self.new_set(name, &shape),
+        }
     }
 
     /// With its elements; no rule may look into it any more.
@@ -381,26 +392,12 @@ impl Transaction {
         set: &str,
         ranges: impl IntoIterator<Item = (Data, Option<Data>)>,
     ) {
-        const RANGE_END: u32 = 1;
-        let mut list = Attributes::new();
-        for (first, end) in ranges {
-            let begin = Attributes::new().nested(1, value(&first.0));
-            list = list.nested(LIST_ELEMENT, begin);
-            self.record(|inventory| inventory.bound(set, &first.0, false));
-            if let Some(end) = end {
-                self.record(|inventory| inventory.bound(set, &end.0, true));
-                let end = Attributes::new().nested(1, value(&end.0)).be32(3, RANGE_END);
-                list = list.nested(LIST_ELEMENT, end);
-            }
-            if list.len() > ELEMENTS_BYTES {
-                let attributes = self.named().text(2, set).nested(3, std::mem::take(&mut list));
-                self.push(NEW_ELEMENTS, CREATE, attributes);
-            }
-        }
-        if !list.is_empty() {
-            let attributes = self.named().text(2, set).nested(3, list);
-            self.push(NEW_ELEMENTS, CREATE, attributes);
-        }
+        let both = ranges.into_iter().flat_map(|(first, end)| {
+            let first = Element { key: first, value: Mapped::Nothing };
+            let end = end.map(|key| Element { key, value: Mapped::RangeEnd });
+            [first].into_iter().chain(end)
+        });
+        self.elements(NEW_ELEMENTS, CREATE, set, both);
     }
 
     pub fn add_elements(&mut self, set: &str, elements: impl IntoIterator<Item = Element>) {
@@ -420,19 +417,19 @@ impl Transaction {
         set: &str,
         elements: impl IntoIterator<Item = Element>,
     ) {
+        if let Some(table) = &mut self.description {
+            elements.into_iter().for_each(|element| table.element(set, element));
+            return;
+        }
         let mut list = Attributes::new();
         let mut elements = elements.into_iter().peekable();
         while let Some(element) = elements.next() {
-            if kind == NEW_ELEMENTS {
-                self.record(|inventory| {
-                    inventory.element(set, &element.key.0, &element.value);
-                });
-            }
             let key = Attributes::new().nested(1, value(&element.key.0));
             let whole = match &element.value {
                 Mapped::Nothing => key,
                 Mapped::Verdict(verdict) => key.nested(2, verdict.attributes()),
                 Mapped::Data(data) => key.nested(2, value(&data.0)),
+                Mapped::RangeEnd => key.be32(3, Mapped::END),
             };
             list = list.nested(LIST_ELEMENT, whole);
             if list.len() > ELEMENTS_BYTES || elements.peek().is_none() {
@@ -442,8 +439,43 @@ impl Transaction {
         }
     }
 
-    /// Does it all, or nothing.
-    pub fn commit(self, socket: &mut Socket) -> Result<(), NetlinkError> {
+    /// Whether the kernel's table is what is [`recorded`](Self::recorded).
+    pub fn holds(&self, socket: &mut Socket) -> Result<bool, NetlinkError> {
+        let Some(wanted) = &self.description else { return Ok(false) };
+        // What is read while somebody writes may be neither the old nor the new.
+        for _ in 0..2 {
+            if *wanted == Description::read(self, socket)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The kernel's table becomes what is recorded, by what differs. Where there is no way, it is made anew.
+    fn establish(self, wanted: &Description, socket: &mut Socket) -> Result<(), NetlinkError> {
+        let mut anew = Transaction::of(self.family, self.protocol, &self.table);
+        if wanted.is_empty() {
+            anew.remove_table();
+            return anew.commit(socket);
+        }
+        let found = Description::read(&self, socket)?;
+        let mut steps = Steps::of(self);
+        if !found.is_empty()
+            && found.way(wanted, &mut steps).is_some()
+            && steps.commit(socket).is_ok()
+        {
+            return Ok(());
+        }
+        anew.renew_table();
+        wanted.write(&mut anew);
+        anew.commit(socket)
+    }
+
+    /// Does it all, or nothing; what is [`recorded`](Self::recorded), in steps.
+    pub fn commit(mut self, socket: &mut Socket) -> Result<(), NetlinkError> {
+        if let Some(wanted) = self.description.take() {
+            return self.establish(&wanted, socket);
+        }
         if self.messages.is_empty() {
             return Ok(());
         }

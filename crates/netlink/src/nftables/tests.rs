@@ -194,6 +194,17 @@ fn a_table_is_compared_with_what_it_should_hold() {
                 wanted().commit(&mut socket).unwrap();
                 assert!(wanted().holds(&mut socket).unwrap());
             }
+            assert_eq!(socket.table(family, TABLE).unwrap(), first, "repaired, not made anew");
+            // What cannot be repaired is made anew: another set of the same name.
+            let mut table = Transaction::new(family, TABLE);
+            table.remove_chain("forward");
+            table.remove_set("members");
+            let key = [Field::Link];
+            let set = Set { name: "members", key: &key, value: Value::Nothing, dynamic: false };
+            table.add_set(&set);
+            table.commit(&mut socket).unwrap();
+            wanted().commit(&mut socket).unwrap();
+            assert!(wanted().holds(&mut socket).unwrap());
             assert_ne!(socket.table(family, TABLE).unwrap(), first, "another of the same name");
         }
     });
@@ -231,5 +242,74 @@ fn a_bridges_table_is_taken_by_the_kernel() {
             table().commit(&mut socket).unwrap();
             assert!(table().holds(&mut socket).unwrap(), "{family:?}");
         }
+    });
+}
+
+/// From every content to every other, by what differs; what rules remember stays.
+#[test]
+fn a_table_becomes_another_by_what_differs() {
+    isolated(|| {
+        let mut socket = Socket::open(Family::Netfilter).unwrap();
+        let family = AddressFamily::Ipv4;
+        let contents: [&[(&str, &str)]; 5] = [
+            &[],
+            &[("10.0.0.1", "one")],
+            &[("10.0.0.1", "one"), ("10.0.0.2", "two")],
+            &[("10.0.0.1", "two"), ("10.0.0.2", "one")],
+            &[("10.0.0.2", "three")],
+        ];
+        let wanted = |content: &[(&str, &str)]| {
+            let mut table = Transaction::new(family, TABLE).recorded();
+            let key = [Field::Address];
+            table.add_set(&Set { name: "map", key: &key, value: Value::Verdict, dynamic: false });
+            let value = Value::Fields(&key);
+            table.add_set(&Set { name: "memory", key: &key, value, dynamic: true });
+            table.add_base_chain("forward", Hook::filter(Hook::FORWARD, 0));
+            let own = Expression::Address { which: Direction::Source, into: 0 };
+            let look = [own.clone(), Expression::VerdictMap { map: "map", key: 0 }];
+            table.add_rule("forward", &look);
+            for (address, chain) in content {
+                let (inner, set) = (format!("{chain}-inner"), format!("{chain}-set"));
+                table.add_chain(&inner);
+                table.add_set(&Set {
+                    name: &set,
+                    key: &key,
+                    value: Value::Nothing,
+                    dynamic: false,
+                });
+                let at = || Data::new().address(address.parse().unwrap());
+                table.add_elements(&set, [Element { key: at(), value: Mapped::Nothing }]);
+                let within = [own.clone(), Expression::Contains { set: &set, key: 0 }];
+                table.add_rule(
+                    &inner,
+                    &[&within[..], &[Expression::Verdict(Verdict::Drop)]].concat(),
+                );
+                table.add_chain(chain);
+                table.add_rule(chain, &[Expression::Verdict(Verdict::Jump(inner))]);
+                let value = Mapped::Verdict(Verdict::goto(*chain));
+                table.add_elements("map", [Element { key: at(), value }]);
+            }
+            table
+        };
+        wanted(contents[0]).commit(&mut socket).unwrap();
+        let first = socket.table(family, TABLE).unwrap();
+        for from in contents {
+            for to in contents {
+                for content in [from, to] {
+                    wanted(content).commit(&mut socket).unwrap();
+                    assert!(wanted(content).holds(&mut socket).unwrap(), "{from:?} {to:?}");
+                }
+                let mut written = Written::new(family, TABLE);
+                for content in [from, to] {
+                    written.make(wanted(content), &mut socket).unwrap();
+                    assert!(wanted(content).holds(&mut socket).unwrap(), "{from:?} {to:?}");
+                    assert!(!written.is_new());
+                }
+            }
+        }
+        assert_eq!(socket.table(family, TABLE).unwrap(), first, "never made anew");
+        let before = socket.generation().unwrap();
+        wanted(contents[4]).commit(&mut socket).unwrap();
+        assert_eq!(socket.generation().unwrap(), before, "what is there is not touched");
     });
 }

@@ -2,31 +2,33 @@
 //!
 //! ```text
 //!  forward ─► ingress: known connection? to itself?
-//!              ├ destination ─► number ─► ingress-admin-4 ── @group-2  jump ports-3, deny-1 …
-//!              ├ destination ─► number ─► ingress-5          ├ @group-3  jump ports-1
-//!              │                                             ├ @blocks-2  accept
-//!              │                                             └ drop
-//!              └ destination ─► number ─► ingress-baseline-6, as the first
+//!              ├ destination ─► jump ingress-admin-… ── @group-…  jump ports-…, deny-… …
+//!              ├ destination ─► jump ingress-…          ├ @group-…  jump ports-…
+//!              │                                        ├ @blocks-…  accept
+//!              │                                        └ drop
+//!              ├ destination @ingress-isolated: drop
+//!              └ destination ─► jump ingress-baseline-…, as the first
 //!  forward ─► egress:  the same, by the source
 //!  input ─► egress-to-node: what pods send to the node itself, which only policies of the cluster judge
 //! ```
 //! Egress and ingress are two chains of the same hook: what one lets through, the other still sees.
-//! A pod's address leads to a number, not to a chain, because the kernel walks through every chain
-//! that an element leads to whenever one is added.
 //!
-//! A list of the cluster's may be left from a chain of ports, two calls deep. So who leaves it for the
-//! next tier goes there and never comes back: everything behind ends with a verdict.
+//! Chains and sets of content are called by a digest of it, so that what a name leads to never changes: a
+//! packet that is under way while rules change follows the old or the new, never a mixture. The next process
+//! finds what it would have made. A pod that is isolated is in a set besides, which stays the same while its
+//! rules change: whoever finds no rules for it meanwhile, in whatever way, is dropped.
 use super::flood::{self, Floods};
 use super::{
-    Action, FLOWS_GROUP, Grant, Group, Order, Plan, Port, Profile, Ranges, TABLE, Tier, Traffic,
-    Which, Who,
+    Action, FLOWS_GROUP, Grant, Order, Plan, Port, Profile, TABLE, Tier, Traffic, Which, Who,
 };
 use netlink::nftables::{
     AddressFamily, Base, Compare, Data, Direction, Element, Expression, Field, Hook, Mapped, Meta,
     Set, Transaction, Value, Verdict, Written, all_stand,
 };
 use netlink::{NetlinkError, Socket};
-use std::collections::{BTreeMap, BTreeSet};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::{Debug, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -48,41 +50,11 @@ pub struct Firewall {
 struct Known {
     written: Written,
     plan: Plan,
-    names: Names,
-}
-
-/// What a chain of ports does with what it knows.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Then {
-    Accept,
-    Deny(Traffic, Arc<str>),
-    Pass(Traffic, Tier),
-}
-
-type Orders = Arc<Vec<Order>>;
-
-/// The numbers in the names of chains and sets.
-#[derive(Debug, Clone, Default)]
-struct Names {
-    profiles: Numbers<(Traffic, Arc<Profile>)>,
-    orders: Numbers<(Tier, Traffic, Orders)>,
-    ports: Numbers<(Ports, Then)>,
-    /// Where packets end that somebody's policy denies.
-    denials: Numbers<(Traffic, Arc<str>)>,
-    groups: Numbers<Group>,
-    blocks: Numbers<Ranges>,
-    named: Numbers<(u8, String)>,
-    /// As [`Firewall::silent`].
-    silent: bool,
 }
 
 impl Firewall {
     pub fn new(socket: Socket) -> Firewall {
-        let known = |family| Known {
-            written: Written::new(family, TABLE),
-            plan: Plan::default(),
-            names: Names::default(),
-        };
+        let known = |family| Known { written: Written::new(family, TABLE), plan: Plan::default() };
         Firewall {
             socket,
             families: AddressFamily::BOTH.map(known),
@@ -92,33 +64,30 @@ impl Firewall {
         }
     }
 
-    /// Each address family's rules change at once or not at all. The first time they replace what
-    /// an earlier process left.
+    /// The first time, what an earlier process left becomes this, by what differs.
     pub fn apply(&mut self, plan: impl Fn(AddressFamily) -> Plan) -> Result<(), NetlinkError> {
+        // What goes wrong with one family is no reason to keep the other from its changes.
+        let mut outcome = Ok(());
         for known in &mut self.families {
             let (family, is_new) = (known.written.family, known.written.is_new());
             let plan = plan(family);
             if !is_new && plan == known.plan {
                 continue;
             }
-            let new_names = |silent| Names { silent, ..Names::default() };
-            let mut names = if is_new { new_names(self.silent) } else { known.names.clone() };
-            let nothing = Plan::default();
-            let before = if is_new { &nothing } else { &known.plan };
-            let table = known.written.transaction();
-            let table = change(table, family, is_new, before, &plan, &mut names);
-            let mut committed = known.written.commit(table, &mut self.socket);
-            if committed.is_err() && is_new && !self.silent {
-                names = new_names(true);
-                let table = known.written.transaction();
-                let table = change(table, family, true, before, &plan, &mut names);
-                committed = known.written.commit(table, &mut self.socket);
-                self.silent = committed.is_ok();
+            let mut make = |written: &mut Written, silent| {
+                let mut whole = written.whole();
+                describe(&mut whole, family, &plan, silent);
+                written.make(whole, &mut self.socket)
+            };
+            let mut made = make(&mut known.written, self.silent);
+            if made.is_err() && is_new && !self.silent {
+                made = make(&mut known.written, true);
+                self.silent = made.is_ok();
             }
-            (known.plan, known.names) = (plan, names);
-            committed?;
+            known.plan = plan;
+            outcome = outcome.and(made);
         }
-        Ok(())
+        outcome
     }
 
     /// What the bridge hands to everybody passes those by whom policies close: these have these links.
@@ -129,11 +98,11 @@ impl Firewall {
 
     /// As [`all_stand`].
     pub fn is_whole(&mut self, wholly: bool) -> Result<bool, NetlinkError> {
-        let whole = |known: &Known, table| {
-            let (nothing, mut names) = (Plan::default(), known.names.clone());
-            change(table, known.written.family, true, &nothing, &known.plan, &mut names)
+        let Firewall { socket, families, generation, floods, silent } = self;
+        let whole = |known: &Known, mut steps: netlink::nftables::Steps| {
+            describe(steps.now(), known.written.family, &known.plan, *silent);
+            steps
         };
-        let Firewall { socket, families, generation, floods, .. } = self;
         let before = *generation;
         let stand =
             all_stand(families, |known| &mut known.written, whole, wholly, generation, socket)?;
@@ -145,52 +114,6 @@ impl Firewall {
     }
 }
 
-/// Numbers that are given once, for as long as something is there.
-#[derive(Debug, Clone)]
-struct Numbers<K> {
-    given: BTreeMap<K, u32>,
-    next: u32,
-}
-
-type Numbered<K> = Vec<(K, u32)>;
-
-impl<K> Default for Numbers<K> {
-    fn default() -> Numbers<K> {
-        Numbers { given: BTreeMap::new(), next: 1 }
-    }
-}
-
-impl<K: Ord + Clone> Numbers<K> {
-    fn of(&self, key: &K) -> u32 {
-        self.given.get(key).copied().unwrap_or_default()
-    }
-
-    /// From now on these are there: who has come, and who has gone with which number. All have come
-    /// where nothing was before; those that had a number keep it.
-    fn settle(&mut self, now: &BTreeSet<K>, is_new: bool) -> (Numbered<K>, Numbered<K>) {
-        let (mut come, mut gone) = (Vec::new(), Vec::new());
-        self.given.retain(|key, number| {
-            let stays = now.contains(key);
-            if !stays {
-                gone.push((key.clone(), *number));
-            }
-            stays
-        });
-        for key in now {
-            if !self.given.contains_key(key) {
-                self.given.insert(key.clone(), self.next);
-                come.push((key.clone(), self.next));
-                self.next += 1;
-            }
-        }
-        if is_new {
-            let all = self.given.iter().map(|(key, number)| (key.clone(), *number)).collect();
-            return (all, Vec::new());
-        }
-        (come, gone)
-    }
-}
-
 const ITSELF: &str = "itself";
 
 /// Where a packet is looked at: in a tier of the cluster's policies, or between them.
@@ -198,7 +121,7 @@ type Stage = Option<Tier>;
 
 const STAGES: [Stage; 3] = [Some(Tier::Admin), None, Some(Tier::Baseline)];
 
-/// How what belongs to a stage is called; the map that gives addresses their numbers is called so.
+/// How what belongs to a stage is called; the map that leads addresses to chains is called so.
 fn stage_name(stage: Stage, traffic: Traffic) -> String {
     match stage {
         Some(tier) => format!("{}-{}", traffic.name(), tier.name()),
@@ -206,253 +129,263 @@ fn stage_name(stage: Stage, traffic: Traffic) -> String {
     }
 }
 
-/// What leads from a number to a chain.
-fn profiles_name(stage: Stage, traffic: Traffic) -> String {
-    format!("{}-profiles", stage_name(stage, traffic))
+/// The addresses of those whom policies of namespaces isolate.
+fn isolated_name(traffic: Traffic) -> String {
+    format!("{}-isolated", traffic.name())
 }
 
-fn chain_name(stage: Stage, traffic: Traffic, number: u32) -> String {
-    format!("{}-{number}", stage_name(stage, traffic))
-}
-
-/// Where who has passed a tier goes.
-fn next_name(tier: Tier, traffic: Traffic) -> Option<String> {
-    match tier {
-        Tier::Admin => Some(format!("{}-next", traffic.name())),
-        Tier::Baseline => None,
+/// A name that nothing else has. Users choose what it is made of: it has to be hard to find another text with
+/// the same digest.
+fn name(kind: &str, of: &impl Debug) -> String {
+    let digest = Sha256::digest(format!("{of:?}"));
+    let mut name = format!("{kind}-");
+    for byte in &digest[..DIGEST] {
+        let _ = write!(name, "{byte:02x}");
     }
+    name
 }
 
-impl Names {
-    fn verdict(&self, then: &Then) -> Verdict {
-        match then {
-            Then::Accept => Verdict::Accept,
-            Then::Deny(traffic, by) => {
-                Verdict::goto(deny_name(*traffic, self.denials.of(&(*traffic, by.clone()))))
-            }
-            // Whom nobody denies anything may go.
-            Then::Pass(traffic, tier) => {
-                next_name(*tier, *traffic).map_or(Verdict::Accept, Verdict::goto)
-            }
-        }
-    }
+const DIGEST: usize = 10;
+
+/// What becomes of a packet that a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Then {
+    Accept,
+    Deny(Traffic, Arc<str>),
+    /// The next tier decides.
+    Pass,
 }
 
-fn deny_name(traffic: Traffic, number: u32) -> String {
-    format!("{}-deny-{number}", traffic.name())
-}
-
-fn then(order: &Order, tier: Tier, traffic: Traffic) -> Then {
+fn then(order: &Order, traffic: Traffic) -> Then {
     match order.action {
         Action::Accept => Then::Accept,
         Action::Deny => Then::Deny(traffic, order.by.clone()),
-        Action::Pass => Then::Pass(traffic, tier),
+        Action::Pass => Then::Pass,
     }
 }
 
-fn change(
-    mut table: Transaction,
+/// What the table is to hold.
+fn describe(table: &mut Transaction, family: AddressFamily, plan: &Plan, silent: bool) {
+    add_frame(table, family);
+    let mut table = Table { table, plan, family, silent, there: BTreeSet::new() };
+    let address = |address: &IpAddr| Data::new().address(*address);
+    let nothing = |key| Element { key, value: Mapped::Nothing };
+    // Pods share what is said of them, and mostly the memory that it is in.
+    let mut names: HashMap<(Stage, Traffic, usize), String> = HashMap::new();
+    for ((traffic, at), profile) in &plan.isolated {
+        let key = (None, *traffic, Arc::as_ptr(profile) as usize);
+        let chain = names.entry(key).or_insert_with(|| table.profile(*traffic, profile));
+        let value = Mapped::Verdict(Verdict::Jump(chain.clone()));
+        let element = Element { key: address(at), value };
+        table.table.add_elements(&stage_name(None, *traffic), [element]);
+        table.table.add_elements(&isolated_name(*traffic), [nothing(address(at))]);
+    }
+    for ((tier, traffic, at), orders) in &plan.ruled {
+        let key = (Some(*tier), *traffic, Arc::as_ptr(orders) as usize);
+        let chain = names.entry(key).or_insert_with(|| table.orders(*tier, *traffic, orders));
+        let value = Mapped::Verdict(Verdict::Jump(chain.clone()));
+        let element = Element { key: address(at), value };
+        table.table.add_elements(&stage_name(Some(*tier), *traffic), [element]);
+    }
+    let isolated = plan.isolated.keys().map(|(_, address)| *address);
+    let all = isolated.chain(plan.ruled.keys().map(|(_, _, address)| *address));
+    let themselves: BTreeSet<IpAddr> = all.collect();
+    let pair = |one: &IpAddr| nothing(Data::new().address(*one).address(*one));
+    table.table.add_elements(ITSELF, themselves.iter().map(pair));
+}
+
+/// A table that is being described, and what it has so far.
+struct Table<'a> {
+    table: &'a mut Transaction,
+    plan: &'a Plan,
     family: AddressFamily,
-    is_new: bool,
-    before: &Plan,
-    after: &Plan,
-    names: &mut Names,
-) -> Transaction {
-    if is_new {
-        table.renew_table();
-        add_frame(&mut table, family);
-    }
-    let profiles: BTreeSet<_> =
-        after.isolated.iter().map(|((traffic, _), profile)| (*traffic, profile.clone())).collect();
-    let orders: BTreeSet<_> = (after.ruled.iter())
-        .map(|((tier, traffic, _), orders)| (*tier, *traffic, orders.clone()))
-        .collect();
-    let granted = profiles.iter().flat_map(|(_, profile)| profile.iter());
-    let ordered = || {
-        let each = |(tier, traffic, orders): &'_ (Tier, Traffic, Orders)| {
-            let all =
-                orders.iter().map(|order| (order.about.clone(), then(order, *tier, *traffic)));
-            all.collect::<Vec<_>>()
-        };
-        orders.iter().flat_map(each)
-    };
-    let said: Vec<(Grant, Then)> =
-        granted.map(|grant| (grant.clone(), Then::Accept)).chain(ordered()).collect();
-    let ports: BTreeSet<(Ports, Then)> = said
-        .iter()
-        .filter(|(one, _)| !one.ports.is_empty())
-        .map(|(one, then)| (one.ports.clone(), then.clone()))
-        .collect();
-    let blocks: BTreeSet<Ranges> = said
-        .iter()
-        .filter_map(|(grant, _)| match &grant.who {
-            Who::Blocks(ranges) => Some(ranges.clone()),
-            Who::Anyone | Who::Group(_) => None,
-        })
-        .collect();
-    let denials: BTreeSet<(Traffic, Arc<str>)> = said
-        .iter()
-        .filter_map(|(_, then)| match then {
-            Then::Deny(traffic, by) => Some((*traffic, by.clone())),
-            Then::Accept | Then::Pass(..) => None,
-        })
-        .collect();
-    let groups = after.groups.keys().cloned().collect();
-    let (come_groups, gone_groups) = names.groups.settle(&groups, is_new);
-    let (come_blocks, gone_blocks) = names.blocks.settle(&blocks, is_new);
-    let named = after.named.keys().cloned().collect();
-    let (come_named, gone_named) = names.named.settle(&named, is_new);
-    let (come_denials, gone_denials) = names.denials.settle(&denials, is_new);
-    let (come_ports, gone_ports) = names.ports.settle(&ports, is_new);
-    let (come_profiles, gone_profiles) = names.profiles.settle(&profiles, is_new);
-    let (come_orders, gone_orders) = names.orders.settle(&orders, is_new);
+    silent: bool,
+    there: BTreeSet<String>,
+}
 
-    let mut add_set = |name: String, key: &[Field]| {
-        table.add_set(&Set { name: &name, key, value: Value::Nothing, dynamic: false });
-    };
-    for (_, number) in &come_groups {
-        add_set(format!("group-{number}"), &[Field::Address]);
-    }
-    for (_, number) in &come_named {
-        add_set(format!("named-{number}"), &[Field::Address, Field::Protocol, Field::Port]);
-    }
-    for (ranges, number) in &come_blocks {
-        let name = format!("blocks-{number}");
-        table.add_range_set(&name, Field::Address);
-        let at = |address| Data::new().address(address);
-        table.add_ranges(&name, ranges.iter().map(|(first, end)| (at(first), end.map(at))));
-    }
-    for ((traffic, by), number) in &come_denials {
-        let name = deny_name(*traffic, *number);
-        table.add_chain(&name);
-        add_drop(&mut table, &name, &told_by(*traffic, by), names);
-    }
-    for ((ports, then), number) in &come_ports {
-        let verdict = names.verdict(then);
-        add_ports(&mut table, family, &format!("ports-{number}"), ports, &verdict, names);
-    }
-    for ((traffic, profile), number) in &come_profiles {
-        let name = chain_name(None, *traffic, *number);
-        table.add_chain(&name);
-        for grant in profile.iter() {
-            add_match(&mut table, &name, *traffic, grant, &Then::Accept, names);
-        }
-        add_drop(&mut table, &name, &name, names);
-        lead(&mut table, None, *traffic, *number);
-    }
-    for ((tier, traffic, orders), number) in &come_orders {
-        let name = chain_name(Some(*tier), *traffic, *number);
-        table.add_chain(&name);
-        for order in orders.iter() {
-            let then = then(order, *tier, *traffic);
-            add_match(&mut table, &name, *traffic, &order.about, &then, names);
-        }
-        let end = names.verdict(&Then::Pass(*traffic, *tier));
-        table.add_rule(&name, &[Expression::Verdict(end)]);
-        lead(&mut table, Some(*tier), *traffic, *number);
+impl Table<'_> {
+    /// Whether it is to be added now.
+    fn is_new(&mut self, name: &str) -> bool {
+        self.there.insert(name.to_owned())
     }
 
-    for (group, number) in &names.groups.given {
-        let name = format!("group-{number}");
-        let key = |address: &IpAddr| Data::new().address(*address);
-        exchange(&mut table, &name, before.groups.get(group), after.groups.get(group), key);
+    /// The chain of those who are granted this and nothing else.
+    fn profile(&mut self, traffic: Traffic, profile: &Profile) -> String {
+        let chain = name(traffic.name(), profile);
+        if self.is_new(&chain) {
+            self.table.add_chain(&chain);
+            for grant in profile {
+                self.add_match(&chain, traffic, grant, &Then::Accept);
+            }
+            self.add_drop(&chain, &chain);
+        }
+        chain
     }
-    for (port, number) in &names.named.given {
-        let name = format!("named-{number}");
-        let key = |(address, number): &(IpAddr, u16)| {
-            Data::new().address(*address).protocol(port.0).port(*number)
-        };
-        exchange(&mut table, &name, before.named.get(port), after.named.get(port), key);
+
+    /// The chain of those of whom policies of the cluster say this; who comes to its end is passed on.
+    fn orders(&mut self, tier: Tier, traffic: Traffic, orders: &[Order]) -> String {
+        let chain = name(&stage_name(Some(tier), traffic), &orders);
+        if self.is_new(&chain) {
+            self.table.add_chain(&chain);
+            for order in orders {
+                self.add_match(&chain, traffic, &order.about, &then(order, traffic));
+            }
+        }
+        chain
     }
-    let themselves = |plan: &Plan| -> BTreeSet<IpAddr> {
-        let isolated = plan.isolated.keys().map(|(_, address)| *address);
-        isolated.chain(plan.ruled.keys().map(|(_, _, address)| *address)).collect()
-    };
-    let pair = |address: &IpAddr| Data::new().address(*address).address(*address);
-    exchange(&mut table, ITSELF, Some(&themselves(before)), Some(&themselves(after)), pair);
-    for traffic in Traffic::BOTH {
-        let of = |plan: &Plan| -> BTreeMap<IpAddr, Arc<Profile>> {
-            let all = plan.isolated.iter().filter(|((one, _), _)| *one == traffic);
-            all.map(|((_, address), profile)| (*address, profile.clone())).collect()
-        };
-        let number = |profile: &Arc<Profile>| names.profiles.of(&(traffic, profile.clone()));
-        point(&mut table, None, traffic, &of(before), &of(after), number);
-        for tier in Tier::BOTH {
-            let of = |plan: &Plan| -> BTreeMap<IpAddr, Orders> {
-                let all = plan.ruled.iter();
-                let all = all.filter(|((one, other, _), _)| (*one, *other) == (tier, traffic));
-                all.map(|((_, _, address), orders)| (*address, orders.clone())).collect()
-            };
-            let number = |orders: &Orders| names.orders.of(&(tier, traffic, orders.clone()));
-            point(&mut table, Some(tier), traffic, &of(before), &of(after), number);
+
+    fn verdict(&mut self, then: &Then) -> Verdict {
+        match then {
+            Then::Accept => Verdict::Accept,
+            Then::Deny(traffic, by) => {
+                let chain = name(&format!("{}-deny", traffic.name()), by);
+                if self.is_new(&chain) {
+                    self.table.add_chain(&chain);
+                    self.add_drop(&chain, &told_by(*traffic, by));
+                }
+                Verdict::goto(chain)
+            }
+            Then::Pass => Verdict::Return,
         }
     }
 
-    let profiles = gone_profiles.iter().map(|((traffic, _), number)| (None, *traffic, *number));
-    let orders =
-        gone_orders.iter().map(|((tier, traffic, _), number)| (Some(*tier), *traffic, *number));
-    for (stage, traffic, number) in profiles.chain(orders) {
-        table.remove_elements(&profiles_name(stage, traffic), [Data::new().number(number)]);
-        table.remove_chain(&chain_name(stage, traffic, number));
+    /// What is about somebody, and perhaps some ports, has this end.
+    fn add_match(
+        &mut self,
+        chain: &str,
+        traffic: Traffic,
+        Grant { who, ports }: &Grant,
+        then: &Then,
+    ) {
+        let which = match traffic {
+            Traffic::Ingress => Direction::Source,
+            Traffic::Egress => Direction::Destination,
+        };
+        let set = self.who(who);
+        let mut about: Rule<'_> = Vec::new();
+        if let Some(set) = &set {
+            about.push(Expression::Address { which, into: 0 });
+            about.push(Expression::Contains { set, key: 0 });
+        }
+        let verdict = self.verdict(then);
+        if ports.is_empty() {
+            about.push(Expression::Verdict(verdict));
+            return self.table.add_rule(chain, &about);
+        }
+        if *then == Then::Pass {
+            // From a chain of its own one would return to this one.
+            return self.add_ports(chain, &about, ports, &verdict);
+        }
+        let of_ports = name("ports", &(ports, then));
+        if self.is_new(&of_ports) {
+            self.table.add_chain(&of_ports);
+            self.add_ports(&of_ports, &[], ports, &verdict);
+        }
+        about.push(Expression::Verdict(Verdict::Jump(of_ports)));
+        self.table.add_rule(chain, &about);
     }
-    for ((ports, _), number) in &gone_ports {
-        table.remove_chain(&format!("ports-{number}"));
+
+    /// The set of those whom a rule is about; `None`: everybody.
+    fn who(&mut self, who: &Who) -> Option<String> {
+        match who {
+            Who::Anyone => None,
+            Who::Group(group) => {
+                let set = name("group", group);
+                let members = self.plan.groups.get(group).into_iter().flatten();
+                self.add_set(&set, &[Field::Address], members.map(|at| Data::new().address(*at)));
+                Some(set)
+            }
+            Who::Blocks(ranges) => {
+                let set = name("blocks", ranges);
+                if self.is_new(&set) {
+                    let at = |address| Data::new().address(address);
+                    self.table.add_range_set(&set, Field::Address);
+                    let ranges = ranges.iter().map(|(first, end)| (at(first), end.map(at)));
+                    self.table.add_ranges(&set, ranges);
+                }
+                Some(set)
+            }
+        }
+    }
+
+    fn add_set(&mut self, name: &str, key: &[Field], all: impl Iterator<Item = Data>) {
+        if self.is_new(name) {
+            self.table.add_set(&Set { name, key, value: Value::Nothing, dynamic: false });
+            self.table.add_elements(name, all.map(|key| Element { key, value: Mapped::Nothing }));
+        }
+    }
+
+    fn add_drop(&mut self, chain: &str, told: &str) {
+        if !self.silent {
+            // Nobody hears of it, and it costs nothing, until somebody listens.
+            let prefix = told.get(..LONGEST_PREFIX).unwrap_or(told);
+            let told = Expression::Log { group: FLOWS_GROUP, prefix };
+            self.table.add_rule(chain, &[Expression::Limit { per_second: 10, burst: 20 }, told]);
+        }
+        self.table.add_rule(chain, &[Expression::Verdict(Verdict::Drop)]);
+    }
+
+    /// A verdict on what is about somebody and for one of the ports.
+    fn add_ports(
+        &mut self,
+        chain: &str,
+        about: &[Expression<'_>],
+        ports: &Ports,
+        verdict: &Verdict,
+    ) {
+        let address = self.family.registers();
+        let number =
+            |into| Expression::Payload { base: Base::Transport, offset: 2, length: 2, into };
+        let mut rules: Vec<(Rule<'_>, Option<String>)> = Vec::new();
         if singles(ports).next().is_some() {
-            table.remove_set(&format!("ports-{number}"));
+            // Those that are one number are a set.
+            let set = name("numbers", &singles(ports).collect::<Vec<_>>());
+            let all =
+                singles(ports).map(|(protocol, port)| Data::new().protocol(protocol).port(port));
+            self.add_set(&set, &[Field::Protocol, Field::Port], all);
+            let protocol = Expression::Meta { key: Meta::Protocol, into: 0 };
+            rules.push((vec![protocol, number(1)], Some(set)));
+        }
+        for port in ports {
+            let of_protocol = || Expression::protocol(port.protocol, 0).to_vec();
+            match &port.which {
+                Which::Any => rules.push((of_protocol(), None)),
+                Which::Numbers(first, last) if first == last => {}
+                Which::Numbers(first, last) => {
+                    let compare = |how, with: u16| Expression::Compare {
+                        register: 0,
+                        how,
+                        with: with.to_be_bytes().to_vec(),
+                    };
+                    let (from, to) =
+                        (compare(Compare::AtLeast, *first), compare(Compare::AtMost, *last));
+                    rules.push(([of_protocol(), vec![number(0), from, to]].concat(), None));
+                }
+                Which::Named(text) => {
+                    let key = (port.protocol, text.clone());
+                    let set = name("named", &key);
+                    let all = self.plan.named.get(&key).into_iter().flatten();
+                    let all = all.map(|(at, number)| {
+                        Data::new().address(*at).protocol(port.protocol).port(*number)
+                    });
+                    let fields = [Field::Address, Field::Protocol, Field::Port];
+                    self.add_set(&set, &fields, all);
+                    let load = vec![
+                        Expression::Address { which: Direction::Destination, into: 0 },
+                        Expression::Meta { key: Meta::Protocol, into: address },
+                        number(address + 1),
+                    ];
+                    rules.push((load, Some(set)));
+                }
+            }
+        }
+        for (rule, set) in &rules {
+            let mut rule = [about, rule].concat();
+            rule.extend(set.as_ref().map(|set| Expression::Contains { set, key: 0 }));
+            rule.push(Expression::Verdict(verdict.clone()));
+            self.table.add_rule(chain, &rule);
         }
     }
-    for ((traffic, _), number) in &gone_denials {
-        table.remove_chain(&deny_name(*traffic, *number));
-    }
-    let gone = gone_groups.iter().map(|(_, number)| format!("group-{number}"));
-    let gone = gone.chain(gone_blocks.iter().map(|(_, number)| format!("blocks-{number}")));
-    for name in gone.chain(gone_named.iter().map(|(_, number)| format!("named-{number}"))) {
-        table.remove_set(&name);
-    }
-    table
-}
-
-/// A number leads to its chain.
-fn lead(table: &mut Transaction, stage: Stage, traffic: Traffic, number: u32) {
-    let key = Data::new().number(number);
-    let value = Mapped::Verdict(Verdict::goto(chain_name(stage, traffic, number)));
-    table.add_elements(&profiles_name(stage, traffic), [Element { key, value }]);
-}
-
-/// From whom addresses had, in a stage, to whom they have.
-fn point<T: PartialEq>(
-    table: &mut Transaction,
-    stage: Stage,
-    traffic: Traffic,
-    was: &BTreeMap<IpAddr, T>,
-    is: &BTreeMap<IpAddr, T>,
-    number: impl Fn(&T) -> u32,
-) {
-    let map = stage_name(stage, traffic);
-    let key = |address: &IpAddr| Data::new().address(*address);
-    let gone = was.iter().filter(|(address, one)| is.get(*address) != Some(one));
-    table.remove_elements(&map, gone.map(|(address, _)| key(address)));
-    let come = is.iter().filter(|(address, one)| was.get(*address) != Some(one));
-    let come = come.map(|(address, one)| Element {
-        key: key(address),
-        value: Mapped::Data(Data::new().number(number(one))),
-    });
-    table.add_elements(&map, come);
-}
-
-/// From one content of a set to another.
-fn exchange<T: Ord>(
-    table: &mut Transaction,
-    set: &str,
-    before: Option<&BTreeSet<T>>,
-    after: Option<&BTreeSet<T>>,
-    key: impl Fn(&T) -> Data,
-) {
-    let nothing = BTreeSet::new();
-    let (before, after) = (before.unwrap_or(&nothing), after.unwrap_or(&nothing));
-    table.remove_elements(set, before.difference(after).map(&key));
-    let come = after.difference(before);
-    table.add_elements(set, come.map(|one| Element { key: key(one), value: Mapped::Nothing }));
 }
 
 fn accept() -> Expression<'static> {
@@ -462,49 +395,6 @@ fn accept() -> Expression<'static> {
 /// What `skiff flows` is told of what a policy of the cluster denies.
 fn told_by(traffic: Traffic, by: &str) -> String {
     format!("{} {by}", traffic.name())
-}
-
-/// What is about somebody, and perhaps some ports, has this end.
-fn add_match(
-    table: &mut Transaction,
-    chain: &str,
-    traffic: Traffic,
-    Grant { who, ports }: &Grant,
-    then: &Then,
-    names: &Names,
-) {
-    let which = match traffic {
-        Traffic::Ingress => Direction::Source,
-        Traffic::Egress => Direction::Destination,
-    };
-    let set = match who {
-        Who::Anyone => None,
-        Who::Group(group) => Some(format!("group-{}", names.groups.of(group))),
-        Who::Blocks(ranges) => Some(format!("blocks-{}", names.blocks.of(ranges))),
-    };
-    let mut rule: Rule<'_> = Vec::new();
-    if let Some(set) = &set {
-        rule.push(Expression::Address { which, into: 0 });
-        rule.push(Expression::Contains { set, key: 0 });
-    }
-    rule.push(Expression::Verdict(match ports.is_empty() {
-        true => names.verdict(then),
-        false => {
-            let number = names.ports.of(&(ports.clone(), then.clone()));
-            Verdict::Jump(format!("ports-{number}"))
-        }
-    }));
-    table.add_rule(chain, &rule);
-}
-
-fn add_drop(table: &mut Transaction, chain: &str, told: &str, names: &Names) {
-    if !names.silent {
-        // Nobody hears of it, and it costs nothing, until somebody listens.
-        let prefix = told.get(..LONGEST_PREFIX).unwrap_or(told);
-        let told = Expression::Log { group: FLOWS_GROUP, prefix };
-        table.add_rule(chain, &[Expression::Limit { per_second: 10, burst: 20 }, told]);
-    }
-    table.add_rule(chain, &[Expression::Verdict(Verdict::Drop)]);
 }
 
 /// `NF_LOG_PREFIXLEN`, with a zero at its end.
@@ -518,100 +408,23 @@ fn singles(ports: &Ports) -> impl Iterator<Item = (u8, u16)> {
     })
 }
 
-/// A chain with a verdict on what is for one of the ports, and a set of those that are one number.
-fn add_ports(
-    table: &mut Transaction,
-    family: AddressFamily,
-    name: &str,
-    ports: &Ports,
-    verdict: &Verdict,
-    names: &Names,
-) {
-    let verdict = || Expression::Verdict(verdict.clone());
-    table.add_chain(name);
-    let address = family.registers();
-    let number = |into| Expression::Payload { base: Base::Transport, offset: 2, length: 2, into };
-    if singles(ports).next().is_some() {
-        let key = [Field::Protocol, Field::Port];
-        table.add_set(&Set { name, key: &key, value: Value::Nothing, dynamic: false });
-        let all = singles(ports).map(|(protocol, port)| Element {
-            key: Data::new().protocol(protocol).port(port),
-            value: Mapped::Nothing,
-        });
-        table.add_elements(name, all);
-        let protocol = Expression::Meta { key: Meta::Protocol, into: 0 };
-        let rule = [protocol, number(1), Expression::Contains { set: name, key: 0 }, verdict()];
-        table.add_rule(name, &rule);
-    }
-    for port in ports {
-        let of_protocol = Expression::protocol(port.protocol, 0).to_vec();
-        match &port.which {
-            Which::Any => table.add_rule(name, &[of_protocol, vec![verdict()]].concat()),
-            Which::Numbers(first, last) if first == last => {}
-            Which::Numbers(first, last) => {
-                let compare = |how, with: u16| Expression::Compare {
-                    register: 0,
-                    how,
-                    with: with.to_be_bytes().to_vec(),
-                };
-                let (from, to) =
-                    (compare(Compare::AtLeast, *first), compare(Compare::AtMost, *last));
-                table.add_rule(name, &[of_protocol, vec![number(0), from, to, verdict()]].concat());
-            }
-            Which::Named(text) => {
-                let key = (port.protocol, text.clone());
-                let set = format!("named-{}", names.named.of(&key));
-                let rule = [
-                    Expression::Address { which: Direction::Destination, into: 0 },
-                    Expression::Meta { key: Meta::Protocol, into: address },
-                    number(address + 1),
-                    Expression::Contains { set: &set, key: 0 },
-                    verdict(),
-                ];
-                table.add_rule(name, &rule);
-            }
-        }
-    }
-}
-
 /// The table with everything but what policies bring.
 fn add_frame(table: &mut Transaction, family: AddressFamily) {
-    let (address, number) = ([Field::Address], [Field::Number]);
-    let pair = [Field::Address, Field::Address];
-    table.add_set(&Set { name: ITSELF, key: &pair, value: Value::Nothing, dynamic: false });
+    let (address, pair) = ([Field::Address], [Field::Address, Field::Address]);
+    fn set<'a>(name: &'a str, key: &'a [Field], value: Value<'a>) -> Set<'a> {
+        Set { name, key, value, dynamic: false }
+    }
+    table.add_set(&set(ITSELF, &pair, Value::Nothing));
     for traffic in Traffic::BOTH {
         for stage in STAGES {
-            let (name, profiles) = (stage_name(stage, traffic), profiles_name(stage, traffic));
-            let value = Value::Fields(&number);
-            table.add_set(&Set { name: &name, key: &address, value, dynamic: false });
-            let value = Value::Verdict;
-            table.add_set(&Set { name: &profiles, key: &number, value, dynamic: false });
+            table.add_set(&set(&stage_name(stage, traffic), &address, Value::Verdict));
         }
-        let (admin, baseline) = (Some(Tier::Admin), Some(Tier::Baseline));
-        let end = [accept()];
-        // Behind the first tier, for whoever passed it.
-        let next = format!("{}-next", traffic.name());
-        table.add_chain(&next);
-        if traffic == Traffic::Egress {
-            let node = TO_NODE_NEXT;
-            table.add_chain(node);
-            // What is for the node no NetworkPolicy keeps from it; nor does the last tier, where one
-            // would have decided.
-            let isolated = [
-                Expression::Address { which: Direction::Source, into: 0 },
-                Expression::Map { map: traffic.name(), key: 0, into: family.registers() },
-                accept(),
-            ];
-            table.add_rule(node, &isolated);
-            look(table, node, baseline, traffic, family);
-            table.add_rule(node, &end);
-            let local = Expression::local(Direction::Destination, Compare::Equal, 0).to_vec();
-            let to_node = vec![Expression::Verdict(Verdict::goto(node))];
-            table.add_rule(&next, &[local, to_node].concat());
-        }
-        look(table, &next, None, traffic, family);
-        look(table, &next, baseline, traffic, family);
-        table.add_rule(&next, &end);
+        let isolated = isolated_name(traffic);
+        table.add_set(&set(&isolated, &address, Value::Nothing));
+        let is_isolated = |end| {
+            let own = own(traffic);
+            [own, Expression::Contains { set: &isolated, key: 0 }, Expression::Verdict(end)]
+        };
 
         let priority = match traffic {
             Traffic::Egress => -2,
@@ -629,9 +442,10 @@ fn add_frame(table: &mut Transaction, family: AddressFamily) {
             accept(),
         ];
         table.add_rule(name, &itself);
-        for stage in STAGES {
-            look(table, name, stage, traffic, family);
-        }
+        look(table, name, Some(Tier::Admin), traffic);
+        look(table, name, None, traffic);
+        table.add_rule(name, &is_isolated(Verdict::Drop));
+        look(table, name, Some(Tier::Baseline), traffic);
         if traffic == Traffic::Egress {
             let name = TO_NODE;
             table.add_base_chain(name, Hook::filter(Hook::INPUT, priority));
@@ -639,36 +453,31 @@ fn add_frame(table: &mut Transaction, family: AddressFamily) {
             if family == AddressFamily::Ipv6 {
                 table.add_rule(name, &neighbours());
             }
-            look(table, name, admin, traffic, family);
-            table.add_rule(name, &[Expression::Verdict(Verdict::goto(TO_NODE_NEXT))]);
+            look(table, name, Some(Tier::Admin), traffic);
+            // What is for the node no NetworkPolicy keeps from it; nor does the last tier, where one
+            // would have decided.
+            table.add_rule(name, &is_isolated(Verdict::Accept));
+            look(table, name, Some(Tier::Baseline), traffic);
         }
     }
 }
 
 /// What pods send to the node itself.
 const TO_NODE: &str = "egress-to-node";
-const TO_NODE_NEXT: &str = "egress-to-node-next";
 
-/// Whose address has a number in a stage goes to that number's chain.
-fn look(
-    table: &mut Transaction,
-    chain: &str,
-    stage: Stage,
-    traffic: Traffic,
-    family: AddressFamily,
-) {
+/// The address of the pod that rules of a direction are about.
+fn own(traffic: Traffic) -> Expression<'static> {
     let which = match traffic {
         Traffic::Egress => Direction::Source,
         Traffic::Ingress => Direction::Destination,
     };
-    let (map, profiles) = (stage_name(stage, traffic), profiles_name(stage, traffic));
-    let into = family.registers();
-    let rule = [
-        Expression::Address { which, into: 0 },
-        Expression::Map { map: &map, key: 0, into },
-        Expression::VerdictMap { map: &profiles, key: into },
-    ];
-    table.add_rule(chain, &rule);
+    Expression::Address { which, into: 0 }
+}
+
+/// Whose address a stage leads somewhere goes there, and comes back if nothing was decided.
+fn look(table: &mut Transaction, chain: &str, stage: Stage, traffic: Traffic) {
+    let map = stage_name(stage, traffic);
+    table.add_rule(chain, &[own(traffic), Expression::VerdictMap { map: &map, key: 0 }]);
 }
 
 /// Without looking for its neighbours nobody of IPv6 reaches anybody.

@@ -4,13 +4,12 @@
 //!  informers ── facts ──► World ── plan ──► Plan of one address family        (pure)
 //!                          ▲                  │
 //!  sandboxes that come ────┘                  ▼
-//!                 one nftables transaction ◄── kernel::Firewall::apply: what differs
+//!                nftables, in steps ◄── kernel::Firewall::apply: what differs
 //! ```
 //!
 //! A pod that no policy selects is in no rule. One that is selected is *isolated* in the directions
-//! that its policies are about: its address leads to the number of a *profile*, and the profile to a
-//! chain with everything that is granted to it, and a drop at the end. Policies only ever grant, so
-//! that the profile of a pod is the union of what its policies say, and pods with the same grants
+//! that its policies are about: its address leads to the chain of a *profile*, with everything that is
+//! granted to it, and a drop at the end. Policies only ever grant, so that the profile of a pod is the union of what its policies say, and pods with the same grants
 //! share one. Who is granted is a set of addresses (pods) or of ranges (`ipBlock`): a pod that comes
 //! or goes is an element, never a rule.
 //!

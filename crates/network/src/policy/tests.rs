@@ -547,6 +547,7 @@ mod packets {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
     use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -950,6 +951,161 @@ mod packets {
             client.set_read_timeout(Some(PATIENCE)).unwrap();
             assert_eq!(client.recv(&mut [0; 8]).unwrap(), 1);
             node.check("");
+        });
+    }
+
+    /// Runs changes while b sends to a what every policy denies, and connects where every policy lets it: none
+    /// of the first arrives, and each of the second does.
+    fn unshaken(node: &mut Node, mut change: impl FnMut(&mut Node, usize), times: usize) {
+        let (ended, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let (from, own) = (node.pods[1].0.path.clone(), node.pods[0].1.clone());
+        let ears: Vec<UdpSocket> = own
+            .iter()
+            .map(|at| {
+                let at = SocketAddr::new(*at, 81);
+                let ear = namespace::within(&node.pods[0].0.path, || UdpSocket::bind(at));
+                let ear = ear.unwrap().unwrap();
+                ear.set_nonblocking(true).unwrap();
+                ear
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            let (from, ended, sent) = (from.as_path(), &ended, &sent);
+            for at in &own {
+                let to = SocketAddr::new(*at, 81);
+                scope.spawn(move || {
+                    namespace::within(from, || {
+                        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                        let socket = UdpSocket::bind(any).unwrap();
+                        while !ended.load(Ordering::Relaxed) {
+                            let _ = socket.send_to(b"x", to);
+                            sent.fetch_add(1, Ordering::Relaxed);
+                        }
+                    })
+                });
+            }
+            let let_in = own.iter().map(|at| {
+                let to = SocketAddr::new(*at, 80);
+                scope.spawn(move || {
+                    let (mut count, mut failed) = (0, 0);
+                    while !ended.load(Ordering::Relaxed) {
+                        count += 1;
+                        failed += usize::from(!ask(from, to, PATIENCE));
+                    }
+                    (count, failed)
+                })
+            });
+            let let_in: Vec<_> = let_in.collect();
+            (0..times).for_each(|at| change(node, at));
+            ended.store(true, Ordering::Relaxed);
+            for client in let_in {
+                let (count, failed) = client.join().unwrap();
+                assert!(count > 0 && failed == 0, "{failed} of {count} were kept out");
+            }
+        });
+        let heard: Vec<bool> = ears.iter().map(|ear| ear.recv(&mut [0; 8]).is_ok()).collect();
+        let sent = sent.load(Ordering::Relaxed);
+        assert!(sent > times && heard == [false; 2], "of {sent} some were let in: {heard:?}");
+    }
+
+    /// Everything else changes with the number: who else is let in, where, and by which tier's rules.
+    fn rolling(at: usize) -> Vec<(String, Value)> {
+        let web = json!({ "from": [{ "podSelector": app("b") }], "ports": [{ "port": 80 }] });
+        let other = json!({ "from": [{ "ipBlock": { "cidr": format!("10.{}.{}.0/24", at % 200, at % 7) } }],
+            "ports": [{ "port": 100 + at }] });
+        let closed = json!({ "podSelector": app("a"), "ingress": [web, other] });
+        let mut all = vec![("x".to_owned(), closed)];
+        if at % 4 == 1 {
+            all.push((
+                "x".to_owned(),
+                json!({ "podSelector": {}, "policyTypes": ["Egress"],
+                "egress": [{ "to": [{ "podSelector": {} }] }] }),
+            ));
+        }
+        let pods = json!({ "pods": { "namespaceSelector": {}, "podSelector": app("b") } });
+        let deny = json!({ "action": "Deny", "from": [pods],
+            "protocols": [{ "udp": { "destinationPort": { "range": { "start": 81, "end": 82 + at } } } }] });
+        let rules = json!({ "ingress": [deny] });
+        match at % 3 {
+            // The same is denied by a tier before, and by one that comes too late to matter.
+            1 => all.push(of_cluster("Admin", 5, "a", rules)),
+            2 => all.push(of_cluster("Baseline", 5, "a", rules)),
+            _ => {}
+        }
+        // Who denies it goes from stage to stage; somebody always does.
+        if at % 6 == 4 {
+            all.remove(0);
+        }
+        all
+    }
+
+    fn roll(node: &mut Node, at: usize) {
+        let all = rolling(at);
+        let all: Vec<_> = all.iter().map(|(name, spec)| (name.as_str(), spec.clone())).collect();
+        node.policies(&all);
+    }
+
+    #[test]
+    fn nothing_slips_through_while_policies_roll() {
+        isolated(|| {
+            let mut node = Node::new();
+            roll(&mut node, 0);
+            unshaken(&mut node, roll, 90);
+            assert!(node.firewall.is_whole(true).unwrap());
+            roll(&mut node, 0);
+            node.check("a>b a:b a>c a:c b>a b>c b:c c>b c:b");
+        });
+    }
+
+    /// The next process takes over what the last left.
+    #[test]
+    fn nothing_slips_through_while_a_firewall_begins_anew() {
+        isolated(|| {
+            let mut node = Node::new();
+            roll(&mut node, 0);
+            let mut socket = Socket::open(Family::Netfilter).unwrap();
+            let before = AddressFamily::BOTH.map(|family| socket.table(family, TABLE).unwrap());
+            let begin = |node: &mut Node, at: usize| {
+                node.firewall = Firewall::new(Socket::open(Family::Netfilter).unwrap());
+                roll(node, at);
+            };
+            unshaken(&mut node, begin, 25);
+            assert!(node.firewall.is_whole(true).unwrap());
+            let after = AddressFamily::BOTH.map(|family| socket.table(family, TABLE).unwrap());
+            assert_eq!(before, after, "the tables are the same");
+        });
+    }
+
+    /// `nft`, where it is installed, shows the table.
+    #[test]
+    fn the_table_can_be_listed() {
+        isolated(|| {
+            let mut node = Node::new();
+            let peers = json!([{ "podSelector": app("b") },
+                { "ipBlock": { "cidr": "10.0.0.0/8", "except": ["10.2.0.0/16"] } },
+                { "ipBlock": { "cidr": "fd00::/8" } }]);
+            let ports = json!([{ "port": "web" }, { "port": 81 }, { "port": 90, "endPort": 99 },
+                { "protocol": "UDP" }]);
+            let open = json!({ "podSelector": app("a"), "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{ "from": peers, "ports": ports }], "egress": [{ "ports": ports }] });
+            let pods = json!({ "pods": { "namespaceSelector": {}, "podSelector": app("b") } });
+            let port = json!([{ "tcp": { "destinationPort": { "number": 81 } } }]);
+            let rules = |action: &str| json!({ "ingress": [{ "action": action, "from": [pods], "protocols": port }] });
+            let admin = of_cluster("Admin", 1, "a", rules("Pass"));
+            let baseline = of_cluster("Baseline", 1, "c", rules("Deny"));
+            node.policies(&[
+                ("x", open),
+                (&admin.0, admin.1.clone()),
+                (&baseline.0, baseline.1.clone()),
+            ]);
+            for family in ["ip", "ip6"] {
+                if let Some(listed) = netlink::testing::listed(family, TABLE) {
+                    assert!(listed.contains("vmap @ingress-admin"), "{listed}");
+                }
+            }
+            if let Some(listed) = netlink::testing::listed("bridge", TABLE) {
+                assert!(listed.contains("@ingress"), "{listed}");
+            }
         });
     }
 
