@@ -98,6 +98,7 @@ fn apply(pod: &Value, row: &Resource, bytes: usize, measure: &mut Measure<'_>) {
         convert: &convert,
         reset: &BTreeMap::new(),
         view: View::Typed,
+        unchecked: false,
     };
     let config = serde_json::json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "labels": { "color": "blue" } },

@@ -142,6 +142,10 @@ const WORDS: &[&str] = &[
     "while",
 ];
 
+pub fn is_word(name: &str) -> bool {
+    WORDS.contains(&name)
+}
+
 /// What stands for what in a field's name (`apiserver/pkg/cel/escaping.go`).
 const ESCAPES: &[(&str, &str)] =
     &[("__", "underscores"), (".", "dot"), ("-", "dash"), ("/", "slash")];

@@ -4,7 +4,7 @@
 //! A [`Shape`] is a place in the schema as it was given. Nothing is compiled from it and nothing is
 //! copied: expressions are checked and evaluated by walking the schema beside the object.
 use crate::estimate::Sizes;
-use crate::provider::{Types, escape, unescape_field};
+use crate::provider::{Types, escape, is_word, unescape_field};
 use crate::types::Type;
 use serde_json::Value as Json;
 use std::sync::Arc;
@@ -310,8 +310,8 @@ impl Types for ShapeTypes {
 
     fn field(&self, object: &str, field: &str) -> Option<Type> {
         let name = unescape_field(field)?;
-        // Each field has one name only.
-        if escape(&name).as_deref() != Some(field) {
+        // Each field has one name only; but words of the language are fields' names, too, behind a dot.
+        if escape(&name).as_deref() != Some(field) && !is_word(field) {
             return None;
         }
         self.find(object)?.property(&name)?.declared(&format!("{object}.{field}"))
@@ -383,7 +383,7 @@ mod tests {
             ("", "a__dash__b", Some("int")),
             ("", "a-b", None),
             ("", "__namespace__", Some("string")),
-            ("", "namespace", None),
+            ("", "namespace", Some("string")),
             ("", "c__underscores__d", Some("bool")),
             ("", "c__d", None),
             ("", "1x", None),

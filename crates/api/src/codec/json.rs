@@ -53,6 +53,8 @@ pub enum Problem {
     DuplicateField(String),
     /// A key set twice in YAML: found before there is a path.
     Yaml(String),
+    /// In a JSON patch, not in the object that it makes.
+    InPatch(Box<Problem>),
 }
 
 impl fmt::Display for Problem {
@@ -61,6 +63,7 @@ impl fmt::Display for Problem {
             Problem::UnknownField(path) => write!(f, "unknown field {}", Quoted(path)),
             Problem::DuplicateField(path) => write!(f, "duplicate field {}", Quoted(path)),
             Problem::Yaml(text) => f.write_str(text),
+            Problem::InPatch(problem) => write!(f, "json patch {problem}"),
         }
     }
 }

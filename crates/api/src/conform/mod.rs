@@ -100,7 +100,8 @@ impl Verdict {
 /// `name` leads to the value from the one that was asked about.
 fn judge(value: &Value, schema: &Value, name: &str) -> Verdict {
     let mut verdict = Verdict::default();
-    let declares = schema["type"].is_string() || schema["format"].is_string();
+    let declares =
+        schema["type"].is_string() || schema["format"].is_string() || schema[INT_OR_STRING] == true;
     match of_type(value, schema, name) {
         Some(fault) => verdict.add(fault),
         None => verdict.passed += usize::from(declares || value.is_null()),
@@ -137,8 +138,11 @@ fn judge(value: &Value, schema: &Value, name: &str) -> Verdict {
     verdict
 }
 
+const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+
 fn of_type(value: &Value, schema: &Value, name: &str) -> Option<Fault> {
-    let wanted = schema["type"].as_str().unwrap_or_default();
+    let both = if schema[INT_OR_STRING] == true { "integer,string" } else { "" };
+    let wanted = schema["type"].as_str().unwrap_or(both);
     let format = schema["format"].as_str().unwrap_or_default();
     let fault = |wanted: &str, found: &str| {
         let words = format!("must be of type {wanted}: {}", Quoted(found));
@@ -160,9 +164,9 @@ fn of_type(value: &Value, schema: &Value, name: &str) -> Option<Fault> {
         _ => ("object", ""),
     };
     let whole = || value.as_f64().is_some_and(numbers::is_whole);
-    let fits = wanted == found
+    let fits = wanted.split(',').any(|wanted| wanted == found)
         || wanted == "number" && found == "integer"
-        || wanted == "integer" && found == "number" && whole();
+        || wanted.starts_with("integer") && found == "number" && whole();
     let plain = matches!(found, "string" | "array");
     match () {
         () if !plain && !format.is_empty() && !fits && format != own => fault(format, own),

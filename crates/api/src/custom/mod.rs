@@ -25,7 +25,9 @@ mod testing;
 mod versions;
 
 pub use columns::{Column, definitions as column_definitions};
-pub use object::{Conversion, decode, prepared, read, renamed, settle};
+pub use object::{
+    Conversion, decode, decode_version, prepared, read, renamed, settle, without_kind,
+};
 pub use path::JsonPath;
 pub use rows::{Defined, DefinitionError, define};
 pub use rules::{scale_of_path, unchecked};
@@ -39,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 /// What a row has from the definition it comes from: one version, and all it belongs to.
 #[derive(Debug)]
 pub struct Definition {
+    pub kind: &'static str,
     pub singular: &'static str,
     pub version: Arc<Version>,
     pub family: Arc<Family>,

@@ -8,7 +8,7 @@ use crate::codec::object::{Encoding, TypeMeta};
 use crate::codec::{DecodeError, Problem, json, yaml};
 use crate::rules::embedded;
 use crate::schema::{builtin, prune, set_defaults};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Decodes a request's body.
 pub fn decode(
@@ -28,8 +28,33 @@ pub fn decode(
     Ok(decoded)
 }
 
+/// The same of an object in another version of the definition, or in one that there is not: of that
+/// nothing is known.
+pub fn decode_version(
+    bytes: &[u8],
+    encoding: Encoding,
+    definition: &Definition,
+    api_version: &str,
+) -> Result<json::Decoded, DecodeError> {
+    if let Some(version) = definition.family.version(api_version) {
+        let (kind, singular) = (definition.kind, definition.singular);
+        let (version, family) = (version.clone(), definition.family.clone());
+        return decode(bytes, encoding, &Definition { kind, singular, version, family });
+    }
+    let mut decoded = decode(bytes, encoding, definition)?;
+    let fields = decoded.value.as_object().into_iter().flat_map(Map::keys);
+    let unknown = fields.filter(|name| !matches!(&***name, "apiVersion" | "kind" | "metadata"));
+    decoded.problems = unknown.cloned().map(Problem::UnknownField).collect();
+    Ok(decoded)
+}
+
+/// What is said of an object that does not say what it is.
+pub fn without_kind(object: &str) -> String {
+    format!("Object 'Kind' is missing in '{object}'")
+}
+
 /// A tree that a client sent or a patch made, as the version has it: without what its schema does not
-/// know, with its defaults.
+/// know, with its defaults. Of an object of another kind only the metadata is known.
 pub fn settle(mut value: Value, definition: &Definition) -> Result<json::Decoded, DecodeError> {
     let version = &definition.version;
     if !value.is_object() {
@@ -38,6 +63,13 @@ pub fn settle(mut value: Value, definition: &Definition) -> Result<json::Decoded
             "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         );
         return Err(DecodeError::Type(text));
+    }
+    let kind = TypeMeta::of(&value).kind;
+    if !kind.is_empty() && kind != definition.kind {
+        let mut unknown = Vec::new();
+        metadata(&mut value, false, &mut unknown)?;
+        let problems = unknown.into_iter().map(Problem::UnknownField).collect();
+        return Ok(json::Decoded { value, problems });
     }
     let unknown = coerce(&mut value, version, false)?;
     set_defaults(&mut value, version.schema.root())
@@ -88,12 +120,7 @@ pub fn prepared(mut object: Value, definition: &Definition) -> Result<Value, Str
 /// an error, or dropped as well if it is `lenient`: it was stored before anybody looked at it.
 fn coerce(value: &mut Value, version: &Version, lenient: bool) -> Result<Vec<String>, DecodeError> {
     let mut unknown = Vec::new();
-    let Some(metadata_type) = builtin().named("meta/v1.ObjectMeta") else { return Ok(unknown) };
-    if let Some(metadata) = value.get_mut("metadata") {
-        let taken = metadata.take();
-        *metadata =
-            embedded::readable(taken, metadata_type, lenient, "metadata", &mut unknown)?;
-    }
+    metadata(value, lenient, &mut unknown)?;
     if lenient {
         // Very old objects have none.
         let metadata = &mut value["metadata"];
@@ -110,6 +137,18 @@ fn coerce(value: &mut Value, version: &Version, lenient: bool) -> Result<Vec<Str
     unknown.extend(prune(value, version.schema.root()));
     unknown.extend(inside);
     Ok(unknown)
+}
+
+fn metadata(
+    value: &mut Value,
+    lenient: bool,
+    unknown: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    let Some(ty) = builtin().named("meta/v1.ObjectMeta") else { return Ok(()) };
+    if let Some(metadata) = value.get_mut("metadata") {
+        *metadata = embedded::readable(metadata.take(), ty, lenient, "metadata", unknown)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -102,6 +102,7 @@ fn row(
         typed: Typed::untyped(),
         rules: rules::of(version.has_status),
         definition: Some(Arc::new(Definition {
+            kind: name("kind"),
             singular: name("singular"),
             version: version.clone(),
             family: family.clone(),

@@ -123,13 +123,16 @@ fn validate_update(
 /// An object is of its path's kind. Of one that is not nothing is asked but what needs no schema to be
 /// told apart, as upstream does.
 fn of_another_kind(object: &Value, resource: &Resource) -> ErrorList {
-    match object["kind"].as_str().unwrap_or_default() {
-        kind if kind == resource.kind => ErrorList::new(),
-        kind => {
-            let detail = format!("must be {}", resource.kind);
-            vec![Error::invalid(&Path::new("kind"), kind, detail)]
+    let api_version = resource.api_version();
+    let mut errors = ErrorList::new();
+    for (field, wanted) in [("kind", resource.kind), ("apiVersion", &api_version)] {
+        let found = object[field].as_str().unwrap_or_default();
+        if found != wanted {
+            let detail = format!("must be {wanted}");
+            errors.push(Error::invalid(&Path::new(field), found, detail));
         }
     }
+    errors
 }
 
 /// What is wrong with the objects inside of an object.

@@ -9,3 +9,4 @@ pub mod json_patch;
 pub mod merge;
 pub mod merge_diff;
 pub mod strategic;
+pub mod strict;

@@ -37,7 +37,12 @@ struct Coercion<'c> {
 }
 
 impl Coercion<'_> {
-    fn walk(&mut self, value: &mut Value, schema: &Value, path: &Path<'_>) -> Result<(), Box<Error>> {
+    fn walk(
+        &mut self,
+        value: &mut Value,
+        schema: &Value,
+        path: &Path<'_>,
+    ) -> Result<(), Box<Error>> {
         match value {
             Value::Object(fields) => {
                 if is_embedded(schema) {
@@ -61,7 +66,11 @@ impl Coercion<'_> {
         Ok(())
     }
 
-    fn object(&mut self, fields: &mut Map<String, Value>, path: &Path<'_>) -> Result<(), Box<Error>> {
+    fn object(
+        &mut self,
+        fields: &mut Map<String, Value>,
+        path: &Path<'_>,
+    ) -> Result<(), Box<Error>> {
         match self.lenient {
             true => {
                 let sound = |name: &str, value: &Value| value.is_string() || !is_type(name);
@@ -279,7 +288,10 @@ properties:
     fn what_is_no_metadata_is_refused_and_left_out_of_what_was_stored() {
         for (given, kept) in [
             (json!({ "kind": 5 }), json!({})),
-            (json!({ "metadata": { "labels": 7, "name": "a" } }), json!({ "metadata": { "name": "a" } })),
+            (
+                json!({ "metadata": { "labels": 7, "name": "a" } }),
+                json!({ "metadata": { "name": "a" } }),
+            ),
             (json!({ "metadata": "x" }), json!({ "metadata": "x" })),
         ] {
             let mut value = json!({ "one": given });

@@ -10,7 +10,7 @@ pub use options::{
 pub use query::Query;
 pub use token::Token;
 
-use api::kinds::{Registry, ResourceRef, Subresource, Verb};
+use api::kinds::{Registry, ResourceRef, Subresource, Verb, built_in};
 use api::names;
 use api::status::{ServerResponse, Status};
 use http::{HeaderMap, HeaderValue, header};
@@ -125,17 +125,36 @@ pub struct Unserved {
 }
 
 impl Unserved {
-    pub fn status(&self) -> Status {
-        ServerResponse { code: self.code, ..ServerResponse::default() }.into()
+    pub fn status(&self, registry: &Registry) -> Status {
+        let row = registry.find(&self.group, &self.version, &self.resource);
+        // A part that a definition's objects do not have is missing as the object would be.
+        match row.filter(|row| row.definition.is_some() && !self.subresource.is_empty()) {
+            Some(row) if self.code == 404 => Status::not_found(row.group_resource(), &self.name),
+            _ => ServerResponse { code: self.code, ..ServerResponse::default() }.into(),
+        }
     }
 
     /// Whether nobody is there who could say that it is not served: upstream has somebody for each version
     /// of a built-in group, and for each resource of a definition.
     pub fn leads_nowhere(&self, registry: &Registry) -> bool {
-        let mut rows = registry.rows_of(&self.group, &self.version);
-        self.code == 404
-            && !rows.any(|row| row.definition.is_none() || row.plural == self.resource)
+        let rows = || registry.rows_of(&self.group, &self.version);
+        match rows().find(|row| row.plural == self.resource) {
+            Some(row) if row.definition.is_some() => {
+                let everywhere = matches!(self.right, "list" | "watch");
+                match row.is_namespaced() {
+                    true => self.namespace.is_empty() && !everywhere,
+                    false => !self.namespace.is_empty(),
+                }
+            }
+            Some(_) => false,
+            None => self.code == 404 && !is_built_in(&self.group),
+        }
     }
+}
+
+/// Whether a group is one of those that are always there.
+pub fn is_built_in(group: &str) -> bool {
+    built_in().groups().iter().any(|(built_in, _)| *built_in == group)
 }
 
 /// The value of a header; empty if there is none. One that cannot be read is not the same as none: it

@@ -81,7 +81,7 @@ impl Query {
 
     fn selectors(&self) -> Result<Selectors, Status> {
         let labels = label::Selector::parse(self.get("labelSelector"))
-            .map_err(|e| Status::bad_request(format!("unable to parse requirement: {e}")))?;
+            .map_err(|e| Status::bad_request(e.to_string()))?;
         let fields = field::Selector::parse(self.get("fieldSelector"))
             .map_err(|e| Status::bad_request(e.to_string()))?;
         Ok(Selectors { labels, fields })

@@ -1,6 +1,7 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, health.
 use crate::answer::{self, Answer};
 use crate::asked::Received;
+use crate::call::is_built_in;
 use crate::doors::debug;
 use crate::doors::health;
 use crate::guard::fairness;
@@ -104,6 +105,16 @@ fn fairness_table(api: &ApiServer, table: &str) -> Result<Answer, Status> {
         _ => return Err(missing()),
     };
     Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", text))
+}
+
+/// Whether nobody is there who could say that a document is missing.
+pub fn is_nobodys(path: &str) -> bool {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    match (parts.next(), parts.next()) {
+        (Some("api" | "version"), _) => false,
+        (Some("apis"), Some(group)) => !is_built_in(group),
+        _ => true,
+    }
 }
 
 /// What there is at a path that leads nowhere: no `Status`, but a page.

@@ -171,14 +171,16 @@ async fn begin(
             let received = receive(api, user, request, trail, false).await?;
             let found = Box::pin(documents::serve(api, &received)).await;
             return match found {
-                Err(status) if status.is_not_found() => Ok(Step::Answered(documents::nowhere())),
+                Err(status) if status.is_not_found() && documents::is_nobodys(&received.path) => {
+                    Ok(Step::Answered(documents::nowhere()))
+                }
                 found => found.map(Step::Answered),
             };
         }
         Target::Unserved(unserved) if unserved.leads_nowhere(&api.registry()) => {
             return Ok(Step::Answered(documents::nowhere()));
         }
-        Target::Unserved(unserved) => return Err(unserved.status()),
+        Target::Unserved(unserved) => return Err(unserved.status(&api.registry())),
         Target::Call(call) => *call,
     };
     proxy::check_stream(api, &user, &call).await?;

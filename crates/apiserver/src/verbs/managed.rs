@@ -74,8 +74,17 @@ fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>)
         _ => &[],
     });
     let filter = (!ignored.is_empty()).then(|| Filter::exclude(ignored));
+    // A status is the same in all versions of a definition: whoever wrote the rest in another of them
+    // keeps it.
+    let versions: Vec<String> = match (&resource.definition, context.part()) {
+        (Some(definition), Part::Sub("status")) => {
+            definition.family.versions.iter().map(|version| version.api_version.clone()).collect()
+        }
+        _ => vec![resource.api_version()],
+    };
+    let filters = filter.into_iter().cycle().zip(versions);
     let reset: BTreeMap<String, Filter> =
-        filter.into_iter().map(|filter| (resource.api_version(), filter)).collect();
+        filters.map(|(filter, version)| (version, filter)).collect();
     run(&FieldManager {
         api_version: &resource.api_version(),
         kind: resource.kind,
@@ -84,5 +93,6 @@ fn with_manager<T>(context: Context<'_>, run: impl FnOnce(&FieldManager<'_, '_>)
         convert: &convert,
         reset: &reset,
         view: View::Typed,
+        unchecked: is_custom,
     })
 }

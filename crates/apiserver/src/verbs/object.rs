@@ -9,9 +9,10 @@ use crate::state::peculiar::{self, Deletion, Naming};
 use api::codec::json::{self, Decoded};
 use api::codec::object::{self, Encoding, TypeMeta};
 use api::codec::{DecodeError, FieldValidation};
+use api::custom;
 use api::kinds::Resource;
 use api::names;
-use api::schema::TypeRef;
+use api::schema::{TypeRef, builtin};
 use api::status::Status;
 use http::header;
 use serde_json::Value;
@@ -30,20 +31,23 @@ pub fn decode(
     }
     let body = &received.body;
     let encoding = Encoding::of_request(received.header(header::CONTENT_TYPE), Encoding::ALL)?;
-    let found = object::type_meta(body, encoding).map_err(|error| {
+    let unrecognized = |error: &dyn std::fmt::Display| {
+        let (kind, shown) = (resource.kind, summary(body));
         Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {error}",
-            resource.kind
+            "the object provided is unrecognized (must be of type {kind}): {error} ({shown})"
         ))
-    })?;
-    check_type(&found, resource)?;
-    if resource.definition.is_some() && found.kind.is_empty() {
+    };
+    let found = object::type_meta(body, encoding).map_err(|error| unrecognized(&error))?;
+    match &resource.definition {
         // Nothing but the object itself says what it is.
-        return Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{}'",
-            resource.kind,
-            String::from_utf8_lossy(body)
-        )));
+        Some(_) if found.kind.is_empty() => {
+            return Err(unrecognized(&custom::without_kind(&String::from_utf8_lossy(body))));
+        }
+        Some(definition) if found.api_version != definition.version.api_version => {
+            return Err(of_another_version(body, encoding, &found, resource, validation));
+        }
+        Some(_) => {}
+        None => check_type(&found, resource)?,
     }
     let decoded = resource.decode_given(body, encoding);
     let decoded = decoded.map_err(|e| unfit(resource, &e))?;
@@ -95,10 +99,19 @@ pub fn settle(
     }
 }
 
-/// The object with the name of its type.
+/// The object with the name of its type. A definition's object that names another keeps it until its
+/// rules have seen it.
 pub fn typed(mut object: Value, resource: &Resource) -> Value {
-    TypeMeta { api_version: resource.api_version(), kind: resource.kind.into() }
-        .write_into(&mut object);
+    let mut own = TypeMeta { api_version: resource.api_version(), kind: resource.kind.into() };
+    if resource.definition.is_some() {
+        let said = TypeMeta::of(&object);
+        let or = |said: String, own: String| if said.is_empty() { own } else { said };
+        own = TypeMeta {
+            api_version: or(said.api_version, own.api_version),
+            kind: or(said.kind, own.kind),
+        };
+    }
+    own.write_into(&mut object);
     object
 }
 
@@ -111,23 +124,94 @@ pub fn unfit(resource: &Resource, error: &DecodeError) -> Status {
 
 /// An object may leave its type to the path, but may not be of another.
 fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
-    let expected = resource.api_version();
-    if !found.api_version.is_empty() && found.api_version != expected {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({}) does not match the expected API version ({expected})",
-            found.api_version
-        )));
+    let expected = TypeMeta { api_version: resource.api_version(), kind: resource.kind.into() };
+    let or = |said: &String, own: &String| if said.is_empty() { own } else { said }.clone();
+    let found = TypeMeta {
+        api_version: or(&found.api_version, &expected.api_version),
+        kind: or(&found.kind, &expected.kind),
+    };
+    if found == expected {
+        return Ok(());
     }
-    if !found.kind.is_empty() && found.kind != resource.kind {
-        let (group, version) = found.group_version();
-        return Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): no kind {:?} is registered for version {:?}",
-            resource.kind,
-            found.kind,
-            if group.is_empty() { version } else { &found.api_version }
-        )));
+    match another_type(&found, resource) {
+        Some(fault) => {
+            let (kind, (_, version)) = (&found.kind, found.group_version());
+            Err(Status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {}: {fault}",
+                resource.kind
+            )))
+        }
+        None => Err(unexpected_version(&found, resource)),
     }
-    Ok(())
+}
+
+/// Where upstream registers kinds, as its errors say.
+const SCHEME: &str = "in scheme \"pkg/runtime/scheme.go:111\"";
+
+/// Why an object of a type cannot become one of the resource's kind; none if it is of another version of
+/// it.
+pub fn another_type(found: &TypeMeta, resource: &Resource) -> Option<String> {
+    let (group, version) = found.group_version();
+    let (kind, api_version) = (&found.kind, &found.api_version);
+    if builtin().kind(group, version, kind).is_none() {
+        return Some(format!(
+            "no kind {kind:?} is registered for version {api_version:?} {SCHEME}"
+        ));
+    }
+    // Upstream names the Go package of the form that all versions share.
+    let package = match resource.group {
+        "" | "events.k8s.io" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        group => group.split('.').next().unwrap_or(group),
+    };
+    let same = kind == resource.kind && group == resource.group;
+    let to = format!("{package}.{}", resource.kind);
+    (!same).then(|| format!("converting ({version}.{kind}) to ({to}): unknown conversion"))
+}
+
+fn unexpected_version(found: &TypeMeta, resource: &Resource) -> Status {
+    let (found, expected) = (&found.api_version, resource.api_version());
+    Status::bad_request(format!(
+        "the API version in the data ({found}) does not match the expected API version ({expected})"
+    ))
+}
+
+/// What is said of a definition's object in another version than the path's: what is wrong with it there
+/// comes first.
+fn of_another_version(
+    body: &[u8],
+    encoding: Encoding,
+    found: &TypeMeta,
+    resource: &Resource,
+    validation: FieldValidation,
+) -> Status {
+    let (group, version) = found.group_version();
+    let own = resource.definition.as_ref();
+    if let Some(definition) = own.filter(|_| group == resource.group && found.kind == resource.kind)
+        && let Err(error) = custom::decode_version(body, encoding, definition, &found.api_version)
+            .and_then(|decoded| decoded.validate(validation))
+    {
+        let kind = resource.kind;
+        return Status::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+        ));
+    }
+    unexpected_version(found, resource)
+}
+
+/// The beginning of what was sent: what looks like JSON as it is, all else in hexadecimal digits.
+fn summary(body: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let (begins, more) = match body.split_at_checked(SHOWN) {
+        Some((begins, rest)) if !rest.is_empty() => (begins, " ..."),
+        _ => (body, ""),
+    };
+    let shown = match body.first() {
+        None => return "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(begins).into_owned(),
+        Some(_) => begins.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    format!("{shown}{more}")
 }
 
 /// The namespace of an object is its path's.

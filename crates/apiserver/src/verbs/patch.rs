@@ -5,14 +5,16 @@ use super::{Context, Outgoing, current, managed};
 use crate::answer;
 use crate::call::Call;
 use api::codec::json::{self, Decoded};
-use api::codec::{DecodeError, FieldValidation};
+use api::codec::object::TypeMeta;
+use api::codec::{DecodeError, FieldValidation, Problem};
 use api::content::PatchType;
+use api::custom;
 use api::field::Path;
 use api::group::GroupKind;
 use api::kinds::Resource;
 use api::patch::apply::{self, typed};
 use api::patch::json_patch::{self, Limits};
-use api::patch::{golang, merge, strategic};
+use api::patch::{golang, merge, strategic, strict};
 use api::rules::Part;
 use api::schema::TypeRef;
 use api::status::{ServerResponse, Status};
@@ -73,8 +75,10 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
 pub struct Patch {
     pub language: PatchType,
     pub document: Value,
-    /// What strictness has against the patch itself: a field that is in it twice.
-    problems: Vec<String>,
+    /// What strictness has against the patch itself: a field that is in it twice, or that nobody knows.
+    problems: Vec<Problem>,
+    /// Why it is no patch of its language.
+    fault: Option<String>,
 }
 
 /// What a patched object must be.
@@ -102,9 +106,23 @@ impl Patch {
             (None, PatchType::Apply) => api::codec::yaml::decode_untyped(&received.body),
             (None, _) => json::decode_untyped(&received.body),
         };
-        let document = document.map_err(|e| Status::bad_request(e.to_string()))?;
-        let problems = document.problems.iter().map(ToString::to_string).collect();
-        Ok(Patch { language, document: document.value, problems })
+        let Decoded { value: document, mut problems } =
+            document.map_err(|error| match language {
+                PatchType::Apply => Status::bad_request(error.to_string()),
+                _ => Status::bad_request("invalid JSON patch"),
+            })?;
+        let validation = context.call.write_options().validation();
+        let checked = match language {
+            _ if validation == FieldValidation::Ignore => Ok(()),
+            PatchType::Merge => strict::merge(&document),
+            PatchType::Json => strict::operations(&document).map(|unknown| {
+                problems.extend(unknown);
+                let all = std::mem::take(&mut problems).into_iter();
+                problems = all.map(|problem| Problem::InPatch(Box::new(problem))).collect();
+            }),
+            PatchType::Apply | PatchType::StrategicMerge => Ok(()),
+        };
+        Ok(Patch { language, document, problems, fault: checked.err() })
     }
 
     /// The patched object as the type has it. What does not fit is shown as it would have been: a
@@ -135,13 +153,21 @@ impl Patch {
         };
         let validation = call.write_options().validation();
         let is_text = matches!(self.language, PatchType::Json | PatchType::Merge);
+        if let (Shape::Own(resource), true) = (shape, is_text)
+            && let Some(fault) = of_another_type(&patched, resource)
+        {
+            return Err(refused(&DecodeError::Type(fault)));
+        }
         let decoded = match (shape, is_text) {
             (Shape::Own(resource), true) => resource.settle_given(patched),
             (Shape::Own(resource), false) => resource.convert_given(patched),
             (Shape::Other(ty), true) => json::canonicalize_given(patched, ty),
             (Shape::Other(ty), false) => json::convert_given(patched, ty),
         };
-        let decoded = decoded.map_err(|e| refused(&e))?;
+        let mut decoded = decoded.map_err(|e| refused(&e))?;
+        if is_text {
+            decoded.problems.splice(0..0, self.problems.iter().cloned());
+        }
         let (object, mut warnings) = decoded.validate(validation).map_err(|e| refused(&e))?;
         warnings.splice(..0, self.strictly(validation)?);
         let unreadable = match shape {
@@ -159,7 +185,7 @@ impl Patch {
         if self.language != PatchType::Apply || self.problems.is_empty() {
             return Ok(Vec::new());
         }
-        let text = |problem: &String| format!("error converting YAML to JSON: {problem}");
+        let text = |problem: &Problem| format!("error converting YAML to JSON: {problem}");
         let texts: Vec<String> = self.problems.iter().map(text).collect();
         match validation {
             FieldValidation::Ignore => Ok(Vec::new()),
@@ -192,6 +218,9 @@ impl Patch {
     /// The object with the patch in it; an apply merges, where nobody keeps its owners.
     pub fn applied_to(&self, mut object: Value, ty: TypeRef<'_>) -> Result<Value, Status> {
         let invalid = |error: &dyn std::fmt::Display| Status::bad_request(error.to_string());
+        if let Some(fault) = &self.fault {
+            return Err(invalid(fault));
+        }
         match self.language {
             PatchType::Json => {
                 let limits = Limits::default();
@@ -222,6 +251,26 @@ impl Patch {
             let object = format!("{namespace}/{name}; {version}, Kind={kind}");
             apply::Error::Invalid { object, errors }.into()
         })
+    }
+}
+
+/// Why a patched object is not one of the resource's kind any more, if it is not. That of a definition may
+/// say that it is another: its rules are asked.
+fn of_another_type(patched: &Value, resource: &Resource) -> Option<String> {
+    if resource.definition.is_some() {
+        let is_nameless = patched.is_object() && TypeMeta::of(patched).kind.is_empty();
+        return is_nameless.then(|| custom::without_kind(&patched.to_string()));
+    }
+    if !patched.is_object() {
+        return TypeMeta::from_tree(patched.clone()).err().map(|error| error.to_string());
+    }
+    let found = TypeMeta::of(patched);
+    let or = |said: String, own: &str| if said.is_empty() { own.to_owned() } else { said };
+    let kind = or(found.kind, resource.kind);
+    let api_version = or(found.api_version, &resource.api_version());
+    match kind == resource.kind && api_version == resource.api_version() {
+        true => None,
+        false => object::another_type(&TypeMeta { api_version, kind }, resource),
     }
 }
 

@@ -259,8 +259,14 @@ fn check_version(call: &crate::call::Call, new: &mut Value, old: &Value) -> Resu
     let conflict = |cause: String| Status::conflict(resource.group_resource(), &call.name, cause);
     let uid = text(new, "uid");
     if !uid.is_empty() && uid != text(old, "uid") {
+        let key = resource.key(&call.namespace, &call.name);
+        // A dry run does not come to where upstream puts the prefix before a key.
+        let key = match call.is_dry_run() {
+            true => key.strip_prefix("/registry").unwrap_or(&key),
+            false => &key,
+        };
         return Err(conflict(format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
             text(old, "uid")
         )));
     }

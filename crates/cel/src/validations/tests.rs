@@ -62,6 +62,7 @@ fn expressions_see_objects_as_their_schema_says() {
         "self.span == duration('24h')",
         "self.bytes == b'abc' && self.bytes.size() == 3",
         "self.a__dash__b__dot__c__slash__d && self.__namespace__ == 'ns'",
+        "has(self.namespace) && self.namespace == 'ns'",
         "self.map.all(k, self.map[k] == 'x') && 'a-b' in self.map && self.map.size() == 1",
         "self.set == self.set2 && self.set != ['a', 'c'] && self.set + self.set2 == self.set",
         "self.two[0] == self.two[1] && (self.two[0] + self.two[1]).size() == 2",

@@ -2,9 +2,9 @@
 //! server is asked who somebody is, and whether they may.
 use ::apiserver::tls::{self, Pair};
 use anyhow::Context as _;
-use client::pages::{self, Guard, JSON, METRICS, Page};
 use api::group::GroupResource;
 use api::quote::Quoted;
+use client::pages::{self, Guard, JSON, METRICS, Page};
 use client::{ApiResource, Client, Context, Registry, Source, Status};
 use futures_util::FutureExt;
 use k8s_openapi::api::authentication::v1::TokenReview;

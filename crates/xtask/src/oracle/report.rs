@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 const SHOWN: usize = 12;
 /// So often their server may answer again, where the order of causes differs: some of it is by
 /// chance, because it walks maps.
-const TRIES: usize = 12;
+const TRIES: usize = 60;
+/// So often both answer again, where managers differ.
+const WAITS: usize = 12;
 
 /// All tries together last longer than a second.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -67,9 +69,10 @@ impl Report {
             found
         };
         let mut found = compare(&ours, &theirs);
-        for _ in 0..TRIES {
+        for again in 0..TRIES {
             let unexplained = self.known.unexplained(kind, &found);
-            if unexplained.iter().any(|found| found.place.starts_with(MANAGERS)) {
+            let managers = |found: &&Difference| found.place.starts_with(MANAGERS);
+            if again < WAITS && unexplained.iter().any(managers) {
                 // Managers are in the order of their times, in seconds: one may just have passed.
                 tokio::time::sleep(PAUSE).await;
                 let (mine, Some(again)) = pair.ask(request).await? else { break };

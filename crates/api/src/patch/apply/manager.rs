@@ -29,6 +29,9 @@ pub struct FieldManager<'a, 's> {
     /// By version, the fields that this endpoint ignores.
     pub reset: &'a BTreeMap<String, Filter>,
     pub view: View,
+    /// Nobody has held the objects against their type yet: those of definitions. Nothing is known of who
+    /// owns what in one that is of another type.
+    pub unchecked: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +119,7 @@ impl<'a, 's> FieldManager<'a, 's> {
     ) -> Result<Option<Value>, Error> {
         self.check_depth(&[live, new])?;
         let given = managed_fields::take(new);
+        self.check_types(&[live, new])?;
         let stored = managed_fields::of(live);
         let change = self.change(live, new)?;
         let edited = self.subresource.is_empty() && given.is_some() && given.as_ref() != stored;
@@ -126,7 +130,12 @@ impl<'a, 's> FieldManager<'a, 's> {
         let creating =
             live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default() == "";
         // An object whose managers were dropped on purpose stays untracked until it is applied to.
-        if !managed.is_empty() || creating {
+        // A scale is such an object if nobody owns the replicas.
+        let tracked = match self.subresource {
+            "scale" => managed.entries().iter().any(|entry| touches(entry, &change)),
+            _ => !managed.is_empty(),
+        };
+        if tracked || creating {
             self.track_update(live, new, change, &mut managed, manager, now)?;
         }
         Ok(managed.encode())
@@ -239,8 +248,15 @@ impl<'a, 's> FieldManager<'a, 's> {
         let changed = change.modified.union(change.added);
         if !changed.is_empty() {
             let manager = self.manager(manager, Operation::Update);
-            let before = managed.remove(&manager).map(Entry::into_fields).unwrap_or_default();
-            managed.set(&manager, changed.union(before), Some(now));
+            let before = managed.remove(&manager);
+            // Upstream looks for the time of whoever scales among those who were there before
+            // (`managedfields/scalehandler.go`).
+            let time = match self.subresource {
+                "scale" => before.as_ref().and_then(|entry| entry.time),
+                _ => Some(now),
+            };
+            let before = before.map(Entry::into_fields).unwrap_or_default();
+            managed.set(&manager, changed.union(before), time);
         }
         cap_update_managers(managed);
         Ok(())
@@ -286,6 +302,17 @@ impl<'a, 's> FieldManager<'a, 's> {
         Ok(ty)
     }
 
+    fn check_types(&self, objects: &[&Value]) -> Result<(), Error> {
+        let Some(ty) = (self.types)(self.api_version).filter(|_| self.unchecked) else {
+            return Ok(());
+        };
+        let fits = |object: &&Value| object.is_null() || typed::validate(object, ty, true).is_ok();
+        match objects.iter().all(|object| fits(object)) {
+            true => Ok(()),
+            false => Err(Error::Convert("the object is not of its type".to_owned())),
+        }
+    }
+
     fn check_depth(&self, objects: &[&Value]) -> Result<(), Error> {
         match objects.iter().all(|object| depth::within_limit(object)) {
             true => Ok(()),
@@ -306,6 +333,13 @@ impl<'a, 's> FieldManager<'a, 's> {
         let FieldManager { api_version, types, convert, reset, .. } = *self;
         Updater { api_version, types, convert, reset }
     }
+}
+
+/// Whether somebody owns anything that changes.
+fn touches(entry: &Entry<'_>, change: &Comparison) -> bool {
+    [&change.modified, &change.added, &change.removed]
+        .into_iter()
+        .any(|set| !set.is_empty() && !entry.fields().intersection(set).is_empty())
 }
 
 impl From<Failure> for Error {

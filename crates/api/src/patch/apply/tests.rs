@@ -100,6 +100,7 @@ impl World {
                 convert: &convert,
                 reset: &self.reset,
                 view: self.view.unwrap_or(View::Tree),
+                unchecked: false,
             };
             let now = jiff::Timestamp::from_second(second as i64).unwrap();
             let before = match version.as_str() {
@@ -228,6 +229,7 @@ fn a_conflict_is_told_as_a_status() {
         convert: &convert,
         reset: &BTreeMap::new(),
         view: View::Tree,
+        unchecked: false,
     };
     let thing = |n: i64| json!({"apiVersion": "t/v1", "kind": "Thing", "status": {"ready": n}});
     let now = jiff::Timestamp::UNIX_EPOCH;
@@ -720,6 +722,7 @@ fn a_deployment_is_owned_as_upstream_shows_it() {
         convert: &convert,
         reset: &BTreeMap::new(),
         view: View::Typed,
+        unchecked: false,
     };
     let object = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -769,6 +772,7 @@ fn custom_resources_are_applied_to_alike() {
         convert: &convert,
         reset: &BTreeMap::new(),
         view: View::Typed,
+        unchecked: false,
     };
     let object = |spec: Value| json!({"apiVersion": "x/v1", "kind": "Custom", "metadata": {"name": "n", "finalizers": ["x/f"]}, "spec": spec});
     let live = object(
@@ -831,6 +835,7 @@ fn with_fields<T>(run: impl FnOnce(&FieldManager<'_, '_>, TypeRef<'_>) -> T) -> 
         convert: &convert,
         reset: &BTreeMap::new(),
         view: View::Tree,
+        unchecked: false,
     };
     run(&fields, types("t/v1").unwrap())
 }
