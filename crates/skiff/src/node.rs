@@ -66,10 +66,17 @@ pub struct Places {
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
     pub registries: PathBuf,
-    /// Networks of sandboxes; without one of these files the kubelet's have the pod network.
+    #[command(flatten)]
+    plugins: Plugins,
+}
+
+/// Networks that others make (CNI).
+#[derive(Debug, Clone, clap::Args)]
+pub struct Plugins {
+    /// Networks of sandboxes (CNI): without one of these files pods have the built-in network.
     #[arg(long, default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
-    /// Where CNI plugins are.
+    /// Where CNI plugins are; can be given several times.
     #[arg(long, default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dir: Vec<PathBuf>,
 }
@@ -137,10 +144,10 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
 
 /// CNI plugins, if somebody has configured any.
 pub fn cni(places: &Places) -> Option<Arc<dyn Network>> {
-    let configured = std::fs::read_dir(&places.cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
-    configured.then(|| {
-        Arc::new(Cni::new(places.cni_conf_dir.clone(), places.cni_bin_dir.clone())) as Arc<_>
-    })
+    let Plugins { cni_conf_dir, cni_bin_dir } = places.plugins.clone();
+    let configured = std::fs::read_dir(&cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
+    configured
+        .then(|| Arc::new(Cni::new(cni_conf_dir, cni_bin_dir, places.state.join("cni"))) as Arc<_>)
 }
 
 pub async fn open(options: &Embedded, network: Arc<dyn Network>) -> anyhow::Result<Service> {
@@ -164,14 +171,19 @@ pub async fn open(options: &Embedded, network: Arc<dyn Network>) -> anyhow::Resu
 
 impl Embedded {
     /// The runtime in places of one's own, with everything else as usual.
-    pub fn at(root: PathBuf, state: &Path, cgroup_root: &str, registries: PathBuf) -> Embedded {
+    pub fn at(
+        root: PathBuf,
+        state: &Path,
+        cgroup_root: &str,
+        registries: PathBuf,
+        plugins: Plugins,
+    ) -> Embedded {
         let places = Places {
             root,
             state: state.to_owned(),
             cgroup_root: cgroup_root.to_owned(),
             registries,
-            cni_conf_dir: "/etc/cni/net.d".into(),
-            cni_bin_dir: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            plugins,
         };
         Embedded { handlers: Vec::new(), snapshotter: Layering::Auto, places }
     }

@@ -1,8 +1,11 @@
-//! CNI: runs the plugins that the first configuration of a folder names, one after the other.
+//! CNI: runs the plugins that the first configuration of a folder names, one after the other. What a sandbox
+//! was attached with is kept, so that it is detached by the same plugins with their own result, whatever has
+//! become of the configuration: as upstream's `libcni` does it.
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -14,19 +17,54 @@ const INTERFACE: &str = "eth0";
 pub struct Cni {
     configurations: PathBuf,
     plugins: Vec<PathBuf>,
+    /// What sandboxes were attached with, by their ids.
+    kept: PathBuf,
 }
 
 /// A network's plugins, each with its own configuration.
+#[derive(Debug, Serialize, Deserialize)]
 struct List {
     name: String,
     version: String,
     plugins: Vec<Value>,
 }
 
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    list: List,
+    result: Value,
+}
+
 impl Cni {
-    /// `configurations` is usually `/etc/cni/net.d`, `plugins` `/opt/cni/bin`.
-    pub fn new(configurations: PathBuf, plugins: Vec<PathBuf>) -> Self {
-        Cni { configurations, plugins }
+    /// `configurations` is usually `/etc/cni/net.d`, `plugins` `/opt/cni/bin`; `kept` is a folder of its own.
+    pub fn new(configurations: PathBuf, plugins: Vec<PathBuf>, kept: PathBuf) -> Self {
+        Cni { configurations, plugins, kept }
+    }
+
+    fn keep(&self, sandbox_id: &str, kept: &Kept) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.kept)?;
+        let (path, new) = (self.kept.join(sandbox_id), self.kept.join(format!("{sandbox_id}.new")));
+        std::fs::write(&new, serde_json::to_vec(kept)?)?;
+        std::fs::rename(new, path)
+    }
+
+    fn kept(&self, sandbox_id: &str) -> Option<Kept> {
+        serde_json::from_slice(&std::fs::read(self.kept.join(sandbox_id)).ok()?).ok()
+    }
+
+    async fn undo(
+        &self,
+        list: &List,
+        sandbox: &Attachment,
+        result: Option<&Value>,
+    ) -> Result<(), NetworkError> {
+        let mut outcome = Ok(());
+        for plugin in list.plugins.iter().rev() {
+            // Every plugin gets its chance to clean up.
+            let done = self.run("DEL", list, plugin, sandbox, result).await.map(drop);
+            outcome = outcome.and(done);
+        }
+        outcome
     }
 
     /// Read anew each time: whoever manages the folder tells nobody.
@@ -141,27 +179,42 @@ impl Network for Cni {
                     Ok(answer) => result = Some(answer),
                     Err(error) => {
                         // Half a network is none: addresses and links go back.
-                        let _ = self.detach(sandbox.clone()).await;
+                        let _ = self.undo(&list, &sandbox, None).await;
                         return Err(error);
                     }
                 }
             }
-            Ok(addresses(&result.unwrap_or_default()))
+            let kept = Kept { list, result: result.unwrap_or_default() };
+            if let Err(error) = self.keep(&sandbox.sandbox_id, &kept) {
+                let _ = self.undo(&kept.list, &sandbox, Some(&kept.result)).await;
+                return Err(NetworkError(format!(
+                    "failed to keep {}: {error}",
+                    self.kept.display()
+                )));
+            }
+            Ok(addresses(&kept.result))
         })
     }
 
     fn detach(&self, sandbox: Attachment) -> Answer<'_, ()> {
         Box::pin(async move {
-            let list = self.load()?;
-            let mut outcome = Ok(());
-            for plugin in list.plugins.iter().rev() {
-                // Every plugin gets its chance to clean up.
-                let done = self.run("DEL", &list, plugin, &sandbox, None).await.map(drop);
-                outcome = outcome.and(done);
+            match self.kept(&sandbox.sandbox_id) {
+                Some(Kept { list, result }) => {
+                    let result = Some(&result).filter(|_| is_told_results(&list.version));
+                    self.undo(&list, &sandbox, result).await?;
+                }
+                None => self.undo(&self.load()?, &sandbox, None).await?,
             }
-            outcome
+            let _ = std::fs::remove_file(self.kept.join(&sandbox.sandbox_id));
+            Ok(())
         })
     }
+}
+
+/// From this version on whoever is to undo something is told what was done.
+fn is_told_results(version: &str) -> bool {
+    let numbers: Vec<u32> = version.split('.').map_while(|one| one.parse().ok()).collect();
+    numbers >= vec![0, 4, 0]
 }
 
 /// What the pod's annotations say, as the bandwidth plugin reads it; what is no number it never sees.
@@ -213,33 +266,95 @@ mod tests {
         }
     }
 
-    /// A plugin that writes down what it is asked.
-    #[tokio::test]
-    async fn a_namespace_that_is_gone_is_not_named() {
+    /// A folder with plugins that write down what they are asked.
+    fn plugins(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let list = json!({ "cniVersion": "1.0.0", "name": "n", "plugins": [{ "type": "fake" }] });
-        fs::write(path("10-n.conflist"), list.to_string()).unwrap();
-        let said = path("said").display().to_string();
-        let script =
-            format!("#!/bin/sh\ncat >/dev/null\necho \"$CNI_COMMAND [$CNI_NETNS]\" >>{said}\n");
-        fs::write(path("fake"), script).unwrap();
-        fs::set_permissions(path("fake"), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(path("netns"), "").unwrap();
-        let cni = Cni::new(folder.path().to_owned(), vec![folder.path().to_owned()]);
-        for name in ["netns", "gone"] {
-            let attachment = Attachment {
-                sandbox_id: "s".to_owned(),
-                namespace_path: path(name),
-                name: "p".to_owned(),
-                namespace: "d".to_owned(),
-                uid: "u".to_owned(),
-                annotations: std::collections::BTreeMap::new(),
-                ports: Vec::new(),
-            };
-            cni.detach(attachment).await.unwrap();
+        for name in names {
+            let path = folder.path().join(name);
+            let said = folder.path().join("said").display().to_string();
+            let script = format!(
+                "#!/bin/sh\nread -r config\n\
+                 echo \"{name} $CNI_COMMAND [$CNI_NETNS] $CNI_CONTAINERID $CNI_IFNAME\" >>{said}\n\
+                 echo \"$config\" >>{said}\n\
+                 [ -e {said}.fails ] && [ $CNI_COMMAND = ADD ] && [ {name} = second ] &&\n\
+                 echo '{{\"code\": 11, \"msg\": \"no room\"}}' && exit 1\n\
+                 [ $CNI_COMMAND = ADD ] &&\n\
+                 echo '{{\"cniVersion\": \"1.0.0\", \"by\": \"{name}\", \"ips\": [{{\"address\": \"10.7.0.2/24\"}}]}}'\n\
+                 exit 0\n"
+            );
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let said = fs::read_to_string(said).unwrap();
-        assert_eq!(said, format!("DEL [{}]\nDEL []\n", path("netns").display()));
+        folder
+    }
+
+    fn sandbox(namespace_path: PathBuf) -> Attachment {
+        Attachment {
+            sandbox_id: "s".to_owned(),
+            namespace_path,
+            name: "p".to_owned(),
+            namespace: "d".to_owned(),
+            uid: "u".to_owned(),
+            annotations: std::collections::BTreeMap::new(),
+            ports: Vec::new(),
+        }
+    }
+
+    /// What plugins were asked since somebody last looked: without the namespace's folder, and of their
+    /// configuration what tells one from another.
+    fn said(folder: &Path) -> Vec<String> {
+        let text = fs::read_to_string(folder.join("said")).unwrap_or_default();
+        let _ = fs::remove_file(folder.join("said"));
+        let lines: Vec<&str> = text.lines().collect();
+        let asked = lines.chunks(2).map(|pair| {
+            let config: Value = serde_json::from_str(pair[1]).unwrap();
+            let asked = pair[0].replace(&folder.display().to_string(), "");
+            format!("{asked} {} {}", config["name"], config["prevResult"]["by"])
+        });
+        asked.collect()
+    }
+
+    #[tokio::test]
+    async fn who_was_attached_is_detached_by_the_same_plugins_with_their_result() {
+        let folder = plugins(&["first", "second"]);
+        let path = |name: &str| folder.path().join(name);
+        let list = |name: &str, version: &str| {
+            let plugins = json!([{ "type": "first" }, { "type": "second" }]);
+            json!({ "cniVersion": version, "name": name, "plugins": plugins }).to_string()
+        };
+        fs::create_dir(path("net.d")).unwrap();
+        fs::write(path("net.d/10-n.conflist"), list("n", "1.0.0")).unwrap();
+        fs::write(path("netns"), "").unwrap();
+        let open = || Cni::new(path("net.d"), vec![folder.path().to_owned()], path("kept"));
+        let addresses = open().attach(sandbox(path("netns"))).await.unwrap();
+        assert_eq!(addresses, ["10.7.0.2".parse::<IpAddr>().unwrap()]);
+        let begun =
+            ["first ADD [/netns] s eth0 \"n\" null", "second ADD [/netns] s eth0 \"n\" \"first\""];
+        assert_eq!(said(folder.path()), begun);
+        // Another network is configured since, or none, and the process is another.
+        fs::remove_file(path("net.d/10-n.conflist")).unwrap();
+        open().detach(sandbox(path("gone"))).await.unwrap();
+        let ended =
+            ["second DEL [] s eth0 \"n\" \"second\"", "first DEL [] s eth0 \"n\" \"second\""];
+        assert_eq!(said(folder.path()), ended);
+        assert!(open().detach(sandbox(path("gone"))).await.is_err(), "nothing is known of it");
+
+        // Old plugins are told nothing.
+        fs::write(path("net.d/10-n.conflist"), list("o", "0.3.1")).unwrap();
+        open().attach(sandbox(path("netns"))).await.unwrap();
+        said(folder.path());
+        open().detach(sandbox(path("netns"))).await.unwrap();
+        let ended =
+            ["second DEL [/netns] s eth0 \"o\" null", "first DEL [/netns] s eth0 \"o\" null"];
+        assert_eq!(said(folder.path()), ended);
+
+        // Half a network is none.
+        fs::write(path("said.fails"), "").unwrap();
+        let error = open().attach(sandbox(path("netns"))).await.unwrap_err();
+        assert_eq!(error.to_string(), "CNI plugin second (ADD) failed: no room");
+        let all = said(folder.path());
+        let commands: Vec<&str> = all.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+        assert_eq!(commands, ["ADD", "ADD", "DEL", "DEL"]);
+        assert!(open().kept("s").is_none());
     }
 }

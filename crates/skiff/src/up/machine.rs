@@ -1,6 +1,6 @@
 //! This machine as a node: its name and address, where its state is, and how its pods are connected.
 //! A cluster of its own and one that it joins need the same.
-use crate::node::Embedded;
+use crate::node::{Embedded, Plugins};
 use anyhow::Context as _;
 use network::{Cidr, NodeNetwork};
 use std::net::{IpAddr, Ipv4Addr};
@@ -36,6 +36,8 @@ pub struct Machine {
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
     registries: PathBuf,
+    #[command(flatten)]
+    plugins: Plugins,
     #[command(flatten)]
     pub places: NodePlaces,
 }
@@ -120,7 +122,8 @@ impl Machine {
     pub fn embedded(&self) -> Embedded {
         let places = &self.places;
         let root = self.data_dir.join("runtime");
-        Embedded::at(root, &places.state_dir, &places.cgroup_root, self.registries.clone())
+        let (registries, plugins) = (self.registries.clone(), self.plugins.clone());
+        Embedded::at(root, &places.state_dir, &places.cgroup_root, registries, plugins)
     }
 
     /// The pod network, unless somebody else makes one; whether somebody minds policies in it.

@@ -1,6 +1,7 @@
 //! `skiff up`: a whole cluster, as its users have it.
 mod demo;
 mod families;
+mod foreign_network;
 mod machines;
 mod policy;
 mod workloads;
