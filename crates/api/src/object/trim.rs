@@ -102,7 +102,7 @@ mod tests {
             (r#"{"metadata":{"managedFields":null},"x":1}"#, r#"{"metadata":{},"x":1}"#),
             (
                 r#"{"kind":"A", "n": 12.5e3, "metadata" : { "labels": {"managedFields":"x"} , "managedFields" : [ {} ] } , "spec": {}}"#,
-                r#"{"kind":"A", "n": 12.5e3, "metadata" : { "labels": {"managedFields":"x"}  } , "spec": {}}"#,
+                r#"{"kind":"A", "n": 12.5e3, "metadata" : { "labels": {"managedFields":"x"} } , "spec": {}}"#,
             ),
         ] {
             let found = without_managed_fields(given.as_bytes())

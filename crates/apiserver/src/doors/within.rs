@@ -589,7 +589,10 @@ mod tests {
         // What does not fit is refused as it is elsewhere.
         for (wrong, fault) in [
             (json!({ "metadata": { "name": "b" }, "data": { "k": 1 } }), "cannot unmarshal"),
-            (json!({ "kind": "Secret", "metadata": { "name": "b" } }), "no kind \"Secret\""),
+            (
+                json!({ "kind": "Secret", "metadata": { "name": "b" } }),
+                "cannot be handled as a ConfigMap",
+            ),
         ] {
             let refused = door.call(call("", Ask::Create(wrong, Write::default()))).await;
             let refused = refused.expect_err(fault);

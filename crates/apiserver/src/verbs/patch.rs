@@ -266,12 +266,12 @@ fn of_another_type(patched: &Value, resource: &Resource) -> Option<String> {
     }
     let found = TypeMeta::of(patched);
     let or = |said: String, own: &str| if said.is_empty() { own.to_owned() } else { said };
-    let kind = or(found.kind, resource.kind);
-    let api_version = or(found.api_version, &resource.api_version());
-    match kind == resource.kind && api_version == resource.api_version() {
-        true => None,
-        false => object::another_type(&TypeMeta { api_version, kind }, resource),
-    }
+    let own = TypeMeta { api_version: resource.api_version(), kind: resource.kind.to_owned() };
+    let said = TypeMeta {
+        api_version: or(found.api_version, &own.api_version),
+        kind: or(found.kind, &own.kind),
+    };
+    if said == own { None } else { object::another_type(&said, resource) }
 }
 
 /// What is applied is merged before anyone asks whether it is of the kind.

@@ -14,8 +14,10 @@ use std::fs;
 const ORPHAN_GRACE: i64 = 30;
 
 impl Kubelet {
+    /// Its folder stays until nothing else of it is left: a kubelet that is killed meanwhile finds by it
+    /// what it has to go on with.
     pub(super) async fn finish(&self, pod: &Pod) -> Result<(), SyncError> {
-        self.remove_folder(pod::uid(pod)).await?;
+        self.release(pod::uid(pod)).await?;
         let options = Delete::uid(pod::uid(pod)).after(0);
         match self.client.delete::<Pod>(pod::namespace(pod), pod::name(pod), options).await {
             Err(status) if !status.is_not_found() && !status.is_conflict() => Err(status.into()),
@@ -63,11 +65,11 @@ impl Kubelet {
         }
         cgroups::remove(&self.config.cgroup_root, uid);
         self.unprepare_claims(uid).await.map_err(SyncError::Other)?;
-        self.remove_folder(uid).await?;
         self.free_cpus(uid).await;
         self.free_memory(uid);
-        self.users.release(uid);
         self.remove_logs(uid);
+        self.remove_folder(uid).await?;
+        self.users.release(uid);
         self.forget(uid);
         self.wake_deferred();
         Ok(())

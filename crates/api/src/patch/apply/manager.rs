@@ -307,7 +307,7 @@ impl<'a, 's> FieldManager<'a, 's> {
             return Ok(());
         };
         let fits = |object: &&Value| object.is_null() || typed::validate(object, ty, true).is_ok();
-        match objects.iter().all(|object| fits(object)) {
+        match objects.iter().all(fits) {
             true => Ok(()),
             false => Err(Error::Convert("the object is not of its type".to_owned())),
         }
