@@ -54,7 +54,7 @@ impl Machine {
         change(&mut config);
         std::fs::create_dir_all(&config.root).unwrap();
         let runtime = std::sync::Arc::new(self.runtime.clone());
-        let run = crate::run(config, self.world.source(), context, runtime);
+        let run = Box::pin(crate::run(config, self.world.source(), context, runtime));
         tokio::spawn(async move { drop(run.await) })
     }
 
