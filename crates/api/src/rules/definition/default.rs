@@ -64,7 +64,9 @@ fn of_metadata(default: &Field<'_, '_>, schema: &Value, inside: &[Step<'_>]) {
     };
     match aggregate(&faults) {
         Some(faults) => default.invalid(format!("must result in valid metadata: {faults}")),
-        None => default.extend(conform::faults(default.value(), schema, default.path())),
+        None => {
+            default.extend(conform::faults(default.value(), &structural(schema), default.path()))
+        }
     }
 }
 
@@ -82,7 +84,21 @@ fn of_value(default: &Field<'_, '_>, schema: &Value, embedded: bool) {
     let before = default.count();
     default.extend(objects.into_iter().flat_map(|(_, faults)| faults));
     if default.count() == before {
-        default.extend(conform::faults(default.value(), schema, default.path()));
+        default.extend(conform::faults(default.value(), &structural(schema), default.path()));
+    }
+}
+
+/// Defaults are judged by what the schema declares by itself: of a number or a text it declares no type.
+fn structural(schema: &Value) -> Value {
+    match schema {
+        Value::Object(fields) => {
+            let declared = fields.iter().filter(|(name, value)| {
+                **value != Value::Bool(true) || *name != "x-kubernetes-int-or-string"
+            });
+            declared.map(|(name, value)| (name.clone(), structural(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(structural).collect(),
+        other => other.clone(),
     }
 }
 
