@@ -57,8 +57,8 @@ fn a_fresh_cluster_is_as_the_benchmark_wants_it() {
         (format!("https://{ADDRESS}:6443/debug/pprof/profile"), "403"),
         (format!("https://{ADDRESS}:10250/pods"), "401"),
         (format!("https://{ADDRESS}:10257/healthz"), "200"),
-        (format!("https://{ADDRESS}:10257/metrics"), "401"),
-        (format!("https://{ADDRESS}:10259/metrics"), "401"),
+        (format!("https://{ADDRESS}:10257/metrics"), "403"),
+        (format!("https://{ADDRESS}:10259/metrics"), "403"),
         // No store, no port of old, nothing in the clear.
         (format!("http://{ADDRESS}:2379/version"), "000"),
         (format!("http://{ADDRESS}:8080/version"), "000"),
