@@ -1,6 +1,7 @@
 //! What a patch is held against before anybody looks at what it is for, unless its client wants nothing to
 //! be validated (`applyJSPatch` in `apiserver/pkg/endpoints/handlers/patch.go`).
 use crate::codec::Problem;
+use crate::quote::json_type;
 use serde_json::Value;
 
 /// A merge patch is an object.
@@ -43,15 +44,7 @@ pub fn operations(document: &Value) -> Result<Vec<Problem>, String> {
 }
 
 fn unfit(found: &Value, wanted: &str) -> String {
-    let found = match found {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    format!("error decoding patch: json: cannot unmarshal {found} into Go {wanted}")
+    format!("error decoding patch: json: cannot unmarshal {} into Go {wanted}", json_type(found))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::guard::authz::{self, Attributes, node};
 use crate::server::ApiServer;
 use api::status::Status;
 use client::tunnel::PROTOCOL;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, Version, header};
 use hyper::body::Incoming;
 
 /// Nobody opens a way to a node but the node itself.
@@ -19,8 +19,11 @@ pub fn open(
         return Err(authz::refusal(user, wanted, "a tunnel is opened by a node, to itself"));
     };
     let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
-    if request.method() != Method::GET || upgrade != Some(PROTOCOL) {
-        return Err(Status::bad_request(format!("ask for it with GET and Upgrade: {PROTOCOL}")));
+    // A stream of HTTP/2 becomes nothing else.
+    let can = request.method() == Method::GET && request.version() == Version::HTTP_11;
+    if !can || upgrade != Some(PROTOCOL) {
+        let text = format!("ask for it with GET and Upgrade: {PROTOCOL}, over HTTP/1.1");
+        return Err(Status::bad_request(text));
     }
     let (api, node) = (api.clone(), node.to_owned());
     let opening = hyper::upgrade::on(&mut request);

@@ -279,3 +279,20 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let work = kubelet::run(config, source, context.clone(), runtime);
     crate::alone::until_stopped(&context, Box::pin(work)).await
 }
+
+/// What a part of the flags makes of the usual configuration.
+#[cfg(test)]
+fn configured_by<T: clap::Args>(
+    flags: &[&str],
+    add: impl FnOnce(T, &mut kubelet::Config) -> anyhow::Result<()>,
+) -> anyhow::Result<kubelet::Config> {
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true)]
+    struct Line<T: clap::Args> {
+        #[command(flatten)]
+        part: T,
+    }
+    let mut config = kubelet::Config::new("n", Ipv4Addr::LOCALHOST.into());
+    add(Line::<T>::try_parse_from(flags)?.part, &mut config)?;
+    Ok(config)
+}

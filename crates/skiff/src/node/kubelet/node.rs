@@ -82,20 +82,11 @@ fn check_kernel(read: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::configured_by;
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        node: Node,
-    }
 
     fn config(flags: &[&str]) -> anyhow::Result<kubelet::Config> {
-        let line = Line::try_parse_from(std::iter::once(&"kubelet").chain(flags))?;
-        let mut config = kubelet::Config::new("n", std::net::Ipv4Addr::LOCALHOST.into());
-        line.node.add_to(&mut config)?;
-        Ok(config)
+        configured_by(flags, |node: Node, config| node.add_to(config))
     }
 
     #[test]
@@ -108,12 +99,15 @@ mod tests {
         let config = config(&[
             "--register-node=false",
             "--node-lease-duration-seconds=60",
-            "--pods-per-core=1",
+            "--max-pods=100000",
+            "--pods-per-core=3",
             "--pod-cgroup-root=/mine/",
             "--feature-gates=A=true,B=false",
         ])
         .unwrap();
-        assert!(!config.registers && config.max_pods < 110);
+        assert!(!config.registers);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        assert_eq!(config.max_pods, 3 * cores);
         assert_eq!(config.lease_duration, Duration::from_secs(60));
         assert_eq!(config.cgroup_root, "/mine/kubepods");
     }

@@ -204,20 +204,11 @@ impl Pods {
 
 #[cfg(test)]
 mod tests {
+    use super::super::configured_by;
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        pods: Pods,
-    }
 
     fn config(flags: &[&str]) -> anyhow::Result<kubelet::Config> {
-        let line = Line::try_parse_from(std::iter::once(&"kubelet").chain(flags))?;
-        let mut config = kubelet::Config::new("n", std::net::Ipv4Addr::LOCALHOST.into());
-        line.pods.add_to(&mut config).context("flags")?;
-        Ok(config)
+        configured_by(flags, |pods: Pods, config| pods.add_to(config))
     }
 
     #[test]
