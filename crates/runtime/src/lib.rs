@@ -37,9 +37,11 @@ mod files;
 pub mod image;
 pub mod network;
 pub mod reset;
+pub mod rootless;
 mod seccomp;
 mod service;
 pub mod shim;
 mod streaming;
+pub mod users;
 
 pub use service::{OpenError, Options, Service, Snapshotter, layers_in_use};

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::image::digest::Digest;
 use crate::image::manifest::{Descriptor, Manifest, architecture, media};
 use crate::image::{ImageError, Images, Reference};
+use crate::users;
 
 pub use crate::shim::sys::pause;
 pub use demo::serve as demo;
@@ -50,7 +51,7 @@ static IMAGES: &[Builtin] = &[
 /// Every image has these tags: one that a kubelet pulls always, one that it does not.
 const TAGS: [&str; 2] = ["latest", concat!("v", env!("CARGO_PKG_VERSION"))];
 /// Nobody in particular; what upstream's pause runs as.
-const USER: &str = "65535:65535";
+const USER: u32 = 65535;
 /// The executable's place in the layer.
 const PROGRAM: &str = "skiff";
 
@@ -97,6 +98,11 @@ async fn make(images: &Images, executable: &Path) -> Result<Vec<Digest>, ImageEr
     let files = layer::files(executable);
     let libraries = layer::library_path(&files);
     let (diff, size) = images.add_folder(move |folder| layer::fill(folder, &files)).await?;
+    // Where there is nobody but root, root is nobody in particular.
+    let user = match users::has_group(USER) {
+        true => format!("{USER}:{USER}"),
+        false => String::new(),
+    };
     let mut ids = Vec::new();
     for builtin in IMAGES {
         let mut environment = vec!["PATH=/".to_owned()];
@@ -107,7 +113,7 @@ async fn make(images: &Images, executable: &Path) -> Result<Vec<Digest>, ImageEr
             "architecture": architecture(),
             "os": "linux",
             "config": {
-                "User": USER,
+                "User": user,
                 "Env": environment,
                 "Entrypoint": [format!("/{PROGRAM}"), builtin.command],
                 "ExposedPorts": ports,

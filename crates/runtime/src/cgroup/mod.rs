@@ -15,6 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::users;
+
 pub use device::{DeviceRule, restrict_devices};
 pub use resources::Resources;
 pub use stats::{Usage, usage};
@@ -41,8 +43,17 @@ impl Hierarchy {
 pub fn hierarchies() -> &'static [Hierarchy] {
     static FOUND: OnceLock<Vec<Hierarchy>> = OnceLock::new();
     FOUND.get_or_init(|| {
-        parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+        let mut found =
+            parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+        // Without root there are only those that were handed over, and often none: then nothing is
+        // limited and nothing is counted.
+        found.retain(|hierarchy| users::is_initial() || is_ours(&hierarchy.root));
+        found
     })
+}
+
+fn is_ours(folder: &Path) -> bool {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// Whether limits are set through v2 files: no v1 controller is mounted.

@@ -20,6 +20,7 @@ use crate::shim::spec::{
     RootSpec, Source, UserMap, UserSpec,
 };
 use crate::shim::sys::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID};
+use crate::users;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
@@ -414,15 +415,15 @@ fn mounts(
     security: &LinuxContainerSecurityContext,
 ) -> Result<Vec<Mount>, SpecError> {
     let safe = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    // Terminals are the group's that every distribution calls `tty`, where there is one.
+    let terminals = match users::has_group(5) {
+        true => "newinstance,ptmxmode=0666,mode=0620,gid=5",
+        false => "newinstance,ptmxmode=0666,mode=0620",
+    };
     let mut mounts = vec![
         filesystem("/proc", "proc", "", safe),
         filesystem("/dev", "tmpfs", "mode=755,size=65536k", MOUNT_ATTR_NOSUID),
-        filesystem(
-            "/dev/pts",
-            "devpts",
-            "newinstance,ptmxmode=0666,mode=0620,gid=5",
-            MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
-        ),
+        filesystem("/dev/pts", "devpts", terminals, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC),
         filesystem("/dev/mqueue", "mqueue", "", safe),
         Mount { readonly: !security.privileged, ..filesystem("/sys", "sysfs", "", safe) },
         Mount {

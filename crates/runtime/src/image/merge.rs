@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat};
 
 use crate::shim::sys;
+use crate::users;
 
 /// Copies `layers`, the topmost first, into `target`, which is made anew.
 pub fn merge(layers: &[PathBuf], target: &Path) -> io::Result<()> {
@@ -73,8 +74,7 @@ impl Copy {
 
 fn is_opaque(folder: &Path) -> bool {
     let mut value = [0; 1];
-    rustix::fs::lgetxattr(folder, "trusted.overlay.opaque", &mut value[..]).is_ok()
-        && value == *b"y"
+    rustix::fs::lgetxattr(folder, users::opaque_mark(), &mut value[..]).is_ok() && value == *b"y"
 }
 
 /// The file system's own copy if it has one; else holes stay holes.
@@ -133,9 +133,9 @@ fn attributes(from: &Path, to: &Path) -> io::Result<()> {
     let mut value = vec![0; 64 << 10];
     for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         // Marks of overlayfs have done their work.
-        if !name.starts_with(b"trusted.overlay.")
-            && let Ok(length) = rustix::fs::lgetxattr(from, name, &mut value[..])
-        {
+        let is_mark =
+            [&b"trusted.overlay."[..], b"user.overlay."].iter().any(|mark| name.starts_with(mark));
+        if !is_mark && let Ok(length) = rustix::fs::lgetxattr(from, name, &mut value[..]) {
             match rustix::fs::lsetxattr(to, name, &value[..length], XattrFlags::empty()) {
                 // A file system without them: the file is better than none.
                 Err(rustix::io::Errno::NOTSUP) | Ok(()) => {}

@@ -23,6 +23,7 @@ use rustix::fs::{
 use tar::{Entry, EntryType};
 
 use super::bounds;
+use crate::users;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
@@ -122,7 +123,7 @@ impl Layer<'_> {
         let path = parent.join(&last);
         let target = self.root.join(&path);
         if last.as_bytes() == OPAQUE {
-            return set_xattr(&self.root.join(&parent), "trusted.overlay.opaque", b"y");
+            return set_xattr(&self.root.join(&parent), users::opaque_mark(), b"y");
         }
         if let Some(hidden) = last.as_bytes().strip_prefix(WHITEOUT) {
             if hidden.is_empty() || hidden == b"." || hidden == b".." || hidden.contains(&b'/') {
@@ -491,8 +492,11 @@ fn copy_looks(source: &Path, found: &fs::Metadata, target: &Path) -> Result<(), 
 
 fn set_owner(target: &Path, uid: u32, gid: u32) -> Result<(), UnpackError> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    chownat(CWD, target, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|error| failed("set the owner of", target)(error.into()))
+    match chownat(CWD, target, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+        // Somebody whom this namespace does not have: the file is root's.
+        Err(rustix::io::Errno::INVAL) if !users::is_initial() => Ok(()),
+        owned => owned.map_err(|error| failed("set the owner of", target)(error.into())),
+    }
 }
 
 fn set_time(target: &Path, seconds: i64) -> Result<(), UnpackError> {

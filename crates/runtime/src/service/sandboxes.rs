@@ -123,7 +123,7 @@ impl Service {
         let own = sysctl::Own {
             network: sandbox.network_path().is_some(),
             ipc: namespaces.ipc() != NamespaceMode::Node,
-            users: users.is_some(),
+            users: users.is_some() || !crate::users::is_initial(),
         };
         let exists = |path: &Path| Path::new("/proc/sys").join(path).exists();
         let sysctls = sysctl::settle(linux.sysctls, own, exists)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::image;
 use crate::shim::spec::{ContainerSpec, Source};
 use crate::shim::sys;
+use crate::users;
 
 /// Named as containerd names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,7 +96,8 @@ fn probe(folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder.join(name))?;
     }
     let options = names.map(|name| format!("{name}dir={}", folder.join(name).display()));
-    let mounted = sys::new_filesystem("overlay", &options.join(","), 0).map(drop);
+    let options = options.join(",") + users::overlay_option();
+    let mounted = sys::new_filesystem("overlay", &options, 0).map(drop);
     let _ = fs::remove_dir_all(folder);
     mounted
 }

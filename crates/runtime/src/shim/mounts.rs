@@ -30,8 +30,8 @@ pub struct Sources {
 const OPTIONS_LIMIT: usize = 4095;
 
 /// Opens what comes from the host, while the host can still be seen. Clones keep the host's
-/// propagation, so binds come before anything is made a slave. With a user namespace devices are
-/// the host's own, for none can be made in it.
+/// propagation, so binds come before anything is made a slave. With a user namespace, the container's or
+/// our own, devices are the host's, for none can be made in it.
 pub fn open_sources(
     spec: &ContainerSpec,
     users: Option<BorrowedFd<'_>>,
@@ -46,7 +46,7 @@ pub fn open_sources(
         mounts.push(open(mount).step(|| failed(mount))?);
     }
     let mut devices = Vec::new();
-    if users.is_some() {
+    if users.is_some() || !crate::users::is_initial() {
         for device in &spec.devices {
             let opened = sys::c_path(&device.host).and_then(|path| sys::open_tree(&path, false));
             devices.push(opened.step(|| format!("open device {:?}", device.path))?);
@@ -148,7 +148,7 @@ fn open_layers(
         rustix::fs::open(layers.join(only), flags, Mode::empty())?
     } else {
         let lower = name_layers(layers, lower, links)?;
-        let options = format!("lowerdir={}", lower.join(":"));
+        let options = format!("lowerdir={}{}", lower.join(":"), crate::users::overlay_option());
         sys::mount("overlay", &target, "overlay", libc::MS_RDONLY, &options)?;
         rustix::fs::open(stage, flags, Mode::empty())?
     };
@@ -178,10 +178,11 @@ pub fn mount_root(root: &RootSpec, users: Option<BorrowedFd<'_>>) -> Result<(), 
         }
     };
     let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+        "lowerdir={},upperdir={},workdir={}{}",
         lower.join(":"),
         root.upper.display(),
-        root.work.display()
+        root.work.display(),
+        crate::users::overlay_option()
     );
     if options.len() + ",volatile".len() > OPTIONS_LIMIT {
         return Err(io::Error::other(format!("{} layers are too many", lower.len())))

@@ -249,9 +249,13 @@ pub fn umask(mask: u32) {
 
 /// Becomes another user, and makes sure of it: to some numbers the kernel says yes and does nothing.
 pub fn set_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    // Where nobody may change groups, whoever wants none has what they can have.
+    let keeps = groups.iter().all(|group| *group == gid) && keeps_groups();
     // SAFETY: pointer and length are of one slice; the rest are plain numbers.
     unsafe {
-        check(libc::setgroups(groups.len(), groups.as_ptr()).into())?;
+        if !keeps {
+            check(libc::setgroups(groups.len(), groups.as_ptr()).into())?;
+        }
         check(libc::setresgid(gid, gid, gid).into())?;
         check(libc::setresuid(uid, uid, uid).into())?;
     }
@@ -259,13 +263,33 @@ pub fn set_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let mut wanted = groups.to_vec();
     found.sort_unstable();
     wanted.sort_unstable();
-    if uids != [uid; 3] || gids != [gid; 3] || found != wanted {
+    if uids != [uid; 3] || gids != [gid; 3] || found != wanted && !keeps {
         let text = format!(
             "asked to be {uid}:{gid} {wanted:?}, the kernel made it {uids:?} {gids:?} {found:?}"
         );
         return Err(io::Error::other(text));
     }
     Ok(())
+}
+
+/// Whether this is a user namespace whose map its user has written.
+fn keeps_groups() -> bool {
+    std::fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny")
+}
+
+/// Becomes root of a user namespace that was entered; its other groups stay, for they may not be given up
+/// where the map is one that a user could write.
+pub fn become_root() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    unsafe {
+        check(libc::setresgid(0, 0, 0).into())?;
+        check(libc::setresuid(0, 0, 0).into()).map(drop)
+    }
+}
+
+/// Asks the kernel for a signal when our parent ends.
+pub fn end_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, [libc::SIGTERM as c_ulong, 0, 0, 0])
 }
 
 /// The real, effective and saved user and group of this process, and its other groups.
