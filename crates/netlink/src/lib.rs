@@ -30,6 +30,7 @@ mod shaping;
 mod socket;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tun;
 pub mod tunnel;
 
 pub use message::{Attributes, Message};
