@@ -15,7 +15,7 @@ pub struct Backup {
     /// The file to write.
     file: PathBuf,
     /// Where the cluster's state and keys are kept.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
 }
 
@@ -24,7 +24,7 @@ pub struct Restore {
     /// The backup; with --salvage, the file to write one to.
     file: PathBuf,
     /// Where the cluster shall be; there must be none.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
     /// Restore nothing, but make a backup of whatever can still be read of a damaged store.
     #[arg(long)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 pub struct Options {
     /// Where the cluster's state and keys are kept.
-    #[arg(long, default_value = "/var/lib/skiff", global = true)]
+    #[arg(long, default_value_os_t = crate::places::data_dir(), global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
     command: Option<Command>,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Options {
     /// Where state would be kept.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
 }
 
@@ -85,9 +85,13 @@ fn page(found: &[(&str, Verdict)]) -> String {
 fn user(facts: &Facts) -> Verdict {
     match facts.is_root {
         true => Fine("root".into()),
+        false if facts.may_make_users => Wanting(
+            "not root: the cluster is this user's own, without what only root may do".into(),
+            "run `sudo skiff up` for limits, other users and low ports, or read docs/rootless.md",
+        ),
         false => Missing(
-            "only root can run containers and set up their network".into(),
-            "run `sudo skiff up`, or leave the node out with --disable kubelet,proxy",
+            "only root can run containers here: users may not make namespaces".into(),
+            "run `sudo skiff up`, or let users make them with `sysctl -w user.max_user_namespaces=10000`",
         ),
     }
 }
@@ -254,6 +258,7 @@ mod tests {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         Facts {
             is_root: true,
+            may_make_users: true,
             kernel: (6, 1),
             namespaces: words("net mnt pid ipc uts user"),
             control_groups: ControlGroups { version: "v2", controllers: words("cpu memory pids") },
@@ -291,8 +296,15 @@ mod tests {
         check(
             |facts| facts.is_root = false,
             expect![[r#"
-                ✗ user            only root can run containers and set up their network
-                                  → run `sudo skiff up`, or leave the node out with --disable kubelet,proxy
+                ! user            not root: the cluster is this user's own, without what only root may do
+                                  → run `sudo skiff up` for limits, other users and low ports, or read docs/rootless.md
+            "#]],
+        );
+        check(
+            |facts| (facts.is_root, facts.may_make_users) = (false, false),
+            expect![[r#"
+                ✗ user            only root can run containers here: users may not make namespaces
+                                  → run `sudo skiff up`, or let users make them with `sysctl -w user.max_user_namespaces=10000`
             "#]],
         );
         check(

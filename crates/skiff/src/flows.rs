@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 pub struct Options {
     /// Who tells which pods and policies there are.
-    #[arg(long, default_value = "/var/lib/skiff/kubeconfig")]
+    #[arg(long, default_value_os_t = crate::places::data_dir().join("kubeconfig"))]
     kubeconfig: PathBuf,
     /// End after so many packets.
     #[arg(long)]

@@ -17,8 +17,10 @@ mod flows;
 mod install;
 mod logging;
 mod node;
+mod places;
 mod proxy;
 mod reset;
+mod rootless;
 mod scheduler;
 mod status;
 mod token;
@@ -110,9 +112,15 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         runtime::builtin::pause();
     }
+    if std::env::args_os().nth(1).is_some_and(|command| command == rootless::HOLD) {
+        rootless::hold()?;
+    }
     let typed = called_as(&Cli::command(), std::env::args_os().collect());
     let cli = Cli::parse_from(configuration::with_file(&Cli::command(), typed)?);
     let verbosity = logging::start(cli.verbosity);
+    if let Some(code) = rootless::elsewhere(&cli.command)? {
+        return Ok(code);
+    }
     // One provider for everything that speaks TLS: a second one would be a panic at run time. It
     // is an error only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -52,13 +52,20 @@ pub enum Command {
 
 const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
 
+impl Command {
+    /// Whether it works on what containers are made of.
+    pub fn touches_images(&self) -> bool {
+        matches!(self, Command::Image { .. })
+    }
+}
+
 #[derive(clap::Args)]
 pub struct Places {
     /// Where images and containers are kept.
-    #[arg(long, default_value = "/var/lib/skiff/runtime")]
+    #[arg(long, default_value_os_t = crate::places::data_dir().join("runtime"))]
     pub root: PathBuf,
     /// Where sockets and mounts are; a short path.
-    #[arg(long, default_value = "/run/skiff")]
+    #[arg(long, default_value_os_t = crate::places::state_dir())]
     state: PathBuf,
     /// The control group below which sandboxes are that were given none.
     #[arg(long, default_value = "/skiff")]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 pub struct Options {
     /// Where the cluster's state and keys are kept.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
     /// Where images and containers are kept, if not in the data directory.
     #[arg(long)]
@@ -18,6 +18,13 @@ pub struct Options {
     /// Do it; without this flag it is only listed.
     #[arg(short, long)]
     yes: bool,
+}
+
+impl Options {
+    /// Whether anything goes, or it is only listed.
+    pub fn removes(&self) -> bool {
+        self.yes
+    }
 }
 
 /// A file in folders that were not there before us: they go with us.

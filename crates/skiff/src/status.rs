@@ -16,7 +16,7 @@ const NAMED: usize = 10;
 #[derive(clap::Args)]
 pub struct Options {
     /// Where the cluster's state is kept.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
     /// Ask with another kubeconfig than the administrator's.
     #[arg(long)]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 pub struct Options {
     /// Where the cluster's state and keys are kept.
-    #[arg(long, default_value = "/var/lib/skiff", global = true)]
+    #[arg(long, default_value_os_t = crate::places::data_dir(), global = true)]
     data_dir: PathBuf,
     /// The administrator's kubeconfig, if `skiff up` was told to write it elsewhere.
     #[arg(long, global = true)]

@@ -47,7 +47,7 @@ pub struct Options {
         num_args = 0..=1, require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
     encryption_provider_config_automatic_reload: bool,
     /// Where the state is kept when there is no etcd.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
 
     /// The serving certificate, with its chain.

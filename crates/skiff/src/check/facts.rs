@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Facts {
     pub is_root: bool,
+    /// Whether somebody who is not root may make user namespaces.
+    pub may_make_users: bool,
     pub kernel: (u32, u32),
     /// The kinds of namespaces.
     pub namespaces: Vec<String>,
@@ -68,6 +70,7 @@ impl Facts {
         let instances = read_to_string("/proc/sys/fs/inotify/max_user_instances");
         Facts {
             is_root: rustix::process::geteuid().is_root(),
+            may_make_users: may_make_users(|path| read_to_string(path).ok()),
             kernel: kernel(rustix::system::uname().release().to_str().unwrap_or_default()),
             namespaces: names_in(Path::new("/proc/self/ns")),
             control_groups: control_groups(Path::new("/sys/fs/cgroup")),
@@ -91,6 +94,14 @@ impl Facts {
                 .collect(),
         }
     }
+}
+
+/// Distributions have three ways to forbid it.
+fn may_make_users(read: impl Fn(&str) -> Option<String>) -> bool {
+    let says = |path: &str, text: &str| read(path).is_some_and(|found| found.trim() == text);
+    !says("/proc/sys/user/max_user_namespaces", "0")
+        && !says("/proc/sys/kernel/unprivileged_userns_clone", "0")
+        && !says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1")
 }
 
 /// `6.1.0-18-amd64`.
@@ -154,6 +165,18 @@ fn memory(meminfo: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_may_make_namespaces_unless_it_is_forbidden() {
+        let may = |file: &'static str, text: &'static str| {
+            may_make_users(move |path| path.ends_with(file).then(|| text.to_owned()))
+        };
+        assert!(may("nothing", ""));
+        assert!(may("max_user_namespaces", "63000\n"));
+        assert!(!may("max_user_namespaces", "0\n"));
+        assert!(!may("unprivileged_userns_clone", "0\n"));
+        assert!(!may("apparmor_restrict_unprivileged_userns", "1\n"));
+    }
 
     #[test]
     fn what_the_kernel_writes_is_read() {

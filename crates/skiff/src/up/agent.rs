@@ -7,6 +7,7 @@ use super::components::{self, COMPONENTS, Cluster};
 use super::servers::Servers;
 use super::{Machine, join, preflight, tunnels, until_end};
 use crate::alone::Leading;
+use crate::rootless;
 use ::apiserver::pki;
 use anyhow::Context as _;
 use client::https::{Config, Https};
@@ -41,6 +42,7 @@ pub struct Options {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
+    rootless::begin().context("failed to connect this user's namespaces with the machine")?;
     preflight::check(true, &options.machine.data_dir)?;
     let (machine, context) = (Arc::new(options.machine), Context::new());
     let (node_name, node_ips) = (machine.node_name()?, machine.node_ips());

@@ -3,6 +3,7 @@ use super::{Machine, addons, images, manifests, metrics_server, stand_ins};
 use crate::alone::{Leading, Serving};
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
+use crate::rootless;
 use ::apiserver::authn::User;
 use ::apiserver::pki::Pki;
 use ::apiserver::tls::Pair;
@@ -44,6 +45,7 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
     Component { name: metrics_server::NAME, client: None, waits_for: "the metrics API", run: |cluster| metrics_server::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "servicelb", client: None, waits_for: "the load balancer", run: |cluster| service_lb(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
+    Component { name: rootless::ports::NAME, client: None, waits_for: "ports of the machine", run: |cluster| ports(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: stand_ins::NAME, client: None, waits_for: "other servers", run: |cluster| stand_ins::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: manifests::NAME, client: None, waits_for: "manifests", run: |cluster| manifests::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "dns", client: None, waits_for: "DNS to answer", run: |cluster| dns(cluster).boxed(), ready: |cluster| dns_ready(cluster).boxed() },
@@ -299,6 +301,13 @@ fn everywhere(own: IpAddr) -> IpAddr {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
+}
+
+/// A user's cluster is behind the machine's ports only if somebody brings what comes there.
+async fn ports(cluster: Cluster) -> anyhow::Result<()> {
+    let source = cluster.source("skiff-ports", &user(PROXY_USER, &[]))?;
+    rootless::ports::run(&cluster.context, source, cluster.node_ip()).await;
+    Ok(())
 }
 
 /// Ports of a node that are Kubernetes' own, beside the API server's.

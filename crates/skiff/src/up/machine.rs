@@ -14,7 +14,7 @@ pub struct Machine {
     #[arg(long, default_value = crate::configuration::DEFAULT)]
     config: PathBuf,
     /// Where state and keys are kept.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     pub data_dir: PathBuf,
     /// The node's name; by default the machine's.
     #[arg(long)]
@@ -46,13 +46,13 @@ pub struct Machine {
 #[derive(clap::Args)]
 pub struct NodePlaces {
     /// Where pods' folders are.
-    #[arg(long, default_value = "/var/lib/kubelet")]
+    #[arg(long, default_value_os_t = crate::places::kubelet_dir())]
     pub kubelet_dir: PathBuf,
     /// Where pods' logs are written.
-    #[arg(long, default_value = "/var/log/pods")]
+    #[arg(long, default_value_os_t = crate::places::pod_logs_dir())]
     pub pod_logs_dir: PathBuf,
     /// Where sockets and mounts are; a short path.
-    #[arg(long, alias = "state", default_value = "/run/skiff")]
+    #[arg(long, alias = "state", default_value_os_t = crate::places::state_dir())]
     pub state_dir: PathBuf,
     /// The control group that those of pods are below.
     #[arg(long, default_value = NodePlaces::CGROUP_ROOT)]

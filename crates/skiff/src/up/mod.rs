@@ -28,15 +28,17 @@ mod stand_ins;
 mod tunnels;
 
 use crate::alone::Leading;
+use crate::rootless;
 use ::apiserver::pki::Pki;
 use ::proxy::balancer::Pool;
+use anyhow::Context as _;
 use checklist::Checklist;
 use client::Context;
 use components::{COMPONENTS, Cluster, give_rights};
 use control_plane::ControlPlane;
 pub use machine::{Addresses, Machine, NodePlaces, addresses};
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,8 +73,15 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether this machine is a node of its cluster.
+    pub fn is_node(&self) -> bool {
+        OF_NODE.iter().any(|name| self.runs(name))
+    }
+
     fn runs(&self, component: &str) -> bool {
-        !self.disable.iter().any(|disabled| disabled == component || disabled == "*")
+        // What is on the machine's own network has its ports already.
+        let is_of_use = component != rootless::ports::NAME || rootless::is_inside();
+        is_of_use && !self.disable.iter().any(|disabled| disabled == component || disabled == "*")
     }
 }
 
@@ -82,8 +91,8 @@ const OF_NODE: &[&str] = &["kubelet", "proxy"];
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     let mut checklist = Checklist::start();
-    let is_node = OF_NODE.iter().any(|name| options.runs(name));
-    preflight::check(is_node, &options.machine.data_dir)?;
+    rootless::begin().context("failed to connect this user's namespaces with the machine")?;
+    preflight::check(options.is_node(), &options.machine.data_dir)?;
     let (node_name, node_ips) = (options.machine.node_name()?, options.machine.node_ips());
     let mut addresses = vec![options.bind_address];
     addresses.extend(node_ips.iter().copied().chain(options.machine.api_ips()));
@@ -96,6 +105,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?.with_node(&node_name)?;
     let pki = Arc::new(pki);
     let control_plane = ControlPlane::start(&options, &pki, store).await?;
+    rootless::publish(SocketAddr::new(options.bind_address, control_plane.address.port()))?;
     let server = format!("https://{}", control_plane.address);
     let folder = options.machine.data_dir.clone();
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));

@@ -24,7 +24,7 @@ pub struct Options {
     #[arg(short, long, default_value = "default")]
     namespace: String,
     /// Where the cluster's state is kept.
-    #[arg(long, default_value = "/var/lib/skiff")]
+    #[arg(long, default_value_os_t = crate::places::data_dir())]
     data_dir: PathBuf,
     /// Ask with another kubeconfig than the administrator's.
     #[arg(long)]

@@ -4,6 +4,7 @@ mod families;
 mod foreign_network;
 mod machines;
 mod policy;
+mod rootless;
 mod workloads;
 
 use crate::cluster::{Cluster, places};

@@ -1,0 +1,178 @@
+//! A cluster of somebody who is not root.
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use testkit::network::{self, Held, within};
+
+/// Nobody of this machine has these numbers.
+const USER: u32 = 34_567;
+
+struct User {
+    home: TempDir,
+    /// The machine that they are on.
+    machine: Held,
+}
+
+/// Makes what every machine has and this one may not: a device that users may open.
+const PREPARE: &str = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && \
+                       exec setpriv --reuid \"$0\" --regid \"$0\" --clear-groups \"$@\"";
+
+impl User {
+    fn new() -> User {
+        let home = TempDir::with_prefix("rootless").expect("a folder");
+        std::os::unix::fs::chown(home.path(), Some(USER), Some(USER)).expect("theirs");
+        User { home, machine: network::machine() }
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let unshare = testkit::tools::program("unshare", "util-linux");
+        let mut command = within(Some(&self.machine), &unshare);
+        command.args(["--mount", "sh", "-c", PREPARE]).arg(USER.to_string()).arg(program);
+        command.current_dir("/").env("HOME", self.home.path());
+        command.env("XDG_RUNTIME_DIR", self.home.path().join("run")).env_remove("XDG_DATA_HOME");
+        command
+    }
+
+    fn skiff(&self) -> Command {
+        self.command(env!("CARGO_BIN_EXE_skiff").as_ref())
+    }
+
+    /// Runs this in the machine's own network.
+    fn there<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        netlink::namespace::within(&self.machine.path, run).expect("entered")
+    }
+
+    /// Starts a cluster; the address of its API server.
+    fn up(&self) -> (Child, String) {
+        let mut up = self.skiff();
+        up.args(["up", "--node-name", "node"]);
+        let mut child = up.stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let ready = lines.find_map(|line| {
+            let line = line.expect("a line");
+            Some(line.strip_prefix("skiff is ready at ")?.to_owned())
+        });
+        (child, ready.expect("it becomes ready"))
+    }
+
+    fn kubectl(&self, arguments: &str, input: &str) -> String {
+        let kubectl = testkit::tools::program("kubectl", "kubernetes-client");
+        let mut command = self.command(&kubectl);
+        command.env("KUBECONFIG", self.home.path().join(".local/share/skiff/kubeconfig"));
+        command.args(arguments.split_whitespace());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl runs");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("kubectl reads");
+        let output = child.wait_with_output().expect("kubectl ends");
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).trim().to_owned()
+    }
+
+    fn until(&self, arguments: &str, holds: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let said = self.kubectl(arguments, "");
+            if holds(&said) {
+                return said;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{arguments}: {said}");
+        }
+    }
+}
+
+fn end(mut child: Child) {
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a process");
+    assert!(child.wait().expect("it ends").success());
+}
+
+fn page(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.starts_with("HTTP/1.1 200").then_some(text)
+}
+
+const WEB: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  containers:
+  - {name: web, image: localhost/skiff/demo, resources: {limits: {memory: 64Mi, cpu: 500m}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec: {containers: [{name: client, image: localhost/skiff/demo}]}
+"#;
+
+#[test]
+fn a_user_has_a_cluster_of_their_own_and_nothing_is_left_of_it() {
+    let user = User::new();
+    let (up, server) = user.up();
+    assert!(server.starts_with("https://127.0.0.1:6443"), "{server}");
+    user.kubectl("apply -f -", WEB);
+    user.kubectl("wait --for condition=Ready pod/web pod/client --timeout 60s", "");
+    let get = "exec client -- /skiff demo --get http://web/hostname";
+    user.until(get, |said| said.contains("web"));
+    let node_port = user.kubectl("get service web -o jsonpath={.spec.ports[0].nodePort}", "");
+    let node_port: u16 = node_port.parse().expect("a port");
+    let begun = Instant::now();
+    while !user.there(|| page(node_port)).is_some_and(|page| page.contains("web")) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the node port is the machine's too");
+    }
+
+    // The way out.
+    let outside = user.there(|| TcpListener::bind((network::ADDRESS, 8000)).expect("a port"));
+    std::thread::spawn(move || {
+        for stream in outside.incoming().flatten() {
+            let _ = (&stream).read(&mut [0; 1024]);
+            let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\noutside");
+        }
+    });
+    let out = format!("exec client -- /skiff demo --get http://{}:8000/", network::ADDRESS);
+    user.until(&out, |said| said.contains("outside"));
+
+    // Pods outlive it, and the next one finds them.
+    let id = "get pod web -o jsonpath={.status.containerStatuses[0].containerID}";
+    let before = user.kubectl(id, "");
+    end(up);
+    let (up, _) = user.up();
+    user.until(get, |said| said.contains("web"));
+    assert_eq!(user.kubectl(id, ""), before);
+    end(up);
+
+    let reset = user.skiff().args(["reset", "--yes"]).output().expect("it runs");
+    assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
+    assert_eq!(processes(), Vec::<String>::new());
+    let left = user.home.path().join(".local/share/skiff");
+    assert!(!left.exists(), "{}", left.display());
+}
+
+/// What this user still runs.
+fn processes() -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
+        let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let is_theirs = |line: &str| {
+            line.strip_prefix("Uid:")
+                .is_some_and(|ids| ids.split_whitespace().any(|id| id == USER.to_string()))
+        };
+        let is_dead = status.contains("State:\tZ");
+        if status.lines().any(is_theirs) && !is_dead {
+            let line = std::fs::read(Path::new(&entry.path()).join("cmdline")).unwrap_or_default();
+            found.push(String::from_utf8_lossy(&line).replace('\0', " "));
+        }
+    }
+    found
+}
