@@ -7,6 +7,7 @@
 //! We make groups below the parent we are given and remove what we made; a parent's own limits are
 //! its owner's.
 mod device;
+mod pressure;
 mod resources;
 mod stats;
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub use device::{DeviceRule, restrict_devices};
+pub use pressure::{Pressure, Stall};
 pub use resources::Resources;
 pub use stats::{Usage, usage};
 
