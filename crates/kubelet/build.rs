@@ -1,7 +1,7 @@
 //! Compiles the protocol files without protoc.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let names = ["csi", "dra", "pluginregistration", "deviceplugin", "podresources"];
+    let names = ["csi", "dra", "drahealth", "pluginregistration", "deviceplugin", "podresources"];
     let files = protox::compile(names.map(|name| format!("proto/{name}.proto")), ["proto"])?;
     tonic_prost_build::configure().compile_fds(files)?;
     Ok(())

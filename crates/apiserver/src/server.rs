@@ -8,6 +8,7 @@ use crate::admission::policy::Policies;
 use crate::admission::webhook::Hooks;
 use crate::answer::budget::Budget;
 use crate::doors::debug::Debug;
+use crate::doors::documents;
 use crate::extend::backend::Backends;
 use crate::extend::conversion::Converters;
 use crate::ground::tls;
@@ -30,6 +31,8 @@ use crate::state::unreadable::Unreadable;
 use api::group::GroupResource;
 use api::kinds::{Registry, Resource};
 use api::status::Status;
+use client::zpages::{Flags, Zpages};
+use jiff::Timestamp;
 use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -83,6 +86,8 @@ pub struct Options {
     pub request_timeout: Duration,
     /// What `/debug` may do, where it is served.
     pub debug: Option<Debug>,
+    /// What `/flagz` says.
+    pub flags: Flags,
 }
 
 /// Upstream's order of preference.
@@ -112,6 +117,7 @@ impl Options {
             list_bytes: Budget::of_machine(),
             request_timeout: Duration::from_secs(60),
             debug: None,
+            flags: Flags::new(),
         })
     }
 }
@@ -160,6 +166,7 @@ struct Shared {
     openapi: OpenApi,
     request_timeout: Duration,
     debug: Option<Debug>,
+    zpages: Zpages,
     /// Replaced as a whole when a definition changes.
     registry: RwLock<Arc<Registry>>,
     registry_generation: watch::Sender<u64>,
@@ -203,6 +210,7 @@ impl ApiServer {
             openapi: OpenApi::default(),
             request_timeout: options.request_timeout,
             debug: options.debug,
+            zpages: Zpages::new("apiserver", documents::PATHS, options.flags, Timestamp::now()),
             registry: RwLock::default(),
             registry_generation: watch::Sender::new(0),
             caches: Mutex::default(),
@@ -308,6 +316,11 @@ impl ApiServer {
 
     pub fn debug(&self) -> Option<&Debug> {
         self.shared.debug.as_ref()
+    }
+
+    /// What the server says of itself.
+    pub fn zpages(&self) -> &Zpages {
+        &self.shared.zpages
     }
 
     /// How many objects there are of each resource, whether or not anybody has asked for them.

@@ -18,6 +18,7 @@
 //!  events      what happened, for people: aggregated, never in anybody's way
 //!  tunnel      how a server reaches a machine that it cannot dial
 //!  pages       health and metrics over HTTP; Registry: what is counted
+//!  zpages      what a component says of itself: `/statusz`, `/flagz`
 //!  Context     clock, randomness, metrics, and the word to stop
 //! ```
 //!
@@ -57,6 +58,7 @@ pub mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tunnel;
+pub mod zpages;
 
 pub use api::names::NamespacedName;
 pub use api::object::{Keep, Object};

@@ -45,11 +45,19 @@ impl Page {
     }
 }
 
-/// Answers every request by its path, until the context stops.
+/// What somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub path: &'a str,
+    /// The header of that name: the forms that they would like it in.
+    pub accept: &'a str,
+}
+
+/// Answers every request, until the context stops.
 pub async fn serve(
     context: Context,
     listener: TcpListener,
-    page: impl Fn(&str) -> Page + Send + Sync + 'static,
+    page: impl Fn(Asked<'_>) -> Page + Send + Sync + 'static,
 ) {
     accept(context, listener, None, everybody(), Arc::new(page)).await;
 }
@@ -58,7 +66,7 @@ pub async fn serve(
 pub async fn serve_local(
     context: Context,
     listener: UnixListener,
-    page: impl Fn(&str) -> Page + Send + Sync + 'static,
+    page: impl Fn(Asked<'_>) -> Page + Send + Sync + 'static,
 ) {
     let page: Pages = Arc::new(page);
     loop {
@@ -90,7 +98,7 @@ pub async fn serve_guarded(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     guard: Guard,
-    page: impl Fn(&str) -> Page + Send + Sync + 'static,
+    page: impl Fn(Asked<'_>) -> Page + Send + Sync + 'static,
 ) {
     accept(context, listener, Some(tls.into()), guard, Arc::new(page)).await;
 }
@@ -99,7 +107,7 @@ fn everybody() -> Guard {
     Arc::new(|_, _| std::future::ready(Ok(())).boxed())
 }
 
-type Pages = Arc<dyn Fn(&str) -> Page + Send + Sync>;
+type Pages = Arc<dyn Fn(Asked<'_>) -> Page + Send + Sync>;
 
 async fn accept(
     context: Context,
@@ -151,9 +159,11 @@ async fn talk(
         let header = request.headers().get(header::AUTHORIZATION);
         let token = header.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let (allowed, page) = (guard(&path, token), page.clone());
+        let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let accept = accept.unwrap_or_default().to_owned();
         async move {
             let page = match allowed.await {
-                Ok(()) => page(&path),
+                Ok(()) => page(Asked { path: &path, accept: &accept }),
                 Err(refusal) => refusal,
             };
             Ok::<_, Infallible>(response(page))

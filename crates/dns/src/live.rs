@@ -301,14 +301,16 @@ async fn serve_pages(
         let Some(address) = address else { continue };
         let listener = listen(address).await?;
         let server = server.clone();
-        tokio::spawn(pages::serve(context.clone(), listener, move |asked| match asked == path {
-            false => Page::not_found(),
-            true => match path {
-                "/health" => Page::ok("OK"),
-                "/ready" if server.synced.load(Ordering::Relaxed) => Page::ok("OK"),
-                "/ready" => Page::new(503, pages::TEXT, "kubernetes"),
-                _ => Page::new(200, pages::METRICS, server.counts.text(&server.forward)),
-            },
+        tokio::spawn(pages::serve(context.clone(), listener, move |asked| {
+            match asked.path == path {
+                false => Page::not_found(),
+                true => match path {
+                    "/health" => Page::ok("OK"),
+                    "/ready" if server.synced.load(Ordering::Relaxed) => Page::ok("OK"),
+                    "/ready" => Page::new(503, pages::TEXT, "kubernetes"),
+                    _ => Page::new(200, pages::METRICS, server.counts.text(&server.forward)),
+                },
+            }
         }));
     }
     Ok(())

@@ -9,6 +9,7 @@ use crate::pulls::records;
 use crate::server::ServerConfig;
 use crate::shutdown;
 use crate::users;
+use client::zpages::Flags;
 use k8s_openapi::api::core::v1::Taint;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,8 @@ pub struct Config {
     pub server: Option<ServerConfig>,
     /// Rung by whoever knows that the node's conditions have changed: its network has come up.
     pub look_again: Arc<Notify>,
+    /// What `/flagz` says.
+    pub flags: Flags,
 }
 
 impl Config {
@@ -175,6 +178,7 @@ impl Config {
             labels: Vec::new(),
             server: None,
             look_again: Arc::default(),
+            flags: Flags::new(),
         }
     }
 

@@ -133,7 +133,7 @@ async fn register(kubelet: &Arc<Kubelet>, socket: &Path) -> Result<PluginInfo, S
     let (name, endpoint, versions) = (&info.name, &info.endpoint, &info.supported_versions);
     let added = match info.r#type.as_str() {
         "CSIPlugin" => kubelet.csi.add(kubelet, name, endpoint, versions).await,
-        "DRAPlugin" => kubelet.dra.add(name, endpoint, versions),
+        "DRAPlugin" => kubelet.dra.add(kubelet, name, endpoint, versions),
         "DevicePlugin" => kubelet.devices.add(kubelet, name, Path::new(endpoint), None),
         other => Err(format!(
             "no handler registered for plugin type: {other} at socket {}",

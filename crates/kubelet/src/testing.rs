@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::UnixListener;
+use tonic::service::Routes;
 
 pub struct World {
     pub pod: Pod,
@@ -130,12 +131,17 @@ where
         + 'static,
     S::Future: Send + 'static,
 {
+    serve_all(Routes::new(service), socket);
+}
+
+/// The same of several services.
+pub fn serve_all(services: Routes, socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     let incoming = futures_util::stream::unfold(listener, |listener| async {
         let stream = listener.accept().await.map(|(stream, _)| stream);
         Some((stream, listener))
     });
-    let server = tonic::transport::Server::builder().add_service(service);
+    let server = tonic::transport::Server::builder().add_routes(services);
     tokio::spawn(server.serve_with_incoming(incoming));
 }
 

@@ -2,7 +2,8 @@
 use crate::ProxyError;
 use crate::counts::Counts;
 use api::names::NamespacedName;
-use client::pages::{self, Page};
+use client::pages::{self, Asked, Page};
+use client::zpages::{Flags, Zpages};
 use client::{Context, Metrics, Registry};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -14,6 +15,9 @@ use tokio::net::TcpListener;
 
 /// How long a change may wait until the proxy is not well: upstream's, twice its sync period.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is served beside the metrics, as `/statusz` lists it.
+const PATHS: &[&str] = &["/flagz", "/healthz", "/metrics", "/proxyMode"];
 
 #[derive(Default)]
 pub struct Health {
@@ -133,7 +137,7 @@ impl Health {
             match listen(address).await {
                 Ok(listener) => {
                     let context = serving.clone();
-                    let page = move |_: &str| health.service_page(&key, context.now());
+                    let page = move |_: Asked<'_>| health.service_page(&key, context.now());
                     pages::serve(serving, listener, page).await;
                 }
                 Err(error) => {
@@ -149,19 +153,21 @@ pub async fn serve(
     health: &Arc<Health>,
     healthz: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
+    flags: Flags,
 ) -> Result<(), ProxyError> {
     if let Some(address) = healthz {
         let (listener, health, clock) = (listen(address).await?, health.clone(), context.clone());
-        let page = move |path: &str| health.page(path, clock.now());
+        let page = move |asked: Asked<'_>| health.page(asked.path, clock.now());
         tokio::spawn(pages::serve(context.clone(), listener, page));
     }
     if let Some(address) = metrics {
-        let (listener, health) = (listen(address).await?, health.clone());
-        let page = move |path: &str| match path {
+        let (listener, health, clock) = (listen(address).await?, health.clone(), context.clone());
+        let zpages = Zpages::new("kube-proxy", PATHS, flags, clock.now());
+        let page = move |asked: Asked<'_>| match asked.path {
             "/healthz" => Page::ok("ok"),
             "/proxyMode" => Page::ok("nftables"),
             "/metrics" => Page::new(200, pages::METRICS, health.registry.text()),
-            _ => Page::not_found(),
+            path => zpages.page(path, asked.accept, clock.now()).unwrap_or_else(Page::not_found),
         };
         tokio::spawn(pages::serve(context.clone(), listener, page));
     }

@@ -40,6 +40,7 @@ pub use tables::{
 };
 
 use api::names::NamespacedName;
+use client::zpages::Flags;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -67,6 +68,8 @@ pub struct Config {
     /// `/proxyMode` (127.0.0.1:10249).
     pub healthz: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
+    /// What `/flagz` says.
+    pub flags: Flags,
 }
 
 /// A service whose endpoints are on this node, whatever the API says of others: while there are any,

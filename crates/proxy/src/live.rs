@@ -31,7 +31,8 @@ pub async fn run(
 ) -> Result<(), ProxyError> {
     let mut proxy = Proxy::open(config.clone())?;
     let health = Arc::new(Health::default());
-    health::serve(&context, &health, config.healthz, config.metrics).await?;
+    let flags = config.flags.clone();
+    health::serve(&context, &health, config.healthz, config.metrics, flags).await?;
     let seen = Seen::new(&context, source, &config, &health);
     tokio::select! {
         () = seen.informers.synced() => {}

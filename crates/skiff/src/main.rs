@@ -27,7 +27,7 @@ mod token;
 mod up;
 mod why;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -116,7 +116,10 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         rootless::hold()?;
     }
     let typed = called_as(&Cli::command(), std::env::args_os().collect());
-    let cli = Cli::parse_from(configuration::with_file(&Cli::command(), typed)?);
+    let typed = configuration::with_file(&Cli::command(), typed)?;
+    let found = Cli::command().get_matches_from(typed);
+    alone::flags::remember(&Cli::command(), &found);
+    let cli = Cli::from_arg_matches(&found).unwrap_or_else(|error| error.exit());
     let verbosity = logging::start(cli.verbosity);
     if let Some(code) = rootless::elsewhere(&cli.command)? {
         return Ok(code);

@@ -295,6 +295,7 @@ impl Options {
             min_sync_period: self.iptables_min_sync_period,
             healthz: address(&self.healthz_bind_address, 10256)?,
             metrics: address(&self.metrics_bind_address, 10249)?,
+            flags: crate::alone::flags::given(),
             ..::proxy::Config::default()
         })
     }

@@ -1,9 +1,9 @@
 //! `skiff scheduler`: the scheduler alone, in the place of upstream's.
-use crate::alone::{self, Accepted, Leading, Serving, Upstreams};
+use crate::alone::{self, Accepted, Leading, Served, Serving, Upstreams};
 use ::scheduler::{Config, Configuration, Pending};
 use anyhow::Context as _;
 use client::https::Https;
-use client::pages::{self, JSON, Page};
+use client::pages::{self, Asked, JSON, Page};
 use client::{Context, Registry, Source};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 
 const NAME: &str = "kube-scheduler";
-pub const PORT: u16 = 10259;
+pub const SERVED: Served = Served { name: NAME, port: 10259 };
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -99,7 +99,7 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let settings = Config { configuration, ..Config::new(&alone::hostname()) };
     let pending = settings.pending.clone();
     let page = move |path: &str| page(path, &pending);
-    options.serving.start_with(&context, &source, registry, PORT, page).await?;
+    options.serving.start_with(&context, &source, registry, SERVED, page).await?;
     let own = source.clone();
     let work = move |term: Context| {
         // A decision is a large thing to carry about.
@@ -129,7 +129,7 @@ pub async fn tell(context: Context, path: PathBuf, pending: Pending) -> anyhow::
     let listener = UnixListener::bind(&path)
         .with_context(|| format!("failed to listen at {}", path.display()))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    let page = move |asked: &str| page(asked, &pending).unwrap_or_else(Page::not_found);
+    let page = move |asked: Asked<'_>| page(asked.path, &pending).unwrap_or_else(Page::not_found);
     pages::serve_local(context, listener, page).await;
     let _ = std::fs::remove_file(&path);
     Ok(())

@@ -23,6 +23,8 @@ fn install(package: &str) {
         [&["update", "-q"][..], &["install", "-q", "-y", "--no-install-recommends", package]]
     {
         let done = Command::new("apt-get")
+            // Another test's program may be installing too.
+            .args(["-o", "DPkg::Lock::Timeout=300"])
             .args(arguments)
             .env("DEBIAN_FRONTEND", "noninteractive")
             .status()

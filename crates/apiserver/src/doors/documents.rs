@@ -16,7 +16,12 @@ use api::openapi::proto;
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
+
+/// What is served beside the API itself, as `/statusz` lists it.
+pub const PATHS: &[&str] =
+    &["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"];
 
 pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
     let parts: Vec<&str> = received.path.split('/').filter(|part| !part.is_empty()).collect();
@@ -66,6 +71,7 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
             let media = "text/plain; version=0.0.4; charset=utf-8";
             answer::bytes(StatusCode::OK, media, api.metrics().page(api).await)
         }
+        ["statusz" | "flagz"] => zpage(api, received)?,
         ["openapi", "v2"] if let Some(whole) = aggregation::openapi_whole(api, &registry).await => {
             match proto::is_asked_for(received.header(header::ACCEPT)) {
                 false => tagged(whole.json.clone(), JSON, received),
@@ -93,6 +99,20 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
         _ => return Err(missing()),
     };
     Ok(found)
+}
+
+/// What this server says of itself, in the form that the client asks for.
+fn zpage(api: &ApiServer, received: &Received) -> Result<Answer, Status> {
+    let accept = received.header(header::ACCEPT);
+    let page = api.zpages().page(&received.path, accept, Timestamp::now()).ok_or_else(missing)?;
+    let code = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answer = answer::bytes(code, page.content_type, page.body);
+    for (name, value) in page.headers {
+        if let Ok(value) = value.parse() {
+            answer.headers_mut().insert(name, value);
+        }
+    }
+    Ok(answer)
 }
 
 /// What waits, and for what.

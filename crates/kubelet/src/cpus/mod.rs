@@ -1,13 +1,17 @@
 //! Processors of their own for containers of guaranteed pods that ask for whole ones: the `static`
 //! policy of upstream's CPU manager (`pkg/kubelet/cm/cpumanager/policy_static.go`). Everybody else
 //! shares the rest.
+mod options;
+mod take;
 pub mod topology;
+
+pub use options::Options;
 
 use crate::admission::{self, Refusal};
 use crate::container::resources;
 use crate::found::{CONTAINER_NAME, POD_UID};
-use crate::numa::Near;
 use crate::numa::hints::{Hint, Nodes, hints};
+use crate::numa::{self, Near};
 use crate::pod::{self, Role};
 use crate::runtime::cri;
 use crate::worker::Kubelet;
@@ -16,7 +20,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use topology::{CpuSet, Topology, shown, take};
+use take::Choice;
+use topology::{CpuSet, Topology, shown};
 
 /// What the policy is told.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,47 +30,6 @@ pub struct Policy {
     /// Never a container's own.
     pub reserved: CpuSet,
     pub options: Options,
-}
-
-/// `cpuManagerPolicyOptions`
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Options {
-    /// `full-pcpus-only`: nobody shares a core with a container that has processors for itself.
-    pub whole_cores: bool,
-    /// `strict-cpu-reservation`: what is reserved is not shared by pods either.
-    pub strict_reservation: bool,
-}
-
-impl Options {
-    /// `NAME=true`
-    pub fn parse(options: &[String]) -> Result<Options, String> {
-        let mut parsed = Options::default();
-        for option in options {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let on = match value {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-                _ => return Err(format!("bad value for option {name:?}: invalid syntax")),
-            };
-            match name {
-                "full-pcpus-only" => parsed.whole_cores = on,
-                "strict-cpu-reservation" => parsed.strict_reservation = on,
-                "align-by-socket" | "distribute-cpus-across-cores" => {
-                    return Err(format!(
-                        "CPU Manager Policy Alpha-level Options not enabled, but option {name:?} provided"
-                    ));
-                }
-                "distribute-cpus-across-numa" | "prefer-align-cpus-by-uncorecache" if on => {
-                    return Err(format!(
-                        "cpuManagerPolicyOptions: {name:?} is not supported by this kubelet"
-                    ));
-                }
-                "distribute-cpus-across-numa" | "prefer-align-cpus-by-uncorecache" => {}
-                _ => return Err(format!("unknown CPU Manager Policy option: {name:?}")),
-            }
-        }
-        Ok(parsed)
-    }
 }
 
 impl Policy {
@@ -81,12 +45,49 @@ impl Policy {
             usize::try_from(reserved_milli.div_euclid(1000) + i64::from(reserved_milli % 1000 > 0));
         let reserved = match listed {
             Some(listed) => listed,
-            None => take(&topology, &all, count.unwrap_or(0)).unwrap_or_default(),
+            None => {
+                let usual = Choice::default();
+                usual.take(&topology, &all, count.unwrap_or(0)).unwrap_or_default()
+            }
         };
         if reserved.is_empty() {
             return Err("the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero".to_owned());
         }
         Ok(Policy { topology, reserved, options })
+    }
+
+    /// Which are taken of those that are free.
+    fn take(&self, free: &CpuSet, count: usize) -> Option<CpuSet> {
+        let options = &self.options;
+        let group = if options.whole_cores { self.per_core() } else { 1 };
+        let choice = Choice {
+            spread: options.across_cores,
+            by_cache: options.by_cache,
+            evenly: options.across_numa.then_some(group),
+            by_socket: options.by_socket,
+        };
+        choice.take(&self.topology, free, count)
+    }
+
+    /// The sockets that NUMA nodes are on.
+    fn sockets(&self, nodes: &Nodes) -> BTreeSet<u32> {
+        let own = self.topology.values().filter(|cpu| nodes.contains(&cpu.numa));
+        own.map(|cpu| cpu.socket).collect()
+    }
+
+    /// Whether the options suit this machine, and how containers are to be near their devices.
+    pub fn check(&self, topology: numa::hints::Policy) -> Result<(), String> {
+        if !self.options.by_socket {
+            return Ok(());
+        }
+        if topology == numa::hints::Policy::SingleNumaNode {
+            return Err("Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option".to_owned());
+        }
+        let nodes: Nodes = self.topology.values().map(|cpu| cpu.numa).collect();
+        if self.sockets(&nodes).len() > nodes.len() {
+            return Err("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA".to_owned());
+        }
+        Ok(())
     }
 
     /// Processors that share a core with each other.
@@ -137,7 +138,17 @@ pub fn hints_of(policy: &Policy, free: &CpuSet, count: usize, nodes: &Nodes) -> 
         own.count() as u64
     };
     let total = |nodes: &Nodes| on(&|_| true, nodes);
-    hints(nodes, count as u64, total, |nodes| on(&|cpu| free.contains(cpu), nodes))
+    let mut found = hints(nodes, count as u64, total, |nodes| on(&|cpu| free.contains(cpu), nodes));
+    if policy.options.by_socket {
+        // All that takes no more sockets than it has to is as good.
+        let least = found.iter().filter(|hint| hint.preferred).map(|hint| hint.nodes.len()).min();
+        let per_socket = (nodes.len() / policy.sockets(nodes).len().max(1)).max(1);
+        let sockets = least.unwrap_or(nodes.len()).div_ceil(per_socket);
+        for hint in &mut found {
+            hint.preferred |= policy.sockets(&hint.nodes).len() == sockets;
+        }
+    }
+    found
 }
 
 /// So many of those that are free, from these nodes first.
@@ -147,13 +158,18 @@ pub fn take_near(
     count: usize,
     near: Option<&Nodes>,
 ) -> Option<CpuSet> {
-    let Some(near) = near else { return take(&policy.topology, free, count) };
-    let is_near =
-        |cpu: &&u32| policy.topology.get(cpu).is_some_and(|place| near.contains(&place.numa));
+    let Some(near) = near else { return policy.take(free, count) };
+    let sockets = policy.sockets(near);
+    let is_near = |cpu: &&u32| {
+        policy.topology.get(cpu).is_some_and(|place| match policy.options.by_socket {
+            true => sockets.contains(&place.socket),
+            false => near.contains(&place.numa),
+        })
+    };
     let first: CpuSet = free.iter().filter(is_near).copied().collect();
-    let mut taken = take(&policy.topology, &first, count.min(first.len()))?;
+    let mut taken = policy.take(&first, count.min(first.len()))?;
     let rest: CpuSet = free.difference(&taken).copied().collect();
-    taken.extend(take(&policy.topology, &rest, count - taken.len())?);
+    taken.extend(policy.take(&rest, count - taken.len())?);
     Some(taken)
 }
 
@@ -178,7 +194,7 @@ fn grant(
         if policy.options.whole_cores {
             whole(policy, count, free.len() + again.len())?;
         }
-        let mut cpus = take(&policy.topology, &again, count.min(again.len())).unwrap_or_default();
+        let mut cpus = policy.take(&again, count.min(again.len())).unwrap_or_default();
         let missing = count - cpus.len();
         let more =
             take_near(policy, &free, missing, near.get(&container.name)).ok_or_else(|| {
@@ -384,7 +400,8 @@ mod tests {
             topology: (0..8).map(place).collect(),
             ..Policy { reserved: [0].into(), ..Policy::default() }
         };
-        policy.options = Options { whole_cores: true, strict_reservation: true };
+        policy.options =
+            Options { whole_cores: true, strict_reservation: true, ..Options::default() };
         let mut grants = Grants::new();
         let said = "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2";
         check_by(&policy, &mut grants, &pod("a", None, &["3"]), said);
@@ -395,18 +412,32 @@ mod tests {
     }
 
     #[test]
-    fn options_are_upstreams() {
-        let parse = |text: &str| Options::parse(&[text.to_owned()]);
-        assert!(parse("full-pcpus-only=true").unwrap().whole_cores);
-        assert!(parse("strict-cpu-reservation=1").unwrap().strict_reservation);
-        assert_eq!(parse("distribute-cpus-across-numa=false"), Ok(Options::default()));
-        for wrong in [
-            "full-pcpus-only",
-            "align-by-socket=true",
-            "distribute-cpus-across-numa=true",
-            "x=true",
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
+    fn sockets_are_enough_where_they_are_aligned() {
+        // Two sockets of two NUMA nodes of two processors.
+        let place = |cpu: u32| Cpu { core: cpu, socket: cpu / 4, numa: cpu / 2, ..Cpu::default() };
+        let mut policy =
+            Policy { topology: (0..8).map(|cpu| (cpu, place(cpu))).collect(), ..Policy::default() };
+        let nodes: Nodes = (0..4).collect();
+        let liked = |policy: &Policy| {
+            let free = policy.topology.keys().copied().collect();
+            let hints = hints_of(policy, &free, 2, &nodes).into_iter();
+            hints.filter(|hint| hint.preferred).map(|hint| shown(&hint.nodes)).collect::<Vec<_>>()
+        };
+        assert_eq!(liked(&policy), ["0", "1", "2", "3"]);
+        let near = [0].into();
+        let taken = |policy: &Policy| {
+            let free = topology::parse("1-7").unwrap();
+            take_near(policy, &free, 2, Some(&near)).map(|cpus| shown(&cpus)).unwrap_or_default()
+        };
+        assert_eq!(taken(&policy), "1-2");
+        policy.options.by_socket = true;
+        assert_eq!(liked(&policy), ["0", "1", "0-1", "2", "3", "2-3"]);
+        assert_eq!(taken(&policy), "2-3", "of the same socket, and a whole node");
+        assert_eq!(policy.check(numa::hints::Policy::Restricted), Ok(()));
+        let said = "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option";
+        assert_eq!(policy.check(numa::hints::Policy::SingleNumaNode), Err(said.to_owned()));
+        policy.topology.values_mut().for_each(|cpu| cpu.numa = 0);
+        let said = policy.check(numa::hints::Policy::None).unwrap_err();
+        assert!(said.starts_with("Align by socket is not compatible with hardware"), "{said}");
     }
 }

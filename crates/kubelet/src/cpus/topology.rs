@@ -1,6 +1,5 @@
-//! The processors of the machine: which there are, and which of them share a core, a socket, a
-//! NUMA node. And which are taken for a container that wants some for itself: those that share the
-//! most with each other and the least with the rest (`pkg/kubelet/cm/cpumanager/cpu_assignment.go`).
+//! The processors of the machine: which there are, and which of them share a core, a cache, a socket, a
+//! NUMA node.
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -12,6 +11,8 @@ pub struct Cpu {
     pub core: u32,
     pub socket: u32,
     pub numa: u32,
+    /// The last level of cache; where the kernel does not say it, the socket.
+    pub cache: u32,
 }
 
 pub type Topology = BTreeMap<u32, Cpu>;
@@ -30,10 +31,13 @@ pub fn read(system: &Path) -> Topology {
     let one = |cpu: u32| {
         let folder = system.join(format!("cpu/cpu{cpu}/topology"));
         let number = |file: &str| text(&folder.join(file)).trim().parse::<u32>().ok();
+        let socket = number("physical_package_id").unwrap_or(0);
+        let cache = text(&system.join(format!("cpu/cpu{cpu}/cache/index3/id")));
         Cpu {
             core: number("core_id").unwrap_or(cpu),
-            socket: number("physical_package_id").unwrap_or(0),
+            socket,
             numa: numa.get(&cpu).copied().unwrap_or(0),
+            cache: cache.trim().parse().unwrap_or(socket),
         }
     };
     online.into_iter().map(|cpu| (cpu, one(cpu))).collect()
@@ -71,87 +75,9 @@ pub fn shown(cpus: &CpuSet) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// So many of those that are free, if there are as many.
-pub fn take(topology: &Topology, free: &CpuSet, count: usize) -> Option<CpuSet> {
-    let mut free: CpuSet = free.iter().filter(|cpu| topology.contains_key(cpu)).copied().collect();
-    if free.len() < count {
-        return None;
-    }
-    let mut taken = CpuSet::new();
-    type Of = fn(&Cpu) -> (u32, u32, u32);
-    let whole: [Of; 3] = [
-        |cpu| (cpu.numa, 0, 0),
-        |cpu| (cpu.numa, cpu.socket, 0),
-        |cpu| (cpu.numa, cpu.socket, cpu.core),
-    ];
-    for of in whole {
-        let members = |cpus: &CpuSet| {
-            let mut groups: BTreeMap<(u32, u32, u32), CpuSet> = BTreeMap::new();
-            for cpu in cpus {
-                groups.entry(of(&topology[cpu])).or_default().insert(*cpu);
-            }
-            groups
-        };
-        let all = members(&topology.keys().copied().collect());
-        let mut groups: Vec<_> = members(&free).into_iter().collect();
-        // Where less is left goes first, so that others find whole ones.
-        let left = |cpus: &CpuSet| {
-            let first = cpus.first().map(|cpu| topology[cpu]);
-            let near = |cpu: &&u32| first.is_some_and(|first| first.numa == topology[*cpu].numa);
-            free.iter().filter(near).count()
-        };
-        groups.sort_by_key(|(key, cpus)| (left(cpus), *key));
-        for (key, cpus) in groups {
-            if cpus == all[&key] && cpus.len() <= count - taken.len() {
-                taken.extend(&cpus);
-            }
-        }
-        free.retain(|cpu| !taken.contains(cpu));
-    }
-    // What is missing comes from cores that are not whole any more, near to what is taken.
-    let mut rest: Vec<u32> = free.iter().copied().collect();
-    rest.sort_by_key(|cpu| {
-        let own = topology[cpu];
-        let near = taken.iter().any(|other| topology[other].numa == own.numa);
-        let same_core = |other: &&u32| {
-            (topology[*other].core, topology[*other].socket) == (own.core, own.socket)
-        };
-        (!near, free.iter().filter(same_core).count(), *cpu)
-    });
-    taken.extend(rest.into_iter().take(count - taken.len()));
-    Some(taken)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Two sockets of two cores of two threads: threads of a core are 4 apart.
-    fn machine() -> Topology {
-        (0..8)
-            .map(|cpu| (cpu, Cpu { core: cpu % 4, socket: cpu % 4 / 2, numa: cpu % 4 / 2 }))
-            .collect()
-    }
-
-    fn check(free: &str, count: usize, expected: &str) {
-        let taken = take(&machine(), &parse(free).unwrap(), count);
-        assert_eq!(
-            taken.map_or("none".to_owned(), |cpus| shown(&cpus)),
-            expected,
-            "{free} {count}"
-        );
-    }
-
-    #[test]
-    fn what_belongs_together_is_taken_together() {
-        check("0-7", 4, "0-1,4-5");
-        check("0-7", 2, "0,4");
-        check("0-7", 6, "0-2,4-6");
-        check("1-7", 4, "2-3,6-7");
-        check("1-7", 1, "4");
-        check("1-7", 3, "1,4-5");
-        check("0-1", 3, "none");
-    }
 
     #[test]
     fn lists_are_read_and_shown() {

@@ -21,7 +21,7 @@ pub mod proto {
 
 pub use book::Needs;
 pub use plugin::serve;
-pub use resources::serve as serve_resources;
+pub use resources::{proto as proto_v1, serve as serve_resources};
 
 use crate::admission::Refusal;
 use crate::numa::{DeviceWish, Near};
@@ -79,7 +79,7 @@ impl Devices {
     }
 
     /// What a pod's status says of the devices that a container has.
-    pub fn health(&self, uid: &str, container: &str) -> Option<Vec<ResourceStatus>> {
+    pub fn health(&self, uid: &str, container: &str) -> Vec<ResourceStatus> {
         let all = self.book.lock().health(uid, container);
         let device = |(resource_id, well): (String, Option<bool>)| ResourceHealth {
             resource_id,
@@ -97,8 +97,7 @@ impl Devices {
             name,
             resources: Some(devices.into_iter().map(device).collect()),
         };
-        let told: Vec<ResourceStatus> = all.into_iter().map(one).collect();
-        Some(told).filter(|told| !told.is_empty())
+        all.into_iter().map(one).collect()
     }
 
     fn write(&self, root: &Path) -> io::Result<()> {

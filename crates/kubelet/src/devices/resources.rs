@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
+/// Upstream has two protocols in a package of this name: this one, and the health of claimed devices.
 #[allow(clippy::all, reason = "generated")]
 pub mod proto {
     tonic::include_proto!("v1");

@@ -3,11 +3,14 @@ use super::proto::{
     Claim, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
     NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
 };
+use super::proto_v1::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use crate::plugins::connect;
+use client::Context;
 use std::path::Path;
 use std::time::Duration;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 /// How long a driver may take to answer: upstream's.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -19,15 +22,27 @@ const SERVICES: &[(&str, &str)] = &[
     ("v1beta1.DRAPlugin", "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"),
 ];
 
+/// The same of the stream on which a driver tells how its devices are; the newest is taken.
+const HEALTH_SERVICES: &[&str] = &["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
+
 #[derive(Clone)]
 pub struct Driver {
     channel: Channel,
     service: &'static str,
+    /// If it tells it.
+    health_service: Option<&'static str>,
     pub endpoint: String,
+    /// Stops when its socket is gone.
+    pub life: Context,
 }
 
 impl Driver {
-    pub fn new(name: &str, endpoint: &str, versions: &[String]) -> Result<Driver, String> {
+    pub fn new(
+        life: Context,
+        name: &str,
+        endpoint: &str,
+        versions: &[String],
+    ) -> Result<Driver, String> {
         let invalid = |why: String| {
             format!(
                 "invalid supported gRPC versions of DRA driver plugin {name} at endpoint {endpoint}: {why}"
@@ -46,7 +61,10 @@ impl Driver {
             ))
         })?;
         let channel = connect(Path::new(endpoint))?;
-        Ok(Driver { channel, service, endpoint: endpoint.to_owned() })
+        let is_spoken = |service: &&str| versions.iter().any(|version| version == service);
+        let health_service = HEALTH_SERVICES.iter().copied().find(is_spoken);
+        let endpoint = endpoint.to_owned();
+        Ok(Driver { channel, service, health_service, endpoint, life })
     }
 
     pub async fn prepare(
@@ -65,6 +83,26 @@ impl Driver {
         self.call("NodeUnprepareResources", request).await
     }
 
+    pub fn tells_health(&self) -> bool {
+        self.health_service.is_some()
+    }
+
+    /// How its devices are, from now on.
+    pub async fn watch_health(&self) -> Result<Streaming<NodeWatchResourcesResponse>, Status> {
+        let Some(service) = self.health_service else {
+            return Err(Status::unimplemented("it does not say so"));
+        };
+        let path = PathAndQuery::try_from(format!("/{service}/NodeWatchResources"));
+        let path = path.map_err(|error| Status::internal(error.to_string()))?;
+        let mut client = tonic::client::Grpc::new(self.channel.clone());
+        let ready = tokio::time::timeout(PATIENCE, client.ready()).await;
+        let ready = ready.map_err(|_| Status::deadline_exceeded("it does not answer"))?;
+        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        let codec = tonic_prost::ProstCodec::default();
+        let request = tonic::Request::new(NodeWatchResourcesRequest {});
+        Ok(client.server_streaming(request, path, codec).await?.into_inner())
+    }
+
     async fn call<Q, A>(&self, method: &str, request: Q) -> Result<A, String>
     where
         Q: prost::Message + Send + Sync + 'static,
@@ -77,8 +115,7 @@ impl Driver {
             client.ready().await.map_err(|error| format!("Unavailable desc = {error}"))?;
             let codec = tonic_prost::ProstCodec::<Q, A>::default();
             let answer = client.unary(tonic::Request::new(request), path, codec).await;
-            let said =
-                |status: tonic::Status| format!("{:?} desc = {}", status.code(), status.message());
+            let said = |status: Status| format!("{:?} desc = {}", status.code(), status.message());
             answer.map(tonic::Response::into_inner).map_err(said)
         };
         let answer = tokio::time::timeout(PATIENCE, asked).await;
@@ -97,7 +134,7 @@ mod tests {
     async fn a_driver_says_what_it_speaks() {
         let check = |versions: &[&str], expected: &str| {
             let versions: Vec<String> = versions.iter().map(|one| String::from(*one)).collect();
-            let said = match Driver::new("d", "/run/d.sock", &versions) {
+            let said = match Driver::new(Context::new(), "d", "/run/d.sock", &versions) {
                 Ok(driver) => driver.service.to_owned(),
                 Err(why) => why,
             };

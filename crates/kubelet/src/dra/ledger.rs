@@ -148,6 +148,16 @@ impl Ledger {
         self.claims.remove(&(claim.namespace.clone(), claim.name.clone()));
     }
 
+    /// Pods that use one of these devices, by pool and name, of a driver.
+    pub fn holders(&self, driver: &str, devices: &BTreeSet<(String, String)>) -> BTreeSet<String> {
+        let uses = |claim: &&Claim| {
+            let all = claim.drivers.get(driver).into_iter().flat_map(|driver| &driver.devices);
+            all.into_iter()
+                .any(|one| devices.contains(&(one.pool_name.clone(), one.device_name.clone())))
+        };
+        self.claims.values().filter(uses).flat_map(|claim| claim.pods.keys().cloned()).collect()
+    }
+
     /// Pods that use something.
     pub fn pods(&self) -> BTreeSet<String> {
         self.claims.values().flat_map(|claim| claim.pods.keys().cloned()).collect()

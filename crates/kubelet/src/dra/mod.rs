@@ -4,9 +4,11 @@
 //! ```text
 //!  ledger   which claims are prepared, for whom, with which devices; the file of it     (pure)
 //!  driver   a driver: registers by the plugin watcher, is asked over its socket
+//!  health   how a driver's devices are, as it says it
 //! ```
 //! What a container gets are names of CDI devices: the runtime knows what they mean.
 mod driver;
+mod health;
 mod ledger;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ pub mod proto {
     tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
 }
 
+use crate::devices::proto_v1;
 pub use ledger::Device;
 
 use crate::pod;
@@ -24,7 +27,11 @@ use api::selector::field::Selector;
 use client::ApiResource;
 use client::source::{Collection, Delete};
 use driver::Driver;
-use k8s_openapi::api::core::v1::{Container, Pod, PodResourceClaim};
+use health::Health;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, Pod, PodResourceClaim, ResourceHealth, ResourceStatus,
+};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use ledger::{Claim, Ledger};
 use parking_lot::Mutex;
@@ -45,6 +52,7 @@ pub struct Dra {
     ledger: Mutex<Ledger>,
     /// By name; the last that registered counts.
     drivers: Mutex<BTreeMap<String, Vec<Driver>>>,
+    health: Health,
 }
 
 /// A claim of a pod's and the object that it is.
@@ -74,8 +82,14 @@ impl Dra {
         written.map_err(|error| format!("checkpoint ResourceClaim state: {error}"))
     }
 
-    pub fn add(&self, name: &str, endpoint: &str, versions: &[String]) -> Result<(), String> {
-        let driver = Driver::new(name, endpoint, versions)?;
+    pub fn add(
+        &self,
+        kubelet: &Arc<Kubelet>,
+        name: &str,
+        endpoint: &str,
+        versions: &[String],
+    ) -> Result<(), String> {
+        let driver = Driver::new(kubelet.context.part(), name, endpoint, versions)?;
         let mut drivers = self.drivers.lock();
         let known = drivers.entry(name.to_owned()).or_default();
         if known.iter().any(|one| one.endpoint == endpoint) {
@@ -83,7 +97,10 @@ impl Dra {
                 "endpoint {endpoint} already registered for DRA driver plugin {name}"
             ));
         }
-        known.push(driver);
+        known.push(driver.clone());
+        if driver.tells_health() {
+            tokio::spawn(health::watch(kubelet.clone(), name.to_owned(), driver));
+        }
         Ok(())
     }
 
@@ -92,7 +109,9 @@ impl Dra {
         {
             let mut drivers = self.drivers.lock();
             let Some(known) = drivers.get_mut(name) else { return };
-            known.retain(|one| one.endpoint != endpoint);
+            for gone in known.extract_if(.., |one| one.endpoint == endpoint) {
+                gone.life.stop();
+            }
             if !known.is_empty() {
                 return;
             }
@@ -128,6 +147,49 @@ impl Dra {
             );
         }
         found
+    }
+
+    /// What a pod's status says of the devices of a container's claims: `claim:NAME`, or
+    /// `claim:NAME/REQUEST` where the container uses only one request of it.
+    pub fn statuses(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        now: Timestamp,
+    ) -> Vec<ResourceStatus> {
+        let used = container.resources.as_ref().and_then(|all| all.claims.as_deref());
+        let ledger = self.ledger.lock();
+        let mut told = Vec::new();
+        for one in used.unwrap_or_default() {
+            let mut claims = pod::spec(pod).resource_claims.iter().flatten();
+            let Some(claim) = claims.find(|claim| claim.name == one.name) else { continue };
+            let Ok(Some((object, _))) = name_of(pod, claim) else { continue };
+            let Some(known) = ledger.get(pod::namespace(pod), &object) else { continue };
+            let request = one.request.as_deref().unwrap_or_default();
+            // Devices belong to a request, whichever of its alternatives was taken.
+            let of = request.split('/').next().unwrap_or_default();
+            let mut seen = BTreeSet::new();
+            let devices = known.devices(of).filter_map(|(driver, device)| {
+                let (pool, name) = (&device.pool_name, &device.device_name);
+                let own = || format!("{driver}/{pool}/{name}");
+                let resource_id = device.cdi.first().cloned().unwrap_or_else(own);
+                let (state, message) = self.health.get(driver, pool, name, now);
+                seen.insert(resource_id.clone()).then(|| ResourceHealth {
+                    resource_id,
+                    health: Some(state.name().to_owned()),
+                    message: Some(message).filter(|message| !message.is_empty()),
+                })
+            });
+            let resources: Vec<ResourceHealth> = devices.collect();
+            let name = match request {
+                "" => format!("claim:{}", one.name),
+                request => format!("claim:{}/{request}", one.name),
+            };
+            if !resources.is_empty() {
+                told.push(ResourceStatus { name, resources: Some(resources) });
+            }
+        }
+        told
     }
 
     /// The names of the container's CDI devices, each once.
@@ -331,6 +393,15 @@ impl Kubelet {
         }
         last.iter().for_each(|claim| self.dra.ledger.lock().remove(claim));
         self.dra.write(&self.config.root)
+    }
+
+    /// Has the statuses written anew of pods that use devices which are otherwise than before.
+    fn tell_of_devices(&self, driver: &str, devices: &BTreeSet<(String, String)>) {
+        if devices.is_empty() {
+            return;
+        }
+        let holders = self.dra.ledger.lock().holders(driver, devices);
+        holders.into_iter().for_each(|uid| self.queue.add(uid));
     }
 
     /// Claims of pods that are no more, which something kept from being taken back.

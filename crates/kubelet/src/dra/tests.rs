@@ -1,20 +1,29 @@
 //! A driver of our own beside a whole kubelet.
 use super::proto::dra_plugin_server::{DraPlugin, DraPluginServer};
 use super::proto::*;
+use super::proto_v1::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
+use super::proto_v1::{
+    DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest,
+    NodeWatchResourcesResponse,
+};
 use crate::devices::pod_resources;
 use crate::plugins::proto::registration_server::{Registration, RegistrationServer};
 use crate::plugins::proto::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
-use crate::testing::{serve, until};
+use crate::testing::{serve, serve_all, until};
 use crate::tests::{Machine, one};
 use client::Context;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::watch;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 #[derive(Clone)]
@@ -23,6 +32,8 @@ struct Mock {
     calls: Arc<Mutex<Vec<String>>>,
     /// What it says instead of doing something.
     fails: Arc<Mutex<String>>,
+    /// How its device is, and why.
+    health: watch::Sender<(HealthStatus, &'static str)>,
 }
 
 impl Mock {
@@ -43,7 +54,7 @@ impl Registration for Mock {
             r#type: "DRAPlugin".to_owned(),
             name: "mock.dra".to_owned(),
             endpoint: self.endpoint.display().to_string(),
-            supported_versions: vec!["v1.DRAPlugin".to_owned()],
+            supported_versions: vec!["v1.DRAPlugin".into(), "v1.DRAResourceHealth".into()],
         }))
     }
 
@@ -97,13 +108,47 @@ impl DraPlugin for Mock {
     }
 }
 
+#[tonic::async_trait]
+impl DraResourceHealth for Mock {
+    type NodeWatchResourcesStream = BoxStream<'static, Result<NodeWatchResourcesResponse, Status>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let mut told = self.health.subscribe();
+        told.mark_changed();
+        let told = futures_util::stream::unfold(told, |mut told| async move {
+            told.changed().await.ok()?;
+            let (health, message) = *told.borrow_and_update();
+            let device =
+                DeviceIdentifier { pool_name: "pool".to_owned(), device_name: "d1".to_owned() };
+            let device = DeviceHealth {
+                device: Some(device),
+                health: health.into(),
+                message: message.to_owned(),
+                ..DeviceHealth::default()
+            };
+            Some((Ok(NodeWatchResourcesResponse { devices: vec![device] }), told))
+        });
+        Ok(Response::new(told.boxed()))
+    }
+}
+
 fn start() -> (Machine, Mock, tokio::task::JoinHandle<()>) {
     let machine = Machine::new();
     let root = machine.folder.path().join("kubelet");
     std::fs::create_dir_all(root.join("plugins_registry")).unwrap();
     let endpoint = machine.folder.path().join("dra.sock");
-    let mock = Mock { endpoint: endpoint.clone(), calls: Arc::default(), fails: Arc::default() };
-    serve(DraPluginServer::new(mock.clone()), &endpoint);
+    let mock = Mock {
+        endpoint: endpoint.clone(),
+        calls: Arc::default(),
+        fails: Arc::default(),
+        health: watch::Sender::new((HealthStatus::Healthy, "")),
+    };
+    let services = Routes::new(DraPluginServer::new(mock.clone()));
+    let services = services.add_service(DraResourceHealthServer::new(mock.clone()));
+    serve_all(services, &endpoint);
     serve(RegistrationServer::new(mock.clone()), &root.join("plugins_registry/dra.sock"));
     let kubelet = machine.run_kubelet_with(machine.context.clone(), |_| {});
     (machine, mock, kubelet)
@@ -140,6 +185,22 @@ impl Machine {
         let pod = self.world.get::<Pod>("default", name);
         let status = pod.and_then(|pod| pod.status.clone());
         status.and_then(|status| status.phase).unwrap_or_default()
+    }
+
+    /// What the pod's status says of its devices.
+    fn devices_of_pod(&self, name: &str) -> String {
+        let pod = self.world.get::<Pod>("default", name);
+        let status = pod.and_then(|pod| pod.status.clone()).unwrap_or_default();
+        let statuses = status.container_statuses.unwrap_or_default();
+        let told = statuses.into_iter().flat_map(|one| one.allocated_resources_status);
+        let told = told.flatten().map(|one| {
+            let devices = one.resources.into_iter().flatten().map(|device| {
+                let (health, why) = (device.health.unwrap_or_default(), device.message);
+                format!(" {}={health}:{}", device.resource_id, why.unwrap_or_default())
+            });
+            format!("{}{}", one.name, devices.collect::<String>())
+        });
+        told.collect()
     }
 
     fn has_event(&self, text: &str) -> bool {
@@ -179,6 +240,29 @@ async fn claims_are_prepared_shared_shown_and_taken_back() {
     until("b is gone", || !machine.folder.path().join("kubelet/pods/b").exists()).await;
     let text = std::fs::read_to_string(machine.folder.path().join("kubelet/dra_manager_state"));
     assert!(!text.unwrap().contains("gpu"));
+}
+
+#[tokio::test]
+async fn a_pod_s_status_says_how_its_claimed_devices_are() {
+    let (machine, mock, _) = start();
+    until("the driver is registered", || mock.calls() == "registered").await;
+    machine.claim("gpu", &["a"]);
+    machine.claiming("a", "gpu");
+    let says = |health: &str| {
+        let expected = format!("claim:mine/second mock.dra/thing=d1={health}");
+        let machine = &machine;
+        async move { until(health, || machine.devices_of_pod("a") == expected).await }
+    };
+    says("Healthy:").await;
+    mock.health.send_replace((HealthStatus::Unhealthy, "too hot"));
+    says("Unhealthy:too hot").await;
+    mock.health.send_replace((HealthStatus::Healthy, ""));
+    says("Healthy:").await;
+    // Of a driver that is gone nobody knows how its devices are.
+    let registered = machine.folder.path().join("kubelet/plugins_registry/dra.sock");
+    std::fs::remove_file(registered).unwrap();
+    until("the driver is gone", || mock.health.receiver_count() == 0).await;
+    says("Unknown:").await;
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! What this machine uses, read from `/proc`.
+use runtime::cgroup::Pressure;
 use std::fs;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,6 +17,10 @@ pub struct Usage {
     pub swap: u64,
     pub swap_free: u64,
     pub interfaces: Vec<Interface>,
+    /// Of processors, memory and disks, where the kernel measures it.
+    pub cpu_pressure: Option<Pressure>,
+    pub memory_pressure: Option<Pressure>,
+    pub io_pressure: Option<Pressure>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,6 +49,9 @@ impl Usage {
             swap: memory("SwapTotal"),
             swap_free: memory("SwapFree"),
             interfaces: interfaces(&text("/proc/net/dev")),
+            cpu_pressure: Pressure::parse(&text("/proc/pressure/cpu")),
+            memory_pressure: Pressure::parse(&text("/proc/pressure/memory")),
+            io_pressure: Pressure::parse(&text("/proc/pressure/io")),
         }
     }
 }

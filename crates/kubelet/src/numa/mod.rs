@@ -256,7 +256,7 @@ mod tests {
 
     /// Two nodes of four processors; the first of the first is reserved.
     fn machine() -> cpus::Policy {
-        let one = |cpu| (cpu, Cpu { core: cpu, socket: cpu / 4, numa: cpu / 4 });
+        let one = |cpu| (cpu, Cpu { core: cpu, socket: cpu / 4, numa: cpu / 4, cache: cpu / 4 });
         let topology = (0..8).map(one).collect();
         cpus::Policy { topology, reserved: [0].into(), ..cpus::Policy::default() }
     }

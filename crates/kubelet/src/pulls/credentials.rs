@@ -11,10 +11,27 @@ use std::path::Path;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Credential {
     pub auth: cri::AuthConfig,
-    /// The secret's uid, namespace and name; everybody's on the node without one.
-    pub secret: Option<(String, String, String)>,
+    pub whose: Whose,
     /// Tells two apart without telling what they are.
     pub hash: String,
+}
+
+/// Who has it to show.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Whose {
+    /// Everybody on the node.
+    #[default]
+    Node,
+    Secret(Named),
+    ServiceAccount(Named),
+}
+
+/// An object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Named {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
 }
 
 /// All that fit, in the order in which they are tried.
@@ -23,11 +40,12 @@ pub fn fitting(repository: &str, secrets: &[&Secret], node: Option<&Value>) -> V
     for secret in secrets {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let meta = &secret.metadata;
-        let from = (text(&meta.uid), text(&meta.namespace), text(&meta.name));
+        let (uid, namespace, name) = (text(&meta.uid), text(&meta.namespace), text(&meta.name));
+        let from = Whose::Secret(Named { uid, namespace, name });
         let Some(config) = config_of(secret) else { continue };
-        found.extend(of_config(repository, &config, Some(&from)));
+        found.extend(of_config(repository, &config, &from));
     }
-    found.extend(node.into_iter().flat_map(|config| of_config(repository, config, None)));
+    found.extend(node.into_iter().flat_map(|config| of_config(repository, config, &Whose::Node)));
     found
 }
 
@@ -49,11 +67,7 @@ fn config_of(secret: &Secret) -> Option<Value> {
     }
 }
 
-pub(super) fn of_config(
-    repository: &str,
-    config: &Value,
-    from: Option<&(String, String, String)>,
-) -> Vec<Credential> {
+pub(super) fn of_config(repository: &str, config: &Value, whose: &Whose) -> Vec<Credential> {
     let entries = config.as_object().into_iter().flatten();
     let mut fitting: Vec<(String, &Value)> = entries
         .map(|(place, entry)| (plain(place), entry))
@@ -61,7 +75,7 @@ pub(super) fn of_config(
         .collect();
     // What says more goes first.
     fitting.sort_by(|a, b| b.0.cmp(&a.0));
-    fitting.iter().map(|(_, entry)| credential(repository, entry, from.cloned())).collect()
+    fitting.iter().map(|(_, entry)| credential(repository, entry, whose.clone())).collect()
 }
 
 /// Without scheme and the version that old tools write: `https://index.docker.io/v1/`.
@@ -97,11 +111,7 @@ pub(super) fn fits(place: &str, repository: &str) -> bool {
         && own_path.starts_with(&path)
 }
 
-fn credential(
-    repository: &str,
-    entry: &Value,
-    secret: Option<(String, String, String)>,
-) -> Credential {
+fn credential(repository: &str, entry: &Value, whose: Whose) -> Credential {
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth").trim());
     let decoded = String::from_utf8(decoded.unwrap_or_default()).unwrap_or_default();
@@ -122,7 +132,7 @@ fn credential(
         digest.update(part.as_bytes());
     }
     let hash = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Credential { auth, secret, hash }
+    Credential { auth, whose, hash }
 }
 
 #[cfg(test)]
@@ -172,7 +182,10 @@ mod tests {
         let shown: Vec<String> = found
             .iter()
             .map(|one| {
-                let from = one.secret.as_ref().map_or("node", |secret| &secret.2);
+                let from = match &one.whose {
+                    Whose::Secret(secret) => &secret.name,
+                    _ => "node",
+                };
                 format!("{} {}:{}", from, one.auth.username, one.auth.password)
             })
             .collect();

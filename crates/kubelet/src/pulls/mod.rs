@@ -3,8 +3,10 @@
 //! ```text
 //!  credentials   secrets and the node's own file → what to show a registry     (pure)
 //!  providers     programs that know credentials, as clouds have them
+//!  attributes    what such a program is shown of a pod's service account
 //!  records       which images were pulled, with whose credentials; on disk
 //! ```
+pub mod attributes;
 pub mod credentials;
 pub mod providers;
 pub mod records;

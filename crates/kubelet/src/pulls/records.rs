@@ -2,7 +2,7 @@
 //! whoever knows its name: a pod must have a secret that it was pulled with, or pull it again
 //! (`pkg/kubelet/images/pullmanager`). The files are upstream's, so that the kubelets of a node can
 //! take each other's place.
-use super::credentials::Credential;
+use super::credentials::{Credential, Named, Whose};
 use super::repository;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -75,7 +75,7 @@ struct Shown {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kubernetes_secrets: Vec<SecretShown>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    kubernetes_service_accounts: Vec<serde_json::Value>,
+    kubernetes_service_accounts: Vec<AccountShown>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     node_pods_accessible: bool,
 }
@@ -89,9 +89,28 @@ struct SecretShown {
     credential_hash: String,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AccountShown {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl AccountShown {
+    fn of(credential: &Credential) -> Option<AccountShown> {
+        let Whose::ServiceAccount(Named { uid, namespace, name }) = credential.whose.clone() else {
+            return None;
+        };
+        Some(AccountShown { namespace, name, uid })
+    }
+}
+
 impl SecretShown {
     fn of(credential: &Credential) -> Option<SecretShown> {
-        let (uid, namespace, name) = credential.secret.clone()?;
+        let Whose::Secret(Named { uid, namespace, name }) = credential.whose.clone() else {
+            return None;
+        };
         Some(SecretShown { uid, namespace, name, credential_hash: credential.hash.clone() })
     }
 
@@ -179,6 +198,10 @@ impl PullRecords {
         if shown.node_pods_accessible {
             return false;
         }
+        let mut accounts = credentials.iter().filter_map(AccountShown::of);
+        if accounts.any(|own| shown.kubernetes_service_accounts.contains(&own)) {
+            return false;
+        }
         for own in credentials.iter().filter_map(|one| Some((one, SecretShown::of(one)?))) {
             let (credential, own) = own;
             let mut known = shown.kubernetes_secrets.iter();
@@ -228,10 +251,18 @@ impl PullRecords {
         });
         if let Some(shown) = shown {
             let entry = record.credential_mapping.entry(repository(image)).or_default();
-            match shown.and_then(SecretShown::of) {
-                None => *entry = Shown { node_pods_accessible: true, ..Shown::default() },
-                Some(_) if entry.node_pods_accessible => {}
-                Some(own) => {
+            let own = (shown.and_then(SecretShown::of), shown.and_then(AccountShown::of));
+            match own {
+                (None, None) => *entry = Shown { node_pods_accessible: true, ..Shown::default() },
+                _ if entry.node_pods_accessible => {}
+                (None, Some(own)) => {
+                    let accounts = &mut entry.kubernetes_service_accounts;
+                    if !accounts.contains(&own) && accounts.len() < MANY_SECRETS {
+                        accounts.push(own);
+                        accounts.sort();
+                    }
+                }
+                (Some(own), _) => {
                     entry.kubernetes_secrets.retain(|known| !known.is_of(&own));
                     entry.kubernetes_secrets.push(own);
                     entry.kubernetes_secrets.sort_by(|a, b| {
@@ -288,7 +319,11 @@ mod tests {
     fn credential(secret: &str, password: &str) -> Credential {
         let part = |part: &str| format!("{secret}-{part}");
         Credential {
-            secret: Some((part("uid"), "n".to_owned(), part("name"))),
+            whose: Whose::Secret(Named {
+                uid: part("uid"),
+                namespace: "n".to_owned(),
+                name: part("name"),
+            }),
             hash: password.to_owned(),
             ..Credential::default()
         }
@@ -321,6 +356,23 @@ mod tests {
         // Somebody could pull it without showing anything.
         records.end("r.io/web:2", Some(("sha256:1", None)), NOW);
         assert!(!must(&[]));
+    }
+
+    #[test]
+    fn an_image_is_for_accounts_that_could_pull_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = PullRecords::new(folder.path(), Policy::default());
+        let account = |uid: &str| {
+            let (namespace, name) = ("n".to_owned(), "web".to_owned());
+            let named = Named { uid: uid.to_owned(), namespace, name };
+            Credential { whose: Whose::ServiceAccount(named), ..Credential::default() }
+        };
+        records.end("r.io/web:1", Some(("sha256:1", Some(&account("1")))), NOW);
+        let must = |own: &[Credential]| records.must_pull("r.io/web:1", "sha256:1", own, NOW);
+        assert!(must(&[]), "it was pulled with an account");
+        assert!(!must(&[account("1")]));
+        assert!(must(&[account("2")]), "another account of the same name");
+        assert!(must(&[credential("mine", "")]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How answers of the kubelet leave: as text, as JSON, or piece by piece.
 use bytes::Bytes;
+use client::pages::Page;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,6 +27,18 @@ pub fn json(value: &impl Serialize) -> Reply {
         Ok(bytes) => of(StatusCode::OK, "application/json", bytes),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
+}
+
+/// A page that all components have.
+pub fn page(page: Page) -> Reply {
+    let status = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut reply = of(status, page.content_type, page.body);
+    for (name, value) in page.headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            reply.headers_mut().insert(name, value);
+        }
+    }
+    reply
 }
 
 /// What is said instead of what was asked for.

@@ -195,6 +195,16 @@ fn seconds(nanoseconds: u64) -> String {
     format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
 }
 
+/// Seconds in which all programs of a container waited at once.
+fn stalled(stats: Option<&cri::PsiStats>) -> Option<String> {
+    Some(seconds(stats?.full.as_ref()?.total.saturating_mul(1000)))
+}
+
+/// Seconds in which at least one did.
+fn waited(stats: Option<&cri::PsiStats>) -> Option<String> {
+    Some(seconds(stats?.some.as_ref()?.total.saturating_mul(1000)))
+}
+
 type ContainerRow = (String, cri::ContainerStats, i64);
 
 fn containers(pods: &[PodUsage]) -> Vec<ContainerRow> {
@@ -299,7 +309,7 @@ fn resource(usage: &Usage, pods: Option<&[PodUsage]>, facts: &crate::node::Facts
 /// The part of cAdvisor's metrics that dashboards of pods are made of.
 fn cadvisor(pods: &[PodUsage]) -> String {
     type Read = fn(&cri::ContainerStats) -> Option<String>;
-    const ROWS: [(&str, &str, &str, Read); 5] = [
+    const ROWS: [(&str, &str, &str, Read); 11] = [
         (
             "container_cpu_usage_seconds_total",
             "counter",
@@ -323,6 +333,42 @@ fn cadvisor(pods: &[PodUsage]) -> String {
             "gauge",
             "Number of bytes that are consumed by the container on this filesystem.",
             |one| Some(value(&one.writable_layer.as_ref()?.used_bytes)?.to_string()),
+        ),
+        (
+            "container_pressure_cpu_stalled_seconds_total",
+            "counter",
+            "Total time duration no tasks in the container could make progress due to CPU congestion.",
+            |one| stalled(one.cpu.as_ref()?.psi.as_ref()),
+        ),
+        (
+            "container_pressure_cpu_waiting_seconds_total",
+            "counter",
+            "Total time duration tasks in the container have waited due to CPU congestion.",
+            |one| waited(one.cpu.as_ref()?.psi.as_ref()),
+        ),
+        (
+            "container_pressure_memory_stalled_seconds_total",
+            "counter",
+            "Total time duration no tasks in the container could make progress due to memory congestion.",
+            |one| stalled(one.memory.as_ref()?.psi.as_ref()),
+        ),
+        (
+            "container_pressure_memory_waiting_seconds_total",
+            "counter",
+            "Total time duration tasks in the container have waited due to memory congestion.",
+            |one| waited(one.memory.as_ref()?.psi.as_ref()),
+        ),
+        (
+            "container_pressure_io_stalled_seconds_total",
+            "counter",
+            "Total time duration no tasks in the container could make progress due to IO congestion.",
+            |one| stalled(one.io.as_ref()?.psi.as_ref()),
+        ),
+        (
+            "container_pressure_io_waiting_seconds_total",
+            "counter",
+            "Total time duration tasks in the container have waited due to IO congestion.",
+            |one| waited(one.io.as_ref()?.psi.as_ref()),
         ),
     ];
     let mut text = String::new();
@@ -410,6 +456,27 @@ mod tests {
             prober_probe_total{probe_type="Readiness",pod_uid="a"} 2
         "#]]
         .assert_eq(&probes(&counters));
+    }
+
+    #[test]
+    fn what_containers_wait_for_is_told_where_the_kernel_measures_it() {
+        let stall = |total| Some(cri::PsiData { total, ..Default::default() });
+        let psi = Some(cri::PsiStats { full: stall(1), some: stall(2_500_000) });
+        let one = cri::ContainerStats {
+            memory: Some(cri::MemoryUsage { psi, ..Default::default() }),
+            ..Default::default()
+        };
+        let linux = cri::LinuxPodSandboxStats { containers: vec![one], ..Default::default() };
+        let stats = cri::PodSandboxStats { linux: Some(linux), ..Default::default() };
+        let text = cadvisor(&[PodUsage { stats, began: Default::default() }]);
+        let samples = |name: &str| {
+            let all =
+                text.lines().filter(|line| line.starts_with(name) && line.contains("container="));
+            all.map(|line| line.rsplit(' ').next().unwrap_or_default()).collect::<Vec<_>>()
+        };
+        assert_eq!(samples("container_pressure_memory_waiting_seconds_total"), ["2.500000000"]);
+        assert_eq!(samples("container_pressure_memory_stalled_seconds_total"), ["0.000001000"]);
+        assert!(samples("container_pressure_cpu").is_empty());
     }
 
     #[test]

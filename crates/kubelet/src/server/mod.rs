@@ -29,6 +29,7 @@ use crate::worker::Kubelet;
 use answer::Reply;
 use auth::{Asking, Auth};
 use client::Context;
+use client::zpages::Zpages;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -151,7 +152,9 @@ impl Server {
     pub(crate) async fn serve(self, kubelet: Arc<Kubelet>) {
         let context = kubelet.context.clone();
         let auth = Auth::new(&self.config, &kubelet);
-        let shared = Arc::new(Shared { kubelet, auth, config: self.config });
+        let flags = kubelet.config.flags.clone();
+        let zpages = Zpages::new("kubelet", route::PATHS, flags, context.now());
+        let shared = Arc::new(Shared { kubelet, auth, config: self.config, zpages });
         let plain = async |listener: Option<TcpListener>, door| match listener {
             Some(listener) => {
                 accept(&context, listener, |stream| {
@@ -177,6 +180,7 @@ struct Shared {
     kubelet: Arc<Kubelet>,
     auth: Auth,
     config: ServerConfig,
+    zpages: Zpages,
 }
 
 async fn accept(context: &Context, listener: TcpListener, take: impl Fn(TcpStream)) {

@@ -1,9 +1,28 @@
 //! Which page a path is, and at which doors it may be asked for.
 use super::answer::{self, Refused, Reply};
 use super::{Door, Shared, configz, files, logs, metrics, pods, query as journal, stats, stream};
+use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use std::borrow::Cow;
+
+/// What is served, as `/statusz` lists it.
+pub const PATHS: &[&str] = &[
+    "/allocatedPods",
+    "/attach",
+    "/configz",
+    "/containerLogs",
+    "/exec",
+    "/flagz",
+    "/healthz",
+    "/logs",
+    "/metrics",
+    "/pods",
+    "/portForward",
+    "/run",
+    "/runningpods",
+    "/stats",
+];
 
 /// A request's path and parameters.
 pub struct Asked<'a> {
@@ -98,6 +117,12 @@ pub async fn route(
         }
         ("run", [namespace, pod, uid, container]) if request.method() == Method::POST => {
             pods::run(kubelet, namespace, pod, uid, container, &asked).await
+        }
+        ("statusz" | "flagz", []) if shared.config.debugging_handlers => {
+            let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+            let now = kubelet.context.now();
+            let page = shared.zpages.page(&path, accept.unwrap_or_default(), now);
+            page.map(answer::page).ok_or_else(|| answer::not_found("404: Page Not Found"))
         }
         ("configz", []) if shared.config.debugging_handlers => {
             Ok(configz::page(&kubelet.config, &shared.config))

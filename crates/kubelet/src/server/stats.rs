@@ -75,6 +75,7 @@ fn pod_stats(pod: &PodUsage, facts: &Facts, now: Timestamp) -> Value {
             shown
         }),
         "memory": linux.memory.as_ref().map(memory),
+        "io": linux.io.as_ref().map(io),
         "network": linux.network.as_ref().map(network),
         "ephemeral-storage": {
             "time": Time(now), "availableBytes": facts.disk_available, "capacityBytes": facts.disk,
@@ -91,6 +92,7 @@ fn container(one: &cri::ContainerStats, pod: &PodUsage, facts: &Facts) -> Value 
         "startTime": pod.began.get(&attributes.id).copied().map(time),
         "cpu": one.cpu.as_ref().map(cpu_stats),
         "memory": one.memory.as_ref().map(memory),
+        "io": one.io.as_ref().map(io),
         "rootfs": one.writable_layer.as_ref().map(|layer| disk(layer, facts)),
         "swap": one.swap.as_ref().map(|swap| json!({
             "time": time(swap.timestamp), "swapUsageBytes": value(&swap.swap_usage_bytes),
@@ -116,7 +118,7 @@ fn node(
     let mut shown_network = interfaces.first().cloned().unwrap_or(json!({ "name": "" }));
     shown_network["time"] = json!(Time(now));
     shown_network["interfaces"] = json!(interfaces);
-    json!({
+    let mut shown = json!({
         "nodeName": name,
         "startTime": time(usage.booted.saturating_mul(1_000_000_000)),
         "cpu": { "time": Time(now), "usageNanoCores": usage.nano_cores, "usageCoreNanoSeconds": usage.cpu_nanoseconds },
@@ -144,7 +146,32 @@ fn node(
             "time": Time(now), "swapAvailableBytes": usage.swap_free,
             "swapUsageBytes": usage.swap.saturating_sub(usage.swap_free),
         },
-    })
+    });
+    let pressures =
+        [("cpu", usage.cpu_pressure), ("memory", usage.memory_pressure), ("io", usage.io_pressure)];
+    for (resource, pressure) in pressures {
+        let Some(pressure) = pressure else { continue };
+        shown[resource]["time"] = json!(Time(now));
+        shown[resource]["psi"] = psi(&pressure.into());
+    }
+    shown
+}
+
+/// How long programs had to wait, in microseconds and per cent.
+fn psi(stats: &cri::PsiStats) -> Value {
+    let data = |data: &Option<cri::PsiData>| {
+        let data = data.unwrap_or_default();
+        json!({ "total": data.total, "avg10": data.avg10, "avg60": data.avg60, "avg300": data.avg300 })
+    };
+    json!({ "full": data(&stats.full), "some": data(&stats.some) })
+}
+
+fn io(usage: &cri::IoUsage) -> Value {
+    let mut shown = json!({ "time": time(usage.timestamp) });
+    if let Some(stats) = &usage.psi {
+        shown["psi"] = psi(stats);
+    }
+    shown
 }
 
 fn keep_cpu_and_memory(stats: &mut Value) {
@@ -168,10 +195,14 @@ pub fn value(value: &Option<cri::UInt64Value>) -> Option<u64> {
 }
 
 fn cpu_stats(cpu: &cri::CpuUsage) -> Value {
-    json!({
+    let mut shown = json!({
         "time": time(cpu.timestamp), "usageNanoCores": value(&cpu.usage_nano_cores).unwrap_or(0),
         "usageCoreNanoSeconds": value(&cpu.usage_core_nano_seconds),
-    })
+    });
+    if let Some(stats) = &cpu.psi {
+        shown["psi"] = psi(stats);
+    }
+    shown
 }
 
 fn memory(memory: &cri::MemoryUsage) -> Value {
@@ -182,6 +213,9 @@ fn memory(memory: &cri::MemoryUsage) -> Value {
     });
     if let Some(available) = value(&memory.available_bytes) {
         shown["availableBytes"] = json!(available);
+    }
+    if let Some(stats) = &memory.psi {
+        shown["psi"] = psi(stats);
     }
     shown
 }
@@ -213,6 +247,20 @@ fn disk(usage: &cri::FilesystemUsage, facts: &Facts) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runtime::cgroup::{Pressure, Stall};
+
+    #[test]
+    fn the_node_tells_what_its_programs_wait_for() {
+        let some = Stall { total: 7, ..Stall::default() };
+        let usage = Usage {
+            io_pressure: Some(Pressure { some, ..Pressure::default() }),
+            ..Usage::default()
+        };
+        let shown = node("n", &Facts::default(), &usage, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(shown["io"]["psi"]["some"]["total"], 7);
+        assert_eq!(shown["io"]["time"], "1970-01-01T00:00:00Z");
+        assert!(shown["cpu"].get("psi").is_none(), "the kernel does not measure it");
+    }
 
     #[test]
     fn a_pod_is_told_by_its_labels_and_uses_what_its_containers_do() {
@@ -220,13 +268,18 @@ mod tests {
             rows.iter().map(|(key, value)| (String::from(*key), String::from(*value))).collect()
         };
         let number = |value| Some(cri::UInt64Value { value });
+        let stall = cri::PsiData { total: 9, avg10: 0.5, ..Default::default() };
         let container = cri::ContainerStats {
             attributes: Some(cri::ContainerAttributes {
                 id: "c1".into(),
                 labels: labels(&[(CONTAINER_NAME, "c")]),
                 ..Default::default()
             }),
-            cpu: Some(cri::CpuUsage { usage_nano_cores: number(7), ..Default::default() }),
+            cpu: Some(cri::CpuUsage {
+                usage_nano_cores: number(7),
+                psi: Some(cri::PsiStats { some: Some(stall), full: None }),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let stats = cri::PodSandboxStats {
@@ -246,6 +299,10 @@ mod tests {
         assert_eq!(shown["podRef"], json!({ "name": "web", "namespace": "ns", "uid": "u" }));
         assert_eq!(shown["cpu"]["usageNanoCores"], 14);
         assert_eq!(shown["startTime"], "1970-01-01T00:00:05Z");
+        let none = json!({ "total": 0, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0 });
+        let some = json!({ "total": 9, "avg10": 0.5, "avg60": 0.0, "avg300": 0.0 });
+        assert_eq!(shown["containers"][0]["cpu"]["psi"], json!({ "full": none, "some": some }));
+        assert!(shown["memory"].get("psi").is_none());
         keep_cpu_and_memory(&mut shown);
         assert_eq!(shown["containers"][0]["cpu"]["usageNanoCores"], 7);
         assert!(shown.get("network").is_none() && shown["containers"][0].get("rootfs").is_none());

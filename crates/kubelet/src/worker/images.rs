@@ -8,10 +8,12 @@ use crate::container::security::ImageUser;
 use crate::found;
 use crate::pod::{self, Role};
 use crate::pulls;
+use crate::pulls::attributes::{Account, Accounts, Token};
 use crate::pulls::credentials::{self, Credential};
 use crate::runtime::{RuntimeError, cri};
+use futures_util::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use std::time::Duration;
 /// How often a pull is looked at, and how many looks there are to an event.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS_PER_EVENT: u64 = 15;
+/// How long a token is good that a credential provider is shown: what the API gives those who do not say.
+const TOKEN_SECONDS: i64 = 3600;
 
 #[derive(Default)]
 pub struct Pulls {
@@ -68,7 +72,8 @@ impl Kubelet {
             credentials::fitting(&pulls::repository(&image), &secrets_found, node.as_ref());
         let now = self.context.now();
         if let Some(providers) = &self.config.credential_providers {
-            shown.extend(providers.credentials(&image, now).await);
+            let accounts = OfPod { kubelet: self, pod };
+            shown.extend(providers.credentials(&image, &accounts, now).await);
         }
         let usable = present.as_ref().filter(|found| {
             policy != "Always" && !self.pull_records.must_pull(&image, &found.id, &shown, now)
@@ -233,6 +238,50 @@ impl Kubelet {
         self.note(pod, about, "BackOff", note);
         self.warn(pod, about, "Failed", "Error: ImagePullBackOff");
         Err(Fault::new("ImagePullBackOff", message))
+    }
+}
+
+/// A pod's service account, for programs that know registries' credentials.
+struct OfPod<'a> {
+    kubelet: &'a Kubelet,
+    pod: &'a Pod,
+}
+
+impl Accounts for OfPod<'_> {
+    fn name(&self) -> (&str, &str) {
+        // The API does not know a static pod: nobody has a token of it.
+        let name = pod::spec(self.pod).service_account_name.as_deref();
+        let name = name.filter(|_| !pod::is_static(self.pod)).unwrap_or_default();
+        (pod::namespace(self.pod), name)
+    }
+
+    fn pod_uid(&self) -> &str {
+        pod::uid(self.pod)
+    }
+
+    fn account(&self) -> BoxFuture<'_, Result<Account, String>> {
+        async {
+            let (namespace, name) = self.name();
+            let found = self.kubelet.client.get::<ServiceAccount>(namespace, name).await;
+            let found = found.map_err(|status| status.message)?;
+            let account: ServiceAccount = found.decode().map_err(|error| error.to_string())?;
+            Ok(Account {
+                uid: account.metadata.uid.unwrap_or_default(),
+                annotations: account.metadata.annotations.unwrap_or_default(),
+            })
+        }
+        .boxed()
+    }
+
+    fn token<'a>(&'a self, audience: &'a str) -> BoxFuture<'a, Result<Token, String>> {
+        async {
+            let status = self.kubelet.token_status(self.pod, audience, TOKEN_SECONDS).await;
+            let status = status.map_err(|error| error.to_string())?;
+            let text = status["token"].as_str().unwrap_or_default().to_owned();
+            let until = status["expirationTimestamp"].as_str().and_then(|text| text.parse().ok());
+            Ok((text, until.unwrap_or_else(|| self.kubelet.context.now())))
+        }
+        .boxed()
     }
 }
 

@@ -514,7 +514,11 @@ impl Kubelet {
             let mut new = status::generate(&look);
             let lists = [&mut new.init_container_statuses, &mut new.container_statuses];
             for told in lists.into_iter().flatten().flatten() {
-                told.allocated_resources_status = self.devices.health(pod::uid(pod), &told.name);
+                let mut devices = self.devices.health(pod::uid(pod), &told.name);
+                let claimed = pod::container(pod, &told.name)
+                    .map(|(_, container)| self.dra.statuses(pod, &container, self.context.now()));
+                devices.extend(claimed.into_iter().flatten());
+                told.allocated_resources_status = Some(devices).filter(|all| !all.is_empty());
             }
             (new, old)
         };

@@ -7,6 +7,7 @@
 //! We make groups below the parent we are given and remove what we made; a parent's own limits are
 //! its owner's.
 mod device;
+mod pressure;
 mod resources;
 mod stats;
 
@@ -18,6 +19,7 @@ use std::sync::OnceLock;
 use crate::users;
 
 pub use device::{DeviceRule, restrict_devices};
+pub use pressure::{Pressure, Stall};
 pub use resources::Resources;
 pub use stats::{Usage, usage};
 

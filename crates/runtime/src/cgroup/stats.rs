@@ -2,9 +2,10 @@
 use std::fs;
 use std::path::Path;
 
+use super::pressure::Pressure;
 use super::{Group, is_unified};
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     pub cpu_nanoseconds: u64,
     pub memory: u64,
@@ -16,6 +17,10 @@ pub struct Usage {
     pub memory_limit: Option<u64>,
     pub swap: u64,
     pub pids: u64,
+    /// Of processors, memory and disks, where the kernel measures it by group.
+    pub cpu_pressure: Option<Pressure>,
+    pub memory_pressure: Option<Pressure>,
+    pub io_pressure: Option<Pressure>,
 }
 
 pub fn usage(group: &Group) -> Usage {
@@ -58,6 +63,9 @@ pub fn usage(group: &Group) -> Usage {
         memory_limit: (limit > 0 && limit < 1 << 60).then_some(limit),
         swap,
         pids: number(&folder("pids").join("pids.current")),
+        cpu_pressure: Pressure::read(&folder("cpu").join("cpu.pressure")),
+        memory_pressure: Pressure::read(&memory_folder.join("memory.pressure")),
+        io_pressure: Pressure::read(&folder("io").join("io.pressure")),
     }
 }
 

@@ -5,9 +5,10 @@ use super::status::fits;
 use super::{Service, now};
 use crate::cgroup;
 use crate::cri::v1::{
-    ContainerAttributes, ContainerStats, ContainerStatsFilter, CpuUsage, LinuxPodSandboxStats,
-    MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes, PodSandboxStats,
-    PodSandboxStatsFilter, ProcessUsage, SwapUsage, UInt64Value,
+    ContainerAttributes, ContainerStats, ContainerStatsFilter, CpuUsage, IoUsage,
+    LinuxPodSandboxStats, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes,
+    PodSandboxStats, PodSandboxStatsFilter, ProcessUsage, PsiData, PsiStats, SwapUsage,
+    UInt64Value,
 };
 
 impl Service {
@@ -32,7 +33,7 @@ impl Service {
                 labels: container.config.labels.clone(),
                 annotations: container.config.annotations.clone(),
             }),
-            cpu: Some(cpu(time, used.cpu_nanoseconds, rate)),
+            cpu: Some(cpu(time, &used, rate)),
             memory: Some(memory(time, &used)),
             writable_layer: Some(self.filesystem_usage(self.root(), written(container))),
             swap: Some(SwapUsage {
@@ -40,7 +41,7 @@ impl Service {
                 swap_available_bytes: None,
                 swap_usage_bytes: value(used.swap),
             }),
-            io: None,
+            io: io(time, &used),
         }
     }
 
@@ -75,12 +76,12 @@ impl Service {
                 annotations: sandbox.config.annotations.clone(),
             }),
             linux: Some(LinuxPodSandboxStats {
-                cpu: Some(cpu(time, used.cpu_nanoseconds, None)),
+                cpu: Some(cpu(time, &used, None)),
                 memory: Some(memory(time, &used)),
                 network: self.network_usage(&containers, time),
                 process: Some(ProcessUsage { timestamp: time, process_count: value(used.pids) }),
                 containers: containers.iter().map(|container| self.stats_of(container)).collect(),
-                io: None,
+                io: io(time, &used),
             }),
             windows: None,
         }
@@ -131,12 +132,12 @@ fn value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
 
-fn cpu(timestamp: i64, nanoseconds: u64, rate: Option<u64>) -> CpuUsage {
+fn cpu(timestamp: i64, used: &cgroup::Usage, rate: Option<u64>) -> CpuUsage {
     CpuUsage {
         timestamp,
-        usage_core_nano_seconds: value(nanoseconds),
+        usage_core_nano_seconds: value(used.cpu_nanoseconds),
         usage_nano_cores: rate.map(|value| UInt64Value { value }),
-        psi: None,
+        psi: used.cpu_pressure.map(PsiStats::from),
     }
 }
 
@@ -151,7 +152,23 @@ fn memory(timestamp: i64, used: &cgroup::Usage) -> MemoryUsage {
         rss_bytes: value(used.resident),
         page_faults: value(used.page_faults),
         major_page_faults: value(used.major_page_faults),
-        psi: None,
+        psi: used.memory_pressure.map(PsiStats::from),
+    }
+}
+
+fn io(timestamp: i64, used: &cgroup::Usage) -> Option<IoUsage> {
+    used.io_pressure.map(|pressure| IoUsage { timestamp, psi: Some(pressure.into()) })
+}
+
+impl From<cgroup::Pressure> for PsiStats {
+    fn from(pressure: cgroup::Pressure) -> PsiStats {
+        let data = |stall: cgroup::Stall| PsiData {
+            total: stall.total,
+            avg10: stall.avg10,
+            avg60: stall.avg60,
+            avg300: stall.avg300,
+        };
+        PsiStats { full: Some(data(pressure.full)), some: Some(data(pressure.some)) }
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Process {
     terminal: Option<OwnedFd>,
     pid: i32,
     connection: UnixStream,
+    /// What the shim has said so far of how it ended.
+    said: Vec<u8>,
 }
 
 impl Process {
@@ -47,17 +49,26 @@ impl Process {
         let _ = sys::kill(self.pid, libc::SIGKILL);
     }
 
-    /// How it ended.
+    /// How it ended. Who waits for other things too may give up and ask again: what was read is kept.
     pub async fn wait(&mut self) -> io::Result<i32> {
-        let mut length = [0; 4];
-        self.connection.read_exact(&mut length).await?;
-        let mut body = vec![0; u32::from_le_bytes(length) as usize];
-        self.connection.read_exact(&mut body).await?;
-        match serde_json::from_slice(&body)? {
-            Answer::Exited { exit, .. } => Ok(exit.code),
-            other => Err(io::Error::other(format!("the shim answered {other:?}"))),
+        loop {
+            if let Some(body) = whole(&self.said) {
+                return match serde_json::from_slice(body)? {
+                    Answer::Exited { exit, .. } => Ok(exit.code),
+                    other => Err(io::Error::other(format!("the shim answered {other:?}"))),
+                };
+            }
+            if self.connection.read_buf(&mut self.said).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
     }
+}
+
+/// An answer that has arrived as a whole, without its length.
+fn whole(said: &[u8]) -> Option<&[u8]> {
+    let (length, body) = said.split_first_chunk()?;
+    body.get(..usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
 impl Service {
@@ -130,6 +141,7 @@ impl Service {
             terminal,
             pid: started.pid,
             connection,
+            said: Vec::new(),
         })
     }
 
@@ -242,4 +254,29 @@ async fn read_all(receiver: Option<Receiver>) -> Vec<u8> {
         output.extend_from_slice(&buffer[..read.min(room)]);
     }
     output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn who_asks_again_how_a_process_ended_has_lost_nothing() {
+        let (connection, mut theirs) = UnixStream::pair().unwrap();
+        let (stdin, stdout, stderr, terminal) = (None, None, None, None);
+        let said = Vec::new();
+        let mut process = Process { stdin, stdout, stderr, terminal, pid: 0, connection, said };
+        let exit = serde_json::json!({ "code": 4, "at": 0, "oom_killed": false });
+        let exit = serde_json::from_value(exit).unwrap();
+        let answer = serde_json::to_vec(&Answer::Exited { id: "c".to_owned(), exit }).unwrap();
+        let length = u32::try_from(answer.len()).unwrap().to_le_bytes();
+        for piece in [&length[..], &answer[..5]] {
+            theirs.write_all(piece).await.unwrap();
+            let given_up = tokio::time::timeout(Duration::from_millis(20), process.wait()).await;
+            assert!(given_up.is_err(), "there is more to come");
+        }
+        theirs.write_all(&answer[5..]).await.unwrap();
+        assert_eq!(process.wait().await.unwrap(), 4);
+    }
 }

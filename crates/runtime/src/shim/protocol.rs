@@ -179,14 +179,23 @@ impl Inbox {
         Ok(Some(message))
     }
 
+    /// What the first message lacks. No more is read at a time: descriptors and the sender come with the
+    /// bytes that they were sent with, and would be taken for another message's.
+    fn missing(&self) -> usize {
+        let length = self.bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length));
+        let whole = length.map_or(4, |length| (length as usize).min(INBOX_LIMIT) + 4);
+        whole.saturating_sub(self.bytes.len())
+    }
+
     fn fill(&mut self) -> Result<usize, rustix::io::Errno> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; 4096];
+        let wanted = self.missing().min(bytes.len());
         let received = recvmsg(
             self.stream.as_fd(),
-            &mut [IoSliceMut::new(&mut bytes)],
+            &mut [IoSliceMut::new(&mut bytes[..wanted])],
             &mut control,
             RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
         )?;
@@ -242,5 +251,45 @@ pub mod chunk {
     pub fn parse(header: [u8; HEADER]) -> (u8, usize) {
         let [stream, a, b, c, d] = header;
         (stream, u32::from_le_bytes([a, b, c, d]) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under load several reports are there before the shim looks: the terminal of an exec was lost then.
+    #[test]
+    fn descriptors_come_with_their_own_message_however_many_wait() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        send(&theirs, &Report::Successor, &[]).unwrap();
+        send(&theirs, &Report::Terminal, &[file.as_fd()]).unwrap();
+        send(&theirs, &Report::Failed("x".repeat(10_000)), &[]).unwrap();
+        drop(theirs);
+        let mut inbox = Inbox::new(ours).unwrap();
+        let mut said = Vec::new();
+        loop {
+            match inbox.receive().unwrap() {
+                Received::Message(Report::Failed(text), handles, _) => {
+                    said.push(format!("failed {} {}", text.len(), handles.len()));
+                }
+                Received::Message(report, handles, _) => {
+                    said.push(format!("{report:?} {}", handles.len()));
+                }
+                Received::NothingYet => panic!("all was sent"),
+                Received::Closed => break,
+            }
+        }
+        assert_eq!(said, ["Successor 0", "Terminal 1", "failed 10000 0"]);
+    }
+
+    #[test]
+    fn a_length_that_lies_is_refused() {
+        use std::io::Write;
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        let mut inbox = Inbox::new(ours).unwrap();
+        assert!(inbox.receive::<Report>().is_err());
     }
 }

@@ -6,6 +6,7 @@ mod builtin;
 mod containers;
 mod containment;
 mod deaths;
+mod devices;
 mod handlers;
 mod hostile;
 mod images;

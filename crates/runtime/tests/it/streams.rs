@@ -73,7 +73,7 @@ async fn exec_has_its_streams_and_says_how_it_ended() {
     send(&mut socket, 0, b"typed\n").await;
     let [_, stdout, _, status] = drain(socket).await;
     for part in ["/dev/pts/", "45 123", "got typed"] {
-        assert!(stdout.contains(part), "{part:?} is not in {stdout:?}");
+        assert!(stdout.contains(part), "{part:?} is not in {stdout:?}: {status}");
     }
     assert!(status.contains("Success"), "{status}");
     assert_eq!(plain_status(&url).await, 404, "a URL is good for once");

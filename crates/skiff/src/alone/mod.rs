@@ -1,13 +1,14 @@
 //! What components have in common that run alone: where the API is, who leads, where health and metrics
-//! are, when it ends.
+//! are, which flags there were, when it ends.
 mod accepted;
+pub mod flags;
 mod leading;
 mod serving;
 mod strength;
 
 pub use accepted::{Accepted, Upstreams};
 pub use leading::Leading;
-pub use serving::Serving;
+pub use serving::{Served, Serving};
 pub use strength::Strong;
 
 use client::Context;

@@ -4,7 +4,8 @@ use ::apiserver::tls::{self, Pair};
 use anyhow::Context as _;
 use api::group::GroupResource;
 use api::quote::Quoted;
-use client::pages::{self, Guard, JSON, METRICS, Page};
+use client::pages::{self, Asked, Guard, JSON, METRICS, Page};
+use client::zpages::Zpages;
 use client::{ApiResource, Client, Context, Registry, Source, Status};
 use futures_util::FutureExt;
 use k8s_openapi::api::authentication::v1::TokenReview;
@@ -19,6 +20,16 @@ use tokio::net::TcpListener;
 
 /// Paths that everybody may read.
 const OPEN: &str = "/healthz,/readyz,/livez";
+
+/// What is served, as `/statusz` lists it.
+const PATHS: &[&str] = &["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
+
+/// A component that serves pages: its name, and the port that upstream's has.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    pub name: &'static str,
+    pub port: u16,
+}
 
 #[derive(clap::Args)]
 pub struct Serving {
@@ -55,9 +66,9 @@ impl Serving {
         context: &Context,
         source: &Arc<dyn Source>,
         registry: Arc<Registry>,
-        usual_port: u16,
+        served: Served,
     ) -> anyhow::Result<()> {
-        self.start_with(context, source, registry, usual_port, |_| None).await
+        self.start_with(context, source, registry, served, |_| None).await
     }
 
     /// The same with pages that others do not have.
@@ -66,10 +77,10 @@ impl Serving {
         context: &Context,
         source: &Arc<dyn Source>,
         registry: Arc<Registry>,
-        usual_port: u16,
+        served: Served,
         more: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
     ) -> anyhow::Result<()> {
-        let port = self.secure_port.unwrap_or(usual_port);
+        let port = self.secure_port.unwrap_or(served.port);
         if port == 0 {
             return Ok(());
         }
@@ -79,7 +90,12 @@ impl Serving {
             .with_context(|| format!("failed to listen on {address}"))?;
         let tls = self.tls()?;
         let guard = guard(Client::new(source.clone()), &self.authorization_always_allow_paths);
-        let page = move |path: &str| more(path).unwrap_or_else(|| page(path, &registry));
+        let zpages = Zpages::new(served.name, PATHS, super::flags::given(), context.now());
+        let clock = context.clone();
+        let page = move |asked: Asked<'_>| {
+            let said = zpages.page(asked.path, asked.accept, clock.now());
+            said.or_else(|| more(asked.path)).unwrap_or_else(|| page(asked.path, &registry))
+        };
         tokio::spawn(pages::serve_guarded(context.clone(), listener, tls, guard, page));
         Ok(())
     }

@@ -249,6 +249,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
         debug: options
             .profiling
             .then(|| Debug { set_verbosity: Arc::new(move |level| verbosity.set(level)) }),
+        flags: crate::alone::flags::given(),
         ..::apiserver::Options::new(store, issuer)?
     });
     ::apiserver::bootstrap(&api).await?;

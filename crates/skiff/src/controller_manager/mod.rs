@@ -2,7 +2,7 @@
 mod accounts;
 mod flags;
 
-use crate::alone::{self, Accepted, Leading, Serving, duration, span};
+use crate::alone::{self, Accepted, Leading, Served, Serving, duration, span};
 use ::apiserver::admission::policy::type_checking;
 use ::apiserver::service_account::Keys;
 use anyhow::{Context as _, ensure};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const NAME: &str = "kube-controller-manager";
-pub const PORT: u16 = 10257;
+pub const SERVED: Served = Served { name: NAME, port: 10257 };
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -152,7 +152,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // Misspelt names are told before anybody waits to lead.
     let names = options.controllers.clone();
     controllers::select(&names)?;
-    options.serving.start(&context, &source, registry, PORT).await?;
+    options.serving.start(&context, &source, registry, SERVED).await?;
     let sources = match options.use_service_account_credentials {
         true => accounts::each_its_own(&context, &config, source.clone()),
         false => Sources::one(source.clone()),

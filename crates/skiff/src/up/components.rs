@@ -1,6 +1,6 @@
 //! The components of a cluster beside its API server: one row each.
 use super::{Machine, addons, images, manifests, metrics_server, stand_ins};
-use crate::alone::{Leading, Serving};
+use crate::alone::{self, Leading, Served, Serving};
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use crate::rootless;
@@ -95,12 +95,12 @@ impl Cluster {
 
     /// What a component counts is its own, on its own port, as if it were alone. One that cannot have
     /// its port works all the same.
-    async fn with_pages(&self, source: &Arc<dyn Source>, port: u16) -> Context {
+    async fn with_pages(&self, source: &Arc<dyn Source>, served: Served) -> Context {
         let registry = Arc::new(Registry::default());
         let context = self.context.clone().with_metrics(registry.clone());
         let serving = Serving::at(self.node_ip());
-        if let Err(error) = serving.start(&context, source, registry, port).await {
-            tracing::warn!("no health and metrics on port {port}: {error:#}");
+        if let Err(error) = serving.start(&context, source, registry, served).await {
+            tracing::warn!("no health and metrics of {}: {error:#}", served.name);
         }
         context
     }
@@ -174,7 +174,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     };
     let name = "kube-controller-manager";
     let shared = cluster.source(name, &user("system:kube-controller-manager", &[]))?;
-    let context = cluster.with_pages(&shared, crate::controller_manager::PORT).await;
+    let context = cluster.with_pages(&shared, crate::controller_manager::SERVED).await;
     let (leading, asking) = (cluster.leading.clone(), shared.clone());
     let fallback = shared.clone();
     let own = move |name: &str| {
@@ -197,7 +197,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
 async fn scheduler(cluster: Cluster) -> anyhow::Result<()> {
     let source = cluster.source("kube-scheduler", &user("system:kube-scheduler", &[]))?;
     let config = ::scheduler::Config::new(&cluster.node_name);
-    let context = cluster.with_pages(&source, crate::scheduler::PORT).await;
+    let context = cluster.with_pages(&source, crate::scheduler::SERVED).await;
     let socket = crate::scheduler::socket(&cluster.machine.data_dir);
     let (asked, pending) = (context.clone(), config.pending.clone());
     tokio::spawn(async move {
@@ -229,6 +229,7 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
         cgroup_root: places.cgroup_root.clone(),
         eviction: kubelet::eviction::Config::of_a_whole_cluster(),
         node_ips: cluster.node_ips.clone(),
+        flags: alone::flags::given(),
         ..kubelet::Config::new(&cluster.node_name, cluster.node_ip())
     };
     let name = format!("system:node:{}", cluster.node_name);
@@ -277,6 +278,7 @@ async fn proxy(cluster: Cluster) -> anyhow::Result<()> {
         min_sync_period: Duration::from_millis(10),
         healthz: Some(SocketAddr::new(everywhere(cluster.node_ip()), PROXY_HEALTH)),
         metrics: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 10249))),
+        flags: alone::flags::given(),
         // Pods ask the DNS of their own node, as long as it answers.
         local: Some(::proxy::Local {
             service: NamespacedName::new("kube-system", "kube-dns"),

@@ -78,6 +78,7 @@ impl ControlPlane {
             },
             client_ca: std::fs::read_to_string(pki.ca())?,
             service_cidrs: options.machine.service_cidr.split(',').map(str::to_owned).collect(),
+            flags: crate::alone::flags::given(),
             ..::apiserver::Options::new(store, issuer)?
         });
         ::apiserver::bootstrap(&api).await?;

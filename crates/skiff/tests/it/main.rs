@@ -28,3 +28,4 @@ mod streams;
 mod subresources;
 mod up;
 mod workflow;
+mod zpages;

@@ -88,7 +88,9 @@ pub struct Options {
     /// Whether guaranteed pods that ask for whole processors have them for themselves.
     #[arg(long, default_value = "none", value_parser = ["none", "static"])]
     cpu_manager_policy: String,
-    /// How that is done: `full-pcpus-only=true`, `strict-cpu-reservation=true`.
+    /// How that is done: `full-pcpus-only=true`, `strict-cpu-reservation=true`,
+    /// `distribute-cpus-across-numa=true`, `prefer-align-cpus-by-uncorecache=true`; behind the gate
+    /// `CPUManagerPolicyAlphaOptions` also `align-by-socket=true`, `distribute-cpus-across-cores=true`.
     #[arg(long, value_delimiter = ',')]
     cpu_manager_policy_options: Vec<String>,
     /// Processors that no container has for itself: `0-1`. Without it as many as are reserved.
@@ -215,7 +217,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let reserved = reserved.map(|(name, text)| Ok((name.clone(), amount(name, text)?)));
     let reserved: Vec<(String, i64)> = reserved.collect::<anyhow::Result<_>>()?;
     let milli = reserved.iter().filter(|(name, _)| name == "cpu").map(|(_, amount)| amount).sum();
-    let cpu_options = kubelet::cpus::Options::parse(&options.cpu_manager_policy_options);
+    let cpu_options = kubelet::cpus::Options::parse(
+        &options.cpu_manager_policy_options,
+        options.node.allows_alpha_of_cpus(),
+    );
     let cpu_options = cpu_options.map_err(anyhow::Error::msg)?;
     let cpu_policy = match options.cpu_manager_policy.as_str() {
         "static" => Some(kubelet::cpus::Policy::new(options.reserved_cpus, milli, cpu_options)),
@@ -244,10 +249,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         image_gc_low: options.image_gc_low_threshold,
         eviction: options.eviction.config()?,
         node_ips,
+        flags: crate::alone::flags::given(),
         ..kubelet::Config::new(&name, address)
     };
     options.node.add_to(&mut config)?;
     options.pods.add_to(&mut config)?;
+    if let Some(policy) = &config.cpu_policy {
+        policy.check(config.topology.policy).map_err(anyhow::Error::msg)?;
+    }
     let context = Context::new();
     let certificates = &options.serving.cert_dir;
     options.bootstrap.join(&context, &options.kubeconfig, certificates, &name).await?;

@@ -33,6 +33,11 @@ pub struct Node {
     feature_gates: Vec<String>,
 }
 
+/// Gates that mean something here.
+const GATES: &[&str] = &[CPU_ALPHA];
+/// Whether some options of the CPU manager may be given.
+const CPU_ALPHA: &str = "CPUManagerPolicyAlphaOptions";
+
 /// What `--protect-kernel-defaults` demands: upstream's (`setupKernelTunables`).
 const KERNEL: &[(&str, i64)] = &[
     ("vm/overcommit_memory", 1),
@@ -44,13 +49,21 @@ const KERNEL: &[(&str, i64)] = &[
 ];
 
 impl Node {
+    /// Whether `align-by-socket` and `distribute-cpus-across-cores` may be given.
+    pub fn allows_alpha_of_cpus(&self) -> bool {
+        let last = self.feature_gates.iter().rev().filter_map(|gate| gate.split_once('='));
+        last.into_iter().find(|(name, _)| *name == CPU_ALPHA).is_some_and(|(_, on)| on == "true")
+    }
+
     pub fn add_to(&self, config: &mut kubelet::Config) -> anyhow::Result<()> {
         for gate in &self.feature_gates {
             let (name, value) =
                 gate.split_once('=').with_context(|| format!("missing bool value for {gate}"))?;
             let _: bool =
                 value.parse().with_context(|| format!("invalid value of {name}={value}"))?;
-            tracing::warn!("--feature-gates: {name} has no effect here");
+            if !GATES.contains(&name) {
+                tracing::warn!("--feature-gates: {name} has no effect here");
+            }
         }
         if self.protect_kernel_defaults {
             check_kernel(|name| std::fs::read_to_string(format!("/proc/sys/{name}")).ok())?;

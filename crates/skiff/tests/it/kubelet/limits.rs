@@ -159,3 +159,70 @@ fn limits_change_while_a_container_runs() {
     cluster.until(condition, "");
     cluster.until(given, "600m/0");
 }
+
+#[test]
+fn limits_of_whole_pods_and_of_sidecars_change_while_they_run() {
+    let cluster = Cluster::start().with_default_account();
+    let node = Node::start(&cluster).until_ready();
+    node.import_busybox();
+    let container = |name: &str, limits: serde_json::Value| {
+        json!({
+            "name": name, "image": "localhost/busybox:1", "imagePullPolicy": "Never",
+            "command": ["sleep", "1000"], "resources": { "limits": limits },
+        })
+    };
+    let mut sidecar = container("side", json!({ "cpu": "50m", "memory": "16Mi" }));
+    sidecar["restartPolicy"] = "Always".into();
+    let main = container("main", json!({ "cpu": "50m", "memory": "16Mi" }));
+    let all = json!({ "cpu": "200m", "memory": "64Mi" });
+    let spec = json!({
+        "nodeName": "node", "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": false, "resources": { "limits": all, "requests": all },
+        "initContainers": [sidecar], "containers": [main],
+    });
+    let pod =
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" }, "spec": spec });
+    assert_eq!(cluster.kubectl_with("create -f -", &pod.to_string()), "pod/web created");
+    cluster.until("get pod web -o jsonpath={.status.phase}", "Running");
+    let uid = cluster.kubectl("get pod web -o jsonpath={.metadata.uid}");
+    let group = format!("kubepods/pod{uid}");
+    let quota = || {
+        let quota = read(&group, ["cpu.cfs_quota_us", "cpu.max"]);
+        quota.split(' ').next().unwrap_or_default().to_owned()
+    };
+    let memory = || read(&group, ["memory.limit_in_bytes", "memory.max"]);
+    assert_eq!((quota(), memory()), ("20000".to_owned(), (64 << 20).to_string()));
+    let resize = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut pod = cluster.json("get pod web");
+        change(&mut pod["spec"]);
+        let path = "/api/v1/namespaces/default/pods/web/resize";
+        let said = cluster.kubectl_with(&format!("replace --raw {path} -f -"), &pod.to_string());
+        assert!(said.starts_with('{'), "{said}");
+    };
+    let restarts = "{.status.initContainerStatuses[0].restartCount}{.status.containerStatuses[0].restartCount}";
+    let side = format!(
+        "get pod web -o jsonpath={{.status.initContainerStatuses[0].resources.limits.cpu}}/{restarts}"
+    );
+    cluster.until(&side, "50m/00");
+    // The sidecar alone: what the whole pod has stays.
+    resize(&|spec| {
+        for list in ["limits", "requests"] {
+            spec["initContainers"][0]["resources"][list]["cpu"] = "80m".into();
+        }
+    });
+    cluster.until(&side, "80m/00");
+    assert_eq!(quota(), "20000");
+    // The whole pod: what its containers have stays.
+    resize(&|spec| {
+        for list in ["limits", "requests"] {
+            spec["resources"][list] = json!({ "cpu": "400m", "memory": "96Mi" });
+        }
+    });
+    let whole = format!("get pod web -o jsonpath={{.status.resources.limits.cpu}}/{restarts}");
+    cluster.until(&whole, "400m/00");
+    assert_eq!((quota(), memory()), ("40000".to_owned(), (96 << 20).to_string()));
+    cluster.until(&side, "80m/00");
+    let pending =
+        "get pod web -o jsonpath={.status.conditions[?(@.type==\"PodResizePending\")].reason}";
+    assert_eq!(cluster.kubectl(pending), "");
+}

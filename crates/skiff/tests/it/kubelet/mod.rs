@@ -2,6 +2,8 @@
 mod containerd;
 mod eviction;
 mod faults;
+mod hostile;
+mod joining;
 mod limits;
 mod server;
 mod users;
