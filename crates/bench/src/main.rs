@@ -11,6 +11,7 @@ mod dns;
 mod hollow;
 mod kubelet;
 mod measured;
+mod network;
 mod parts;
 mod placement;
 mod report;
@@ -61,6 +62,11 @@ const BENCHES: &[Bench] = &[
         name: "kubelet",
         about: "pods from creation to Ready and to their end, alone and at once, beside upstream's",
         run: kubelet::run,
+    },
+    Bench {
+        name: "network",
+        about: "rules of services, connections through them, names, policies, beside kube-proxy and CoreDNS",
+        run: network::run,
     },
     Bench {
         name: "placement",

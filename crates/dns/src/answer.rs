@@ -1,6 +1,7 @@
 //! What a name stands for: a pure function of a query and the world.
 use crate::wire::{Data, Kind, Query, Record};
 use crate::world::{Port, Service, World};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Of this specification.
@@ -48,8 +49,7 @@ pub fn answer(query: &Query<'_>, world: &World, seconds: u32) -> Option<Answer> 
     let record = |data| Record { name: None, seconds, data };
     let records: Vec<Record> = names.into_iter().filter(fits).map(record).collect();
     let authority = if records.is_empty() { vec![authority(world, seconds)] } else { Vec::new() };
-    let additional = records.iter().flat_map(|record| targets(&record.data, world, seconds));
-    let additional = additional.collect();
+    let additional = targets(&records, world, seconds);
     Some(Answer { code, records, authority, additional })
 }
 
@@ -157,23 +157,37 @@ fn srv(whole: &str, service: &Service, of: Option<(&str, &str)>) -> Vec<Data> {
     found.into_iter().map(record).collect()
 }
 
-/// The addresses of a service record's target.
-fn targets(data: &Data, world: &World, seconds: u32) -> Vec<Record> {
-    let Data::Srv { target, .. } = data else { return Vec::new() };
-    let name = target.strip_suffix(world.domain()).and_then(|name| name.strip_suffix(".svc."));
-    let Some(name) = name else { return Vec::new() };
-    let found: Vec<IpAddr> = match world.service(name) {
-        Some(service) => service.cluster_ips.clone(),
-        None => {
-            let Some((label, rest)) = name.split_once('.') else { return Vec::new() };
-            let backends = world.service(rest).map(|service| &service.backends[..]);
-            let named = backends.unwrap_or_default().iter().filter(|one| one.label() == label);
-            named.map(|backend| backend.address).collect()
-        }
-    };
-    let record =
-        |address| Record { name: Some(target.clone()), seconds, data: Data::Address(address) };
-    found.into_iter().map(record).collect()
+/// The addresses of service records' targets. A headless service's endpoints are looked for together: each by
+/// itself would be the square of their number, for one question.
+fn targets(records: &[Record], world: &World, seconds: u32) -> Vec<Record> {
+    let mut labelled: HashMap<&str, HashMap<_, Vec<IpAddr>>> = HashMap::new();
+    let mut all = Vec::new();
+    for record in records {
+        let Data::Srv { target, .. } = &record.data else { continue };
+        let name = target.strip_suffix(world.domain()).and_then(|name| name.strip_suffix(".svc."));
+        let Some(name) = name else { continue };
+        let found: &[IpAddr] = match world.service(name) {
+            Some(service) => &service.cluster_ips,
+            None => {
+                let Some((label, rest)) = name.split_once('.') else { continue };
+                let endpoints = labelled.entry(rest).or_insert_with(|| {
+                    let mut endpoints: HashMap<_, Vec<IpAddr>> = HashMap::new();
+                    let backends = world.service(rest).map(|service| &service.backends[..]);
+                    for backend in backends.unwrap_or_default() {
+                        endpoints.entry(backend.label()).or_default().push(backend.address);
+                    }
+                    endpoints
+                });
+                endpoints.get(label).map(Vec::as_slice).unwrap_or_default()
+            }
+        };
+        all.extend(found.iter().map(|address| Record {
+            name: Some(target.clone()),
+            seconds,
+            data: Data::Address(*address),
+        }));
+    }
+    all
 }
 
 /// `1.0.96.10.in-addr.arpa`.

@@ -17,7 +17,12 @@ use tokio::time::{Instant, timeout};
 
 /// CoreDNS's: how long one server may take, and how many wait at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-const AT_ONCE: usize = 1000;
+const AT_ONCE: usize = if cfg!(test) { 100 } else { 1000 };
+/// What is read of an answer by UDP.
+const DATAGRAM: usize = 4096;
+/// How often somebody is asked whether it leads back here, if nobody answers: CoreDNS's `loop` gives up after
+/// half a minute, too.
+const PROBES: usize = 15;
 
 pub struct Forward {
     pub cache: Mutex<Cache>,
@@ -27,6 +32,8 @@ pub struct Forward {
     /// A name that nobody but us asks for: if we are asked, our upstream is we ourselves.
     probe: String,
     is_loop: AtomicBool,
+    /// How often others were to be asked from then on.
+    renewals: AtomicUsize,
     /// Which of several servers is next.
     next: AtomicUsize,
 }
@@ -63,6 +70,7 @@ impl Forward {
             context: context.clone(),
             probe: format!("{:x}.skiff-loop", context.number()),
             is_loop: AtomicBool::new(false),
+            renewals: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
         })
     }
@@ -71,8 +79,9 @@ impl Forward {
     pub fn renew(self: &Arc<Self>, servers: Vec<SocketAddr>) {
         *self.cache.lock() = Cache::default();
         self.is_loop.store(false, Ordering::Relaxed);
+        let renewal = self.renewals.fetch_add(1, Ordering::Relaxed) + 1;
         if !servers.is_empty() {
-            tokio::spawn(look_for_loop(self.clone(), servers));
+            tokio::spawn(look_for_loop(self.clone(), servers, renewal));
         }
     }
 
@@ -105,6 +114,8 @@ impl Forward {
         let code = match &servers.forwarding {
             Some(forwarding) if !forwarding.to.is_empty() => {
                 match self.ask(packet, query, way, forwarding).await {
+                    // Whoever asks in another's name would have it sent more than it ever asked for.
+                    Some(answer) if answer.len() > limit => return query.cut(&answer),
                     Some(answer) => {
                         if let Some(longest) = servers.cache {
                             let now = Instant::now();
@@ -213,12 +224,37 @@ enum Said {
     Otherwise,
 }
 
-/// Asks for the probe, as CoreDNS's `loop` does.
-async fn look_for_loop(forward: Arc<Forward>, servers: Vec<SocketAddr>) {
+/// Asks for the probe, as CoreDNS's `loop` does, and again while nobody answers: the first may be lost, or
+/// come before there is a way to the server.
+async fn look_for_loop(forward: Arc<Forward>, mut servers: Vec<SocketAddr>, renewal: usize) {
     let packet = question(0, &forward.probe, Kind::Other(13), None);
     let Ok(query) = Query::read(&packet) else { return };
-    for server in servers {
-        let _ = timeout(PATIENCE, forward.exchange(server, &packet, &query, Way::Udp)).await;
+    for _ in 0..PROBES {
+        let mut silent = Vec::new();
+        for server in servers {
+            if forward.renewals.load(Ordering::Relaxed) != renewal {
+                // Others are asked by now.
+                return;
+            }
+            let begun = Instant::now();
+            let asked =
+                timeout(PATIENCE, forward.exchange(server, &packet, &query, Way::Udp)).await;
+            if forward.is_loop.load(Ordering::Relaxed) {
+                return;
+            }
+            if !matches!(asked, Ok(Ok(_))) {
+                silent.push(server);
+                // One that refuses does so at once.
+                let rest = PATIENCE.saturating_sub(begun.elapsed());
+                if !forward.context.sleep(rest).await {
+                    return;
+                }
+            }
+        }
+        if silent.is_empty() {
+            return;
+        }
+        servers = silent;
     }
 }
 
@@ -230,7 +266,8 @@ async fn by_udp(server: SocketAddr, asked: &[u8], query: &Query<'_>) -> io::Resu
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     socket.send(asked).await?;
-    let mut bytes = vec![0; usize::from(u16::MAX)];
+    // What is longer than any client takes is cut in any case.
+    let mut bytes = vec![0; DATAGRAM];
     loop {
         let length = socket.recv(&mut bytes).await?;
         if answers(&bytes[..length], asked, query) {

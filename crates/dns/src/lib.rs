@@ -18,6 +18,8 @@ mod cache;
 mod corefile;
 mod counts;
 mod forward;
+#[cfg(test)]
+mod hostile;
 mod live;
 mod publish;
 mod server;

@@ -7,15 +7,16 @@ use crate::wire::{Data, HEADER, Kind, Query, Record, addresses, question, refusa
 use crate::world::World;
 use crate::{Clients, Config, DnsError};
 use client::Context;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -24,6 +25,8 @@ const BATCH: usize = 64;
 /// What a socket holds that nobody has read yet.
 const RECEIVE_BUFFER: usize = 4 << 20;
 const CONNECTIONS: usize = 1000;
+/// Of these one client has so many at most: it cannot keep all others out by leaving them open.
+const OF_ONE_CLIENT: usize = 100;
 /// How long a client may leave its connection unused: CoreDNS's.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -45,7 +48,7 @@ pub struct Server {
 }
 
 /// How far an answer is.
-enum Reply {
+pub enum Reply {
     Done,
     /// Somebody else knows.
     Forward(Servers),
@@ -101,7 +104,7 @@ impl Server {
     }
 
     /// What can be said at once: `out` is the answer, or empty if there is none to give.
-    fn respond(&self, packet: &[u8], way: Way, client: IpAddr, out: &mut Vec<u8>) -> Reply {
+    pub fn respond(&self, packet: &[u8], way: Way, client: IpAddr, out: &mut Vec<u8>) -> Reply {
         out.clear();
         let Ok(query) = Query::read(packet) else {
             out.extend(refusal(packet, Code::FormatError).into_iter().flatten());
@@ -221,7 +224,7 @@ impl Server {
     }
 
     /// What others have to be asked for.
-    async fn ask_others(
+    pub async fn ask_others(
         &self,
         packet: &[u8],
         way: Way,
@@ -401,7 +404,7 @@ async fn serve_udp(server: Arc<Server>, socket: Arc<UdpSocket>) {
 }
 
 async fn serve_tcp(context: Context, server: Arc<Server>, listener: TcpListener) {
-    let turns = Arc::new(Semaphore::new(CONNECTIONS));
+    let (turns, shares) = (Arc::new(Semaphore::new(CONNECTIONS)), Shares::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -415,20 +418,59 @@ async fn serve_tcp(context: Context, server: Arc<Server>, listener: TcpListener)
             continue;
         };
         let Ok(turn) = turns.clone().try_acquire_owned() else { continue };
+        let client = client.ip().to_canonical();
+        let Some(share) = Share::of(&shares, client) else { continue };
         let (context, server) = (context.clone(), server.clone());
         tokio::spawn(async move {
-            let _turn = turn;
+            let _held = (turn, share);
             tokio::select! {
                 // A client that goes away is no concern of ours.
-                _ = converse(server, stream, client.ip().to_canonical()) => {}
+                _ = converse(server, stream, client) => {}
                 () = context.stopped() => {}
             }
         });
     }
 }
 
+/// How many connections each client has.
+type Shares = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+/// One of a client's connections, until it is dropped.
+struct Share {
+    shares: Shares,
+    client: IpAddr,
+}
+
+impl Share {
+    /// `None`: the client has as many as one may.
+    fn of(shares: &Shares, client: IpAddr) -> Option<Share> {
+        let mut all = shares.lock();
+        let count = all.entry(client).or_default();
+        if *count >= OF_ONE_CLIENT {
+            return None;
+        }
+        *count += 1;
+        Some(Share { shares: shares.clone(), client })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut all = self.shares.lock();
+        let left = all.get(&self.client).map_or(0, |count| count.saturating_sub(1));
+        match left {
+            0 => drop(all.remove(&self.client)),
+            left => drop(all.insert(self.client, left)),
+        }
+    }
+}
+
 /// One question after the other, each with its length before it.
-async fn converse(server: Arc<Server>, mut stream: TcpStream, client: IpAddr) -> io::Result<()> {
+pub async fn converse(
+    server: Arc<Server>,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    client: IpAddr,
+) -> io::Result<()> {
     let mut out = Vec::new();
     loop {
         let read = async {

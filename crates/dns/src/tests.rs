@@ -9,18 +9,20 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-struct Served {
-    context: Context,
+pub struct Served {
+    pub context: Context,
     world: World,
-    at: SocketAddr,
+    pub at: SocketAddr,
 }
 
 impl Served {
-    async fn new(upstreams: Vec<SocketAddr>) -> Served {
+    pub async fn new(upstreams: Vec<SocketAddr>) -> Served {
         Served::with(|config| config.upstreams = upstreams).await
     }
 
@@ -45,7 +47,7 @@ impl Served {
         }
     }
 
-    fn put_web(&self, address: &str) {
+    pub fn put_web(&self, address: &str) {
         self.put(json!({ "kind": "Namespace", "metadata": { "name": "default" } }));
         self.put(json!({
             "kind": "Service",
@@ -80,7 +82,7 @@ impl Served {
     }
 
     /// What is put into the world is known a moment later.
-    async fn until(&self, kind: Kind, name: &str, expected: &str) {
+    pub async fn until(&self, kind: Kind, name: &str, expected: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
             let said = self.ask(kind, name).await;
@@ -93,7 +95,7 @@ impl Served {
     }
 }
 
-fn by_udp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
+pub fn by_udp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.send_to(asked, at).unwrap();
@@ -102,7 +104,7 @@ fn by_udp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
     bytes[..length].to_vec()
 }
 
-fn by_tcp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
+pub fn by_tcp(at: SocketAddr, asked: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = (asked.len() as u16).to_be_bytes();
@@ -349,7 +351,7 @@ async fn a_pod_that_searches_is_answered_in_one_round() {
         config.upstreams = vec![usual];
         let client: IpAddr = "127.0.0.1".parse().unwrap();
         let of = move |address: IpAddr| (address == client).then(|| "default".to_owned());
-        config.clients = crate::Clients(std::sync::Arc::new(of));
+        config.clients = crate::Clients(Arc::new(of));
     })
     .await;
     served.put_web("10.96.0.1");
@@ -409,18 +411,35 @@ async fn several_addresses_take_turns() {
     served.context.stop();
 }
 
+/// Its upstream hands every question on to it; what comes back is handed back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_would_ask_itself_stops() {
     let relay = UdpSocket::bind("127.0.0.1:0").unwrap();
     let served = Served::new(vec![relay.local_addr().unwrap()]).await;
-    let at = served.at;
+    let (at, passed) = (served.at, Arc::new(AtomicUsize::new(0)));
+    let count = passed.clone();
     std::thread::spawn(move || {
-        let (back, mut packet) = (UdpSocket::bind("127.0.0.1:0").unwrap(), [0; 4096]);
-        while let Ok((length, _)) = relay.recv_from(&mut packet) {
-            let _ = back.send_to(&packet[..length], at);
+        let mut packet = [0; 4096];
+        while let Ok((length, from)) = relay.recv_from(&mut packet) {
+            count.fetch_add(1, Ordering::Relaxed);
+            let (relay, asked) = (relay.try_clone().unwrap(), packet[..length].to_vec());
+            std::thread::spawn(move || {
+                let (back, mut answer) = (UdpSocket::bind("127.0.0.1:0").unwrap(), [0; 4096]);
+                back.set_read_timeout(Some(PATIENCE)).unwrap();
+                back.send_to(&asked, at).unwrap();
+                if let Ok(length) = back.recv(&mut answer) {
+                    let _ = relay.send_to(&answer[..length], from);
+                }
+            });
         }
     });
+    // The question that finds it out goes round once more: nobody is asked after that.
     served.until(Kind::A, "example.org", "2 ").await;
+    let before = passed.load(Ordering::Relaxed);
+    for number in 0..50 {
+        assert_eq!(served.ask(Kind::A, &format!("{number}.example.org")).await, "2 ");
+    }
+    assert_eq!(passed.load(Ordering::Relaxed), before, "nobody is asked any more");
     served.context.stop();
 }
 

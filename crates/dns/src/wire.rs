@@ -153,6 +153,24 @@ impl Query<'_> {
         usize::from(self.takes.unwrap_or(0).min(LARGE)).max(PLAIN)
     }
 
+    /// What is left of somebody's answer to it that is longer than the client takes: nothing but the word
+    /// that it is to ask by TCP.
+    pub fn cut(&self, answer: &[u8]) -> Vec<u8> {
+        const ANSWER: u16 = 0x8000;
+        const TRUNCATED: u16 = 0x0200;
+        let flags = word(answer, 2).unwrap_or(0) | ANSWER | TRUNCATED;
+        let mut bytes = Vec::new();
+        for word in [self.id, flags, 1, 0, 0, 0] {
+            bytes.extend(word.to_be_bytes());
+        }
+        bytes.extend(self.question);
+        if self.takes.is_some() {
+            bytes[11] = 1;
+            write_options(&mut bytes);
+        }
+        bytes
+    }
+
     /// The message that answers it, of at most `limit` bytes: what does not fit is left out, and
     /// the client is told to ask by TCP.
     pub fn write(&self, answer: &Answer, limit: usize, bytes: &mut Vec<u8>) {
@@ -185,16 +203,21 @@ impl Query<'_> {
             }
         }
         if self.takes.is_some() {
-            bytes.push(0);
-            for word in [OPT, LARGE, 0, 0, 0] {
-                bytes.extend(word.to_be_bytes());
-            }
+            write_options(bytes);
             counts[2] += 1;
         }
         let head = [self.id, flags, 1, counts[0], counts[1], counts[2]];
         for (at, word) in head.iter().enumerate() {
             bytes[2 * at..2 * at + 2].copy_from_slice(&word.to_be_bytes());
         }
+    }
+}
+
+/// EDNS is answered with EDNS.
+fn write_options(bytes: &mut Vec<u8>) {
+    bytes.push(0);
+    for word in [OPT, LARGE, 0, 0, 0] {
+        bytes.extend(word.to_be_bytes());
     }
 }
 

@@ -122,6 +122,14 @@ impl Socket {
         self.request("set a link's MAC", Message::new(NEW_LINK, 0, &header(0, index, 0), address))
     }
 
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
+        let attributes = Attributes::new().u32(LINK_MTU, mtu);
+        self.request(
+            "set a link's MTU",
+            Message::new(NEW_LINK, 0, &header(0, index, 0), attributes),
+        )
+    }
+
     fn set_link(&mut self, index: u32, up: bool, with: Attributes) -> Result<(), NetlinkError> {
         let mut body = header(0, index, if up { UP } else { 0 });
         body[12..16].copy_from_slice(&UP.to_ne_bytes());

@@ -141,6 +141,20 @@ impl Socket {
         missing_is_removed(self.request("remove a tunnel", message))
     }
 
+    /// Frames to this MAC leave a bridge by this port, whether anybody was heard there or not.
+    pub fn set_port_mac(&mut self, port: u32, mac: Mac) -> Result<(), NetlinkError> {
+        /// Not `PERMANENT`, by which a bridge means itself.
+        const STATIC: u16 = 0x40;
+        const OF_THE_BRIDGE: u8 = 4;
+        let mut body = vec![FAMILY_BRIDGE, 0, 0, 0];
+        body.extend(port.to_ne_bytes());
+        body.extend(STATIC.to_ne_bytes());
+        body.extend([OF_THE_BRIDGE, 0]);
+        let attributes = Attributes::new().bytes(MAC, &mac);
+        let message = Message::new(NEW_NEIGHBOUR, CREATE | REPLACE, &body, attributes);
+        self.request("set the MAC behind a bridge's port", message)
+    }
+
     /// The neighbours that were set on a link.
     pub fn neighbours(&mut self, link: u32) -> Result<Vec<Neighbour>, NetlinkError> {
         self.entries(link, 0)
@@ -204,7 +218,36 @@ fn missing_is_removed(outcome: Result<(), NetlinkError>) -> Result<(), NetlinkEr
 mod tests {
     use super::*;
     use crate::Family;
-    use crate::testing::isolated;
+    use crate::route::Veth;
+    use crate::testing::{Held, isolated};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_bridge_is_told_who_is_behind_a_port() {
+        isolated(|| {
+            let mut socket = Socket::open(Family::Route).unwrap();
+            let other = Held::new();
+            let namespace = std::fs::File::open(&other.path).unwrap();
+            let master = socket.ensure_bridge("br0", 1500).unwrap();
+            let (name, peer, namespace) = ("v0", "eth0", namespace.as_fd());
+            socket.create_veth(&Veth { name, peer, namespace, master, mtu: 1500 }).unwrap();
+            let port = socket.link("v0").unwrap().unwrap().index;
+            let mac = [2, 0, 0, 0, 0, 7];
+            socket.set_port_mac(port, mac).unwrap();
+            socket.set_port_mac(port, mac).unwrap();
+            let mut body = vec![FAMILY_BRIDGE];
+            body.resize(HEADER, 0);
+            let message = Message::new(GET_NEIGHBOUR, 0, &body, Attributes::new());
+            let all = socket.dump("list neighbours", message).unwrap();
+            let is_told = |body: &Vec<u8>| {
+                let attributes = body.get(HEADER..).unwrap();
+                number(body, 4) == Some(port)
+                    && body.get(8..10) == Some(&0x40_u16.to_ne_bytes()[..])
+                    && attribute(attributes, MAC) == Some(&mac[..])
+            };
+            assert_eq!(all.iter().filter(|body| is_told(body)).count(), 1);
+        });
+    }
 
     #[test]
     fn a_tunnel_is_told_who_is_where() {

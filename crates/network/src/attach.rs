@@ -4,11 +4,11 @@ use crate::records::{Record, Records};
 use crate::sources::{self, Sources};
 use crate::{
     BRIDGE, Bandwidth, Cidr, Config, EGRESS_PREFIX, INTERFACE, LINK_PREFIX, PodNetworkError,
-    Sandbox, TABLE, TABLES, bandwidth, egress_name, link_name, rules, sysctl,
+    Sandbox, TABLE, TABLES, bandwidth, egress_name, link_name, neighbours, rules, sysctl,
 };
 use netlink::nftables::{AddressFamily, Transaction};
 use netlink::route::{Route, Veth};
-use netlink::tunnel::Mac;
+use netlink::tunnel::{Mac, Neighbour};
 use netlink::{Family, Socket, namespace};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -33,6 +33,8 @@ struct Inner {
     route: Socket,
     netfilter: Socket,
     bridge: u32,
+    /// The bridge's own, which pods remember.
+    mac: Mac,
     sources: Sources,
 }
 
@@ -58,8 +60,9 @@ impl PodNetwork {
         route.set_mac(bridge, mac)?;
         let netfilter = Socket::open(Family::Netfilter)?;
         let sources = Sources::new(mac);
-        let mut inner = Inner { config, records, route, netfilter, bridge, sources };
+        let mut inner = Inner { config, records, route, netfilter, bridge, mac, sources };
         inner.share()?;
+        neighbours::set(&mut inner.route, bridge, inner.records.all())?;
         inner.sources.write(&mut inner.netfilter, inner.records.all());
         Ok(PodNetwork { inner: Arc::new(Mutex::new(inner)) })
     }
@@ -250,15 +253,21 @@ impl Inner {
             self.route.create_veth(&Veth { name, peer, namespace, master, mtu })?;
         }
         // Before the pod's end is up, so before its first frame.
-        if let Some(mac) = inside.link(INTERFACE)?.and_then(|link| link.mac) {
+        let mac = inside.link(INTERFACE)?.and_then(|link| link.mac);
+        if let Some(mac) = mac {
             self.know(&sandbox.id, mac)?;
+            neighbours::add(&mut self.route, self.bridge, &record.addresses, mac)?;
         }
         if let Some(link) = self.route.link(&name)? {
+            if let Some(mac) = mac {
+                // A pod that only listens is forgotten otherwise, and what is for it goes to all.
+                self.route.set_port_mac(link.index, mac)?;
+            }
             self.route.set_hairpin(link.index)?;
             self.route.describe_link(link.index, &sandbox.owner)?;
             self.limit(link.index, &sandbox.id, sandbox.bandwidth)?;
         }
-        inside_links(&mut inside, &self.config, record)?;
+        inside_links(&mut inside, &self.config, self.mac, record)?;
         if !record.ports.is_empty() {
             self.write_rules()?;
         }
@@ -302,6 +311,7 @@ impl Inner {
         // The address is free only now that nobody has it.
         let Some(record) = self.records.take_back(sandbox_id)? else { return Ok(()) };
         if record.mac.is_some() {
+            neighbours::remove(&mut self.route, self.bridge, &record)?;
             let Inner { records, netfilter, sources, .. } = self;
             sources.remove(netfilter, &record, records.all());
         }
@@ -334,6 +344,9 @@ fn enter(path: &Path, record: &Record) -> Result<Socket, PodNetworkError> {
             sysctl::set("ipv6/conf/all/accept_redirects", "0")?;
             sysctl::set("ipv6/conf/default/accept_redirects", "0")?;
         }
+        // A way that is narrower than the link, and where nobody says so, is found out. The setting is of both
+        // families; who may not write it goes without.
+        let _ = sysctl::set("ipv4/tcp_mtu_probing", "1");
         Ok(Socket::open(Family::Route)?)
     })?
 }
@@ -342,6 +355,7 @@ fn enter(path: &Path, record: &Record) -> Result<Socket, PodNetworkError> {
 fn inside_links(
     inside: &mut Socket,
     config: &Config,
+    bridge: Mac,
     record: &Record,
 ) -> Result<(), PodNetworkError> {
     for name in ["lo", INTERFACE] {
@@ -361,6 +375,7 @@ fn inside_links(
         let gateway = cidr.gateway();
         inside.add_address(link, *address, whole)?;
         inside.set_route(&Route { destination: (gateway, whole), gateway: None, link })?;
+        inside.set_neighbour(link, &Neighbour { address: gateway, mac: bridge })?;
         inside.set_route(&Route { destination: (any, 0), gateway: Some(gateway), link })?;
     }
     Ok(())

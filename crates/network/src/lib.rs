@@ -33,6 +33,7 @@ mod cidr;
 mod error;
 #[cfg(feature = "live")]
 mod live;
+mod neighbours;
 #[cfg(feature = "live")]
 mod node;
 mod peers;

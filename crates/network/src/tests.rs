@@ -271,6 +271,66 @@ fn a_pod_neither_sends_nor_receives_as_another() {
     });
 }
 
+/// Somebody's rules drop every question for a neighbour and every answer: nobody has any.
+#[test]
+fn nobody_has_to_look_for_a_neighbour() {
+    use netlink::nftables::{AddressFamily, Expression, Hook, Transaction, Verdict};
+    const ARP: u16 = 0x0806;
+    const ICMPV6: u8 = 58;
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let here = netlink::testing::path();
+        let mut theirs = Transaction::of_bridges(AddressFamily::Ipv6, "somebodys");
+        theirs.add_table();
+        theirs.add_base_chain("deaf", Hook::filter(Hook::PREROUTING, -400));
+        let drop_all = || vec![Expression::Verdict(Verdict::Drop)];
+        theirs.add_rule("deaf", &[Expression::carried(ARP, 0).to_vec(), drop_all()].concat());
+        theirs.add_rule("deaf", &[Expression::protocol(ICMPV6, 0).to_vec(), drop_all()].concat());
+        theirs.commit(&mut Socket::open(Family::Netfilter).unwrap()).unwrap();
+
+        let mut network = PodNetwork::open(config(state.path())).unwrap();
+        let (a, b) = (Held::new(), Held::new());
+        let to_a = network.attach(&sandbox("a", &a, &[])).unwrap();
+        let to_b = network.attach(&sandbox("b", &b, &[])).unwrap();
+        [&a.path, &b.path, &here].into_iter().for_each(|namespace| serve(namespace, 80));
+        let bridge = host.link(BRIDGE).unwrap().unwrap().index;
+        for round in 0..2 {
+            for family in [0, 1] {
+                let (a_is, gateway) =
+                    (to_a[family].to_string(), config(state.path()).pod_cidrs[family].gateway());
+                assert_eq!(ask(&a.path, at(to_b[family], 80)), a_is, "to a pod, round {round}");
+                assert_eq!(ask(&a.path, at(gateway, 80)), a_is, "to the host, round {round}");
+                let said = ask(&here, at(to_b[family], 80));
+                assert_eq!(said, gateway.to_string(), "from the host, round {round}");
+            }
+            // The next process finds an entry of a pod that is gone, and one that somebody changed.
+            let entry = |address: &str| netlink::tunnel::Neighbour {
+                address: address.parse().unwrap(),
+                mac: [2, 0, 0, 0, 0, 9],
+            };
+            drop(network);
+            for address in ["10.99.1.77", "fd99:1::77", "10.99.1.3"] {
+                host.set_neighbour(bridge, &entry(address)).unwrap();
+            }
+            network = PodNetwork::open(config(state.path())).unwrap();
+            assert_eq!(host.neighbours(bridge).unwrap().len(), 4, "two pods of both families");
+        }
+        network.detach("a").unwrap();
+        let known = host.neighbours(bridge).unwrap();
+        assert!(
+            known.len() == 2 && known.iter().all(|one| to_b.contains(&one.address)),
+            "{known:?}"
+        );
+        drop(network);
+        PodNetwork::teardown(state.path()).unwrap();
+        let mut gone = Transaction::of_bridges(AddressFamily::Ipv6, "somebodys");
+        gone.remove_table();
+        gone.commit(&mut Socket::open(Family::Netfilter).unwrap()).unwrap();
+    });
+}
+
 #[test]
 fn a_pod_is_as_fast_as_it_may_be() {
     isolated(|| {
@@ -335,6 +395,32 @@ fn rules_come_back() {
     });
 }
 
+/// On the way to the world is a link that is narrower than the pod's, and nobody says so.
+#[test]
+fn a_way_that_swallows_long_packets_is_found_out() {
+    use netlink::nftables::{AddressFamily, Expression, Hook, Transaction, Verdict};
+    const ICMP: u8 = 1;
+    isolated(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut host = Socket::open(Family::Route).unwrap();
+        loopback_up(&mut host);
+        let outside = outside_world(&mut host);
+        let network = PodNetwork::open(Config { mtu: 1500, ..config(state.path()) }).unwrap();
+        let a = Held::new();
+        network.attach(&sandbox("a", &a, &[])).unwrap();
+        // The host is the router with the narrow link, and is not allowed to say so.
+        host.ensure_bridge("uplink", 1280).unwrap();
+        let mut theirs = Transaction::new(AddressFamily::Ipv4, "somebodys");
+        theirs.add_table();
+        theirs.add_base_chain("mute", Hook::filter(Hook::OUTPUT, 0));
+        let drop_all = vec![Expression::Verdict(Verdict::Drop)];
+        let rule = [Expression::protocol(ICMP, 0).to_vec(), drop_all].concat();
+        theirs.add_rule("mute", &rule);
+        theirs.commit(&mut Socket::open(Family::Netfilter).unwrap()).unwrap();
+        assert!(send_much(&a.path, &outside.path, "192.0.2.2".parse().unwrap()));
+    });
+}
+
 /// More than one packet holds arrives whole.
 fn send_much(from: &Path, to: &Path, address: IpAddr) -> bool {
     const MUCH: usize = 300_000;
@@ -342,7 +428,8 @@ fn send_much(from: &Path, to: &Path, address: IpAddr) -> bool {
     std::thread::scope(|scope| {
         let server = scope.spawn(move || {
             let (mut stream, _) = listener.accept()?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            // To find out that long packets are lost takes the kernel some seconds.
+            stream.set_read_timeout(Some(4 * PATIENCE))?;
             let mut all = Vec::new();
             stream.read_to_end(&mut all)?;
             std::io::Result::Ok(all.len())
@@ -560,6 +647,43 @@ mod live {
         let tunnel = host.link(peers::TUNNEL).unwrap().unwrap();
         assert_eq!(tunnel.mtu, 1450);
         assert!(send_much(&one.path, &two.path, to_two[0]), "packets are as long as the way takes");
+
+        // The way between the nodes is cut, and healed: who was connected goes on.
+        let listener = || TcpListener::bind((to_two[0], 91));
+        let listener = namespace::within(&two.path, listener).unwrap().unwrap();
+        let mut stays = namespace::within(&one.path, || TcpStream::connect(at(to_two[0], 91)));
+        let stays = stays.as_mut().unwrap().as_mut().unwrap();
+        let (mut other_end, _) = listener.accept().unwrap();
+        let route = |value: &'static str| {
+            namespace::within(&router.path, || sysctl::set("ipv4/ip_forward", value))
+        };
+        route("0").unwrap().unwrap();
+        stays.write_all(b"are you there").unwrap();
+        other_end.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        assert!(other_end.read(&mut [0; 64]).is_err(), "nothing comes through");
+        route("1").unwrap().unwrap();
+        other_end.set_read_timeout(Some(4 * PATIENCE)).unwrap();
+        assert_eq!(other_end.read(&mut [0; 64]).unwrap(), 13, "after it is healed");
+        assert_eq!(ask(&one.path, at(to_two[0], 80)), to_one[0].to_string());
+
+        // A link between the nodes becomes narrower than they were told, and the router is mute.
+        let mut hop = Socket::open_in(Family::Route, &router.path).unwrap();
+        for port in ["a", "b"] {
+            let index = hop.link(port).unwrap().unwrap().index;
+            hop.set_mtu(index, 1280).unwrap();
+        }
+        {
+            use netlink::nftables::{AddressFamily, Expression, Hook, Transaction, Verdict};
+            let mut mute = Transaction::new(AddressFamily::Ipv4, "mute");
+            mute.add_table();
+            mute.add_base_chain("mute", Hook::filter(Hook::OUTPUT, 0));
+            mute.add_rule("mute", &[Expression::Verdict(Verdict::Drop)]);
+            let mut hop = Socket::open_in(Family::Netfilter, &router.path).unwrap();
+            mute.commit(&mut hop).unwrap();
+        }
+        for to in to_two.iter().copied() {
+            assert!(send_much(&one.path, &two.path, to), "through a narrow link to {to}");
+        }
 
         // The other node has another address now.
         let link = there.link("uplink").unwrap().unwrap().index;

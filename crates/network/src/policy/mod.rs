@@ -21,6 +21,8 @@
 //! masqueraded. Whatever the node itself sends, its probes among it, is not forwarded: it always
 //! reaches its pods, as everywhere. So does what they send to it, unless a policy of the cluster says
 //! otherwise, for those may be about nodes.
+#[cfg(test)]
+mod attacks;
 mod facts;
 mod flood;
 mod flow;
