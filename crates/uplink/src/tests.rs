@@ -21,8 +21,8 @@ fn give(link: &str, address: Ipv4Addr, prefix: u8) -> u32 {
 fn check(serve: impl FnOnce() + Send, reach: impl FnOnce() + Send) {
     within_new(|| {
         give("lo", REMOTE, 32);
-        let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all();
-        let tasks = { tasks }.build().unwrap();
+        let mut tasks = tokio::runtime::Builder::new_multi_thread();
+        let tasks = tasks.worker_threads(1).enable_all().build().unwrap();
         serve();
         let (sender, links) = std::sync::mpsc::channel::<OwnedFd>();
         std::thread::scope(|scope| {
