@@ -214,7 +214,7 @@ mod tests {
     fn what_is_said_holds_for_a_while() {
         let mut reports = Reports::default();
         let of = ("d".to_owned(), "/d.sock".to_owned());
-        let mut say = |reports: &mut Reports, told: &[DeviceHealth], second| {
+        let say = |reports: &mut Reports, told: &[DeviceHealth], second| {
             let changed = reports.update(&of, told, at(second));
             changed.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(" ")
         };

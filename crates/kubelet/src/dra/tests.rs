@@ -248,7 +248,7 @@ async fn a_pod_s_status_says_how_its_claimed_devices_are() {
     until("the driver is registered", || mock.calls() == "registered").await;
     machine.claim("gpu", &["a"]);
     machine.claiming("a", "gpu");
-    let says = |health: &str| {
+    let says = |health: &'static str| {
         let expected = format!("claim:mine/second mock.dra/thing=d1={health}");
         let machine = &machine;
         async move { until(health, || machine.devices_of_pod("a") == expected).await }

@@ -174,12 +174,12 @@ impl Providers {
         let token = self.token(accounts, &attributes.service_account_token_audience, now).await;
         let token = token.map_err(|why| format!("failed to get service account token: {why}"))?;
         let Account { uid, .. } = account;
-        let mut key = json!([namespace, name, uid, annotations]);
-        if attributes.is_by_token() {
-            // Nothing that is remembered is to have the token in it.
+        // Nothing that is remembered is to have the token in it.
+        let digest = attributes.is_by_token().then(|| {
             let digest = Sha256::digest(&token);
-            key[4] = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
-        }
+            digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        });
+        let key = json!([namespace, name, uid, annotations, digest]);
         let named = Named { uid, namespace: namespace.to_owned(), name: name.to_owned() };
         let whose = Whose::ServiceAccount(named);
         Ok(Some(For { whose, token, annotations, key: key.to_string() }))

@@ -26,7 +26,7 @@ pub struct Counters {
 }
 
 /// Pages that are counted by their names: others are made up by clients.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 15] = [
     "attach",
     "configz",
     "containerLogs",
@@ -40,6 +40,8 @@ const PAGES: [&str; 13] = [
     "runningpods",
     "stats",
     "checkpoint",
+    "statusz",
+    "flagz",
 ];
 
 impl Counters {
