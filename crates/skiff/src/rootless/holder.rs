@@ -92,6 +92,10 @@ pub fn stay() -> anyhow::Result<()> {
     fs::rename(&unfinished, file())?;
     io::stdout().write_all(b"!")?;
     io::stdout().flush()?;
+    // Who waits for the end of what we were started with does not wait for ours.
+    let nothing = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
     sys::pause_forever()
 }
 

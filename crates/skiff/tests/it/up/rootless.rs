@@ -83,6 +83,15 @@ impl User {
     }
 }
 
+/// Whatever a test that failed has left.
+impl Drop for User {
+    fn drop(&mut self) {
+        for (pid, _) in processes() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 fn end(mut child: Child) {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a process");
@@ -94,7 +103,7 @@ fn page(port: u16) -> Option<String> {
     stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
-    text.starts_with("HTTP/1.1 200").then_some(text)
+    text.contains(" 200 OK").then_some(text)
 }
 
 const WEB: &str = r#"
@@ -154,13 +163,13 @@ fn a_user_has_a_cluster_of_their_own_and_nothing_is_left_of_it() {
 
     let reset = user.skiff().args(["reset", "--yes"]).output().expect("it runs");
     assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
-    assert_eq!(processes(), Vec::<String>::new());
+    assert_eq!(processes(), Vec::new());
     let left = user.home.path().join(".local/share/skiff");
     assert!(!left.exists(), "{}", left.display());
 }
 
 /// What this user still runs.
-fn processes() -> Vec<String> {
+fn processes() -> Vec<(rustix::process::Pid, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
         let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
@@ -169,9 +178,11 @@ fn processes() -> Vec<String> {
                 .is_some_and(|ids| ids.split_whitespace().any(|id| id == USER.to_string()))
         };
         let is_dead = status.contains("State:\tZ");
-        if status.lines().any(is_theirs) && !is_dead {
-            let line = std::fs::read(Path::new(&entry.path()).join("cmdline")).unwrap_or_default();
-            found.push(String::from_utf8_lossy(&line).replace('\0', " "));
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let pid = number.and_then(rustix::process::Pid::from_raw);
+        if let (Some(pid), true, false) = (pid, status.lines().any(is_theirs), is_dead) {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
         }
     }
     found
