@@ -102,12 +102,6 @@ impl Contender {
         let mut command = Command::new(&self.program);
         command.args(self.arguments);
         command.args(["--hostname-override", machine::NODE, "--cluster-cidr", machine::PODS]);
-        command.args([
-            "--healthz-bind-address",
-            "127.0.0.1:0",
-            "--metrics-bind-address",
-            "127.0.0.1:0",
-        ]);
         command
     }
 }

@@ -159,11 +159,20 @@ fn whatever_comes_is_answered_within_bounds() {
     assert!(answered > 0 && left > 0, "{answered} {left}");
 }
 
+/// A port of both ways: one that is free for the one may be taken for the other.
+pub fn both() -> (TcpListener, UdpSocket) {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()) {
+            return (listener, socket);
+        }
+    }
+}
+
 /// An upstream whose answers are as long as it likes, by UDP and by TCP.
 fn talkative(records: usize) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (listener, socket) = both();
     let at = listener.local_addr().unwrap();
-    let socket = UdpSocket::bind(at).unwrap();
     let answer = move |packet: &[u8]| {
         let query = Query::read(packet).unwrap();
         let data = Data::Address("192.0.2.1".parse().unwrap());

@@ -230,9 +230,8 @@ async fn other_names_are_asked_for_elsewhere_and_remembered() {
 
 /// A server that repeats questions in small letters, and by TCP as they are.
 fn stubborn() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (listener, socket) = crate::hostile::both();
     let at = listener.local_addr().unwrap();
-    let socket = UdpSocket::bind(at).unwrap();
     let answer = |packet: &[u8], last: u8| {
         let query = Query::read(packet).unwrap();
         let data = crate::Data::Address(IpAddr::from([192, 0, 2, last]));

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use testkit::network::{Held, machine};
 
 pub const NODE: &str = "bench";
-pub const PODS: &str = "10.99.0.0/16";
+/// Outside of the services' own range, whose other addresses upstream's proxy drops.
+pub const PODS: &str = "10.244.0.0/16";
 const NAMESPACE: &str = "default";
 /// Requests of this program at once.
 const AT_ONCE: usize = 64;
@@ -65,7 +66,7 @@ impl Machine {
             std::env::temp_dir().join(format!("skiff-bench-network-{}", std::process::id()));
         let cidr = |text: &str| text.parse().expect("a CIDR");
         let network = PodNetwork::open(network::Config {
-            pod_cidrs: vec![cidr("10.99.1.0/24")],
+            pod_cidrs: vec![cidr("10.244.1.0/24")],
             cluster_cidrs: vec![cidr(PODS)],
             mtu: 1500,
             state: state.clone(),
@@ -97,7 +98,7 @@ impl Machine {
     }
 
     async fn register(&self) {
-        let node = json!({ "metadata": { "name": NODE }, "spec": { "podCIDRs": ["10.99.1.0/24"], "podCIDR": "10.99.1.0/24" } });
+        let node = json!({ "metadata": { "name": NODE }, "spec": { "podCIDRs": ["10.244.1.0/24"], "podCIDR": "10.244.1.0/24" } });
         self.client.create_in(ApiResource::of::<Node>(), "", node).await.expect("a node");
         let address = testkit::network::ADDRESS.to_string();
         let status =
@@ -171,9 +172,13 @@ impl Machine {
     pub fn proxy(&self, contender: &Contender, services: usize) -> (Process, Duration) {
         let begun = Instant::now();
         let mut command = contender.command();
-        let process = Process::start(command.arg("--kubeconfig").arg(self.server.kubeconfig()));
+        command.arg("--kubeconfig").arg(self.server.kubeconfig());
+        let mut process = Process::start(&mut command);
         for at in [0, services / 2, services - 1] {
-            self.until_answered(at, "a");
+            while !self.is_answered(at, "a", Duration::from_secs(1)) {
+                assert!(process.is_running(), "{} ended", contender.name);
+                assert!(begun.elapsed() < PATIENCE, "{} makes no rules", contender.name);
+            }
         }
         (process, begun.elapsed())
     }
@@ -187,15 +192,24 @@ impl Machine {
 
     /// Until this pod answers for a service.
     pub fn until_answered(&self, service: usize, by: &str) {
+        let is_answered = self.is_answered(service, by, PATIENCE);
+        assert!(is_answered, "{} is not answered by {by}", name(service));
+    }
+
+    fn is_answered(&self, service: usize, by: &str, patience: Duration) -> bool {
         let (to, begun) = (address(service), Instant::now());
-        let ask = || {
-            while !greeting(to).is_ok_and(|said| said == by) {
-                assert!(begun.elapsed() < PATIENCE, "{to} is not answered by {by}");
+        self.asking(|| {
+            loop {
+                if greeting(to).is_ok_and(|said| said == by) {
+                    return true;
+                }
+                if begun.elapsed() > patience {
+                    return false;
+                }
                 // Who looks leaves the processors to who works.
-                std::thread::sleep(PAUSE);
+                std::thread::park_timeout(PAUSE);
             }
-        };
-        self.asking(ask);
+        })
     }
 
     /// In the place of the pod that asks.
@@ -286,6 +300,10 @@ impl Process {
 
     pub fn id(&self) -> String {
         self.0.id().to_string()
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
     }
 
     /// Processor time of it and of the programs that it ran (`nft`, `iptables-restore`), in seconds.

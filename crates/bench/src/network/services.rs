@@ -48,7 +48,7 @@ fn one(machine: &Machine, contender: &Contender, count: usize, long: Duration) -
         ("MB", memory),
         ("churn MB", busy),
         ("churn % cpu", share.processor),
-        ("churn behind s", share.behind),
+        ("behind s", share.behind),
     ]
 }
 
@@ -81,7 +81,8 @@ fn churn(machine: &Machine, process: &Process, count: usize, long: Duration) -> 
         if first >= count {
             (first, round) = (0, round + 1);
         }
-        std::thread::sleep(SECOND.saturating_sub(turn.elapsed()));
+        let rest = SECOND.saturating_sub(turn.elapsed());
+        machine.runtime.block_on(async { tokio::time::sleep(rest).await });
     }
     let pod = if last + 1 == count { round + 1 } else { round };
     let ended = Instant::now();
