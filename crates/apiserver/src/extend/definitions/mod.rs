@@ -11,6 +11,10 @@ mod follow;
 mod rules;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together {
+    mod tests;
+}
 
 pub use crate::state::convert::convert;
 pub use convert::{converted, converted_item, current, for_storage, in_version};
