@@ -11,10 +11,6 @@ mod follow;
 mod rules;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod together {
-    mod tests;
-}
 
 pub use crate::state::convert::convert;
 pub use convert::{converted, converted_item, current, for_storage, in_version};
@@ -48,4 +44,9 @@ pub fn mark(definition: &mut Value, now: Timestamp) {
     let message =
         "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     Condition::terminating(true, "InstanceDeletionPending", message).put(definition, now);
+}
+
+#[cfg(test)]
+mod together {
+    mod tests;
 }
