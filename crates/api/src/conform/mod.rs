@@ -10,17 +10,25 @@
 //! others' to check.
 mod formats;
 mod numbers;
+mod work;
 
 pub use formats::{conforms, duration, is_known};
 
 use crate::field::{BadValue, Error, ErrorList, Path};
 use crate::quote::{Quoted, go_json};
-use crate::regexp::Regexp;
 use serde_json::Value;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use work::Work;
 
 /// What is wrong with a value that is at `path`.
 pub fn faults(value: &Value, schema: &Value, path: &Path<'_>) -> ErrorList {
-    let verdict = judge(value, schema, "");
+    let work = Work::default();
+    let verdict = judge(value, schema, "", &work);
+    if work.is_exhausted() {
+        // What was not looked at may be as wrong as it likes, so nothing else is told.
+        return vec![Error::forbidden(path, work::TOO_MUCH)];
+    }
     verdict.faults.into_iter().map(|fault| fault.error(path)).collect()
 }
 
@@ -76,19 +84,25 @@ impl Fault {
 #[derive(Default)]
 struct Verdict {
     faults: Vec<Fault>,
+    /// The hashes of their messages: a list may have a fault in each of a million items.
+    told: HashSet<u64, BuildHasherDefault<DefaultHasher>>,
     passed: usize,
 }
 
 impl Verdict {
     /// Nothing is told twice.
     fn add(&mut self, fault: Fault) {
-        if self.faults.iter().all(|known| known.message != fault.message) {
+        if self.told.insert(self.told.hasher().hash_one(&fault.message)) {
             self.faults.push(fault);
         }
     }
 
     fn merge(&mut self, other: Verdict) {
         self.passed += other.passed;
+        if self.faults.is_empty() {
+            (self.faults, self.told) = (other.faults, other.told);
+            return;
+        }
         other.faults.into_iter().for_each(|fault| self.add(fault));
     }
 
@@ -98,8 +112,11 @@ impl Verdict {
 }
 
 /// `name` leads to the value from the one that was asked about.
-fn judge(value: &Value, schema: &Value, name: &str) -> Verdict {
+fn judge(value: &Value, schema: &Value, name: &str, work: &Work) -> Verdict {
     let mut verdict = Verdict::default();
+    if !work.step() {
+        return verdict;
+    }
     let declares =
         schema["type"].is_string() || schema["format"].is_string() || schema[INT_OR_STRING] == true;
     match of_type(value, schema, name) {
@@ -110,10 +127,10 @@ fn judge(value: &Value, schema: &Value, name: &str) -> Verdict {
         one_of(value, schema, name).into_iter().for_each(|fault| verdict.add(fault));
         return verdict;
     }
-    verdict.merge(junctors(value, schema, name));
+    verdict.merge(junctors(value, schema, name, work));
     match value {
         Value::String(text) => {
-            string(text, schema, name).into_iter().for_each(|fault| verdict.add(fault));
+            string(text, schema, name, work).into_iter().for_each(|fault| verdict.add(fault));
             verdict.passed += 1;
             let format = schema["format"].as_str().unwrap_or_default();
             if formats::is_known(format) {
@@ -128,8 +145,8 @@ fn judge(value: &Value, schema: &Value, name: &str) -> Verdict {
             numbers::faults(number, schema, name).into_iter().for_each(|fault| verdict.add(fault));
             verdict.passed += 2;
         }
-        Value::Array(items) => verdict.merge(array(items, schema, name)),
-        Value::Object(_) => verdict.merge(object(value, schema, name)),
+        Value::Array(items) => verdict.merge(array(items, schema, name, work)),
+        Value::Object(_) => verdict.merge(object(value, schema, name, work)),
         _ => {}
     }
     one_of(value, schema, name).into_iter().for_each(|fault| verdict.add(fault));
@@ -213,7 +230,7 @@ fn equals(value: &Value, known: &Value) -> bool {
 }
 
 /// The first of them only.
-fn string(text: &str, schema: &Value, name: &str) -> Option<Fault> {
+fn string(text: &str, schema: &Value, name: &str, work: &Work) -> Option<Fault> {
     let limit = |field: &str| schema[field].as_u64().map(|limit| limit as usize);
     let length = text.chars().count();
     let pattern = schema["pattern"].as_str().filter(|pattern| !pattern.is_empty());
@@ -225,21 +242,20 @@ fn string(text: &str, schema: &Value, name: &str) -> Option<Fault> {
         let words = format!("should be at least {min} chars long");
         return Some(Fault::of(Kind::Other, name, text, words));
     }
-    let words = match pattern.map(|pattern| (pattern, Regexp::compile(pattern)))? {
-        (_, Ok(regexp)) if regexp.is_match(text) => return None,
-        (pattern, Ok(_)) => format!("should match '{pattern}'"),
-        (pattern, Err(fault)) => {
-            format!("should match '{pattern}, but pattern is invalid: {fault}'")
-        }
+    let pattern = pattern?;
+    let words = match &*work.pattern(pattern) {
+        Ok(regexp) if regexp.is_match(text) => return None,
+        Ok(_) => format!("should match '{pattern}'"),
+        Err(fault) => format!("should match '{pattern}, but pattern is invalid: {fault}'"),
     };
     Some(Fault::of(Kind::Other, name, text, words))
 }
 
-fn array(items: &[Value], schema: &Value, name: &str) -> Verdict {
+fn array(items: &[Value], schema: &Value, name: &str, work: &Work) -> Verdict {
     let mut verdict = Verdict { passed: 2, ..Verdict::default() };
     if schema["items"].is_object() {
         for (i, item) in items.iter().enumerate() {
-            verdict.merge(judge(item, &schema["items"], &format!("{name}[{i}]")));
+            verdict.merge(judge(item, &schema["items"], &format!("{name}[{i}]"), work));
         }
     }
     let size = items.len();
@@ -258,7 +274,7 @@ fn array(items: &[Value], schema: &Value, name: &str) -> Verdict {
     verdict
 }
 
-fn object(value: &Value, schema: &Value, name: &str) -> Verdict {
+fn object(value: &Value, schema: &Value, name: &str, work: &Work) -> Verdict {
     let mut verdict = Verdict { passed: 1, ..Verdict::default() };
     let Some(fields) = value.as_object() else { return verdict };
     let size = fields.len();
@@ -279,14 +295,14 @@ fn object(value: &Value, schema: &Value, name: &str) -> Verdict {
                 let fault = Fault::of(Kind::Other, name, key.as_str(), "");
                 verdict.add(Fault { message, ..fault });
             }
-            Value::Object(_) => verdict.merge(judge(value, more, &format!("{name}.{key}"))),
+            Value::Object(_) => verdict.merge(judge(value, more, &format!("{name}.{key}"), work)),
             _ => {}
         }
     }
     for (key, property) in known.as_object().into_iter().flatten() {
         if let Some(value) = fields.get(key) {
             let inner = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-            verdict.merge(judge(value, property, &inner));
+            verdict.merge(judge(value, property, &inner, work));
         }
     }
     for key in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -299,11 +315,11 @@ fn object(value: &Value, schema: &Value, name: &str) -> Verdict {
 }
 
 /// `anyOf`, `oneOf`, `allOf` and `not`.
-fn junctors(value: &Value, schema: &Value, name: &str) -> Verdict {
+fn junctors(value: &Value, schema: &Value, name: &str, work: &Work) -> Verdict {
     let mut verdict = Verdict { passed: 1, ..Verdict::default() };
     let each = |field: &str| {
         let schemas = schema[field].as_array().into_iter().flatten();
-        schemas.map(|schema| judge(value, schema, name)).collect::<Vec<_>>()
+        schemas.map(|schema| judge(value, schema, name, work)).collect::<Vec<_>>()
     };
     // Of those that fail equally well the first.
     let best = |failed: Vec<Verdict>| {
@@ -343,7 +359,7 @@ fn junctors(value: &Value, schema: &Value, name: &str) -> Verdict {
         let words = format!("{place} must validate all the schemas (allOf){none}");
         verdict.add(Fault::whole(words));
     }
-    if schema["not"].is_object() && judge(value, &schema["not"], name).is_sound() {
+    if schema["not"].is_object() && judge(value, &schema["not"], name, work).is_sound() {
         verdict.add(Fault::whole(format!("{place} must not validate the schema (not)")));
     }
     verdict

@@ -106,6 +106,17 @@ impl Registry {
         rows.into_iter().find(|row| row.version == version && row.group == group)
     }
 
+    /// The same objects under other versions or groups: rows that share their place in the store, and so
+    /// their plural.
+    pub fn others(&self, resource: &Resource) -> impl Iterator<Item = &ResourceRef> {
+        let rows = self.by_plural.get(resource.plural).into_iter().flatten();
+        let rows = rows.map(|place| &self.rows[*place]).filter(|_| resource.is_stored());
+        rows.filter(|other| {
+            other.storage == resource.storage
+                && (other.group, other.version) != (resource.group, resource.version)
+        })
+    }
+
     /// The row of an object's own `apiVersion` and `kind`.
     pub fn find_kind(&self, api_version: &str, kind: &str) -> Option<&ResourceRef> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

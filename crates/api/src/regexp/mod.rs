@@ -23,6 +23,8 @@ use std::fmt;
 
 /// So many bytes a matcher's automaton may take.
 const MOST: usize = 64 << 20;
+/// So many bytes it may use to remember what it saw, for each thread that matches with it.
+const MOST_CACHED: usize = 256 << 10;
 
 /// What is wrong with a pattern, and the part of it that is.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,9 +95,17 @@ impl Regexp {
     /// The same for a matcher whose automaton may take so many bytes.
     pub fn compile_within(pattern: &str, bytes: usize) -> Result<Regexp, Error> {
         let hir = parse::parse(pattern)?;
-        let config = meta::Config::new().nfa_size_limit(Some(bytes)).onepass(false);
+        let config = meta::Config::new()
+            .nfa_size_limit(Some(bytes))
+            .hybrid_cache_capacity(MOST_CACHED)
+            .onepass(false);
         let built = meta::Regex::builder().configure(config).build_from_hir(&hir);
         built.map(Regexp).map_err(|_| Fault::Large.of(pattern))
+    }
+
+    /// What the compiled form takes in memory, in bytes.
+    pub fn size(&self) -> usize {
+        self.0.memory_usage()
     }
 
     /// Whether the text has a match somewhere in it.

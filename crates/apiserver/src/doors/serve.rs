@@ -353,9 +353,9 @@ async fn read_body(api: &ApiServer, body: Incoming) -> Result<(Bytes, Held), Sta
     }
 }
 
-/// RFC 7234 warnings, as kubectl prints them.
+/// RFC 7234 warnings, as kubectl prints them. One that has control characters is none.
 fn with_warnings(mut answer: Answer, warnings: &[String]) -> Answer {
-    for warning in warnings {
+    for warning in warnings.iter().filter(|text| !text.chars().any(char::is_control)) {
         let text = format!("299 - {warning:?}");
         if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
             answer.headers_mut().append(header::WARNING, value);

@@ -1,6 +1,7 @@
 //! What the server keeps, and how: objects as the store has them, what follows from them, and what only
 //! one of them may have.
 pub mod allocation;
+pub mod another;
 pub mod convert;
 pub mod encryption;
 pub mod following;

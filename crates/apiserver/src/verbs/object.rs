@@ -5,6 +5,7 @@ use super::Context;
 use crate::asked::Received;
 use crate::call::Call;
 use crate::ground::uuid;
+use crate::state::another;
 use crate::state::peculiar::{self, Deletion, Naming};
 use api::codec::json::{self, Decoded};
 use api::codec::object::{self, Encoding, TypeMeta};
@@ -12,7 +13,7 @@ use api::codec::{DecodeError, FieldValidation};
 use api::custom;
 use api::kinds::Resource;
 use api::names;
-use api::schema::{TypeRef, builtin};
+use api::schema::TypeRef;
 use api::status::Status;
 use http::header;
 use serde_json::Value;
@@ -145,28 +146,11 @@ fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
     }
 }
 
-/// Where upstream registers kinds, as its errors say.
-const SCHEME: &str = "in scheme \"pkg/runtime/scheme.go:111\"";
-
 /// Why an object of a type cannot become one of the resource's kind; none if it is of another version of
 /// it.
 pub fn another_type(found: &TypeMeta, resource: &Resource) -> Option<String> {
-    let (group, version) = found.group_version();
-    let (kind, api_version) = (&found.kind, &found.api_version);
-    if builtin().kind(group, version, kind).is_none() {
-        return Some(format!(
-            "no kind {kind:?} is registered for version {api_version:?} {SCHEME}"
-        ));
-    }
-    // Upstream names the Go package of the form that all versions share.
-    let package = match resource.group {
-        "" | "events.k8s.io" => "core",
-        "internal.apiserver.k8s.io" => "apiserverinternal",
-        group => group.split('.').next().unwrap_or(group),
-    };
-    let same = kind == resource.kind && group == resource.group;
-    let to = format!("{package}.{}", resource.kind);
-    (!same).then(|| format!("converting ({version}.{kind}) to ({to}): unknown conversion"))
+    another::unregistered(found)
+        .or_else(|| another::unconvertible(found, resource.group, resource.kind))
 }
 
 fn unexpected_version(found: &TypeMeta, resource: &Resource) -> Status {

@@ -13,8 +13,10 @@ use crate::state::keeping;
 use crate::state::keys::status_of;
 use crate::state::peculiar;
 use crate::state::stored;
+use api::codec::object::TypeMeta;
 use api::convert;
 use api::field::ErrorList;
+use api::group::GroupKind;
 use api::kinds::{Resource, Verb};
 use api::patch::apply::keep_timestamps_if_unchanged;
 use api::rules::{Part, Verdict};
@@ -69,6 +71,8 @@ pub async fn create(
     let operation = Operation::Create;
     let admitted =
         admission::admit(Attributes::new(context, operation, Some(&mut object), None)).await?;
+    // What may change an object may not move it.
+    object::place(&mut object, call)?;
     object::name(&mut object, resource);
     object::begin(&mut object, now);
     loop {
@@ -117,6 +121,8 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
         if there.map_err(|error| status_of(error, resource))?.is_some() {
             return Err(Status::already_exists(resource.group_resource(), &name));
         }
+        // What could not be stored is told, too.
+        definitions::for_storage(context.api, resource, &object).await?;
         return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
     }
     let wanted = definitions::for_storage(context.api, resource, &object).await?;
@@ -152,7 +158,11 @@ pub async fn update(
         warnings.extend(more);
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
-        if call.is_dry_run() || object == before && !is_stale(context, &old).await? {
+        let changes = object != before || is_stale(context, &old).await?;
+        if call.is_dry_run() && changes {
+            definitions::for_storage(context.api, resource, &new).await?;
+        }
+        if call.is_dry_run() || !changes {
             return Ok(Written { object, stored: None, created: false, warnings });
         }
         let options = keeping::options(context.api, resource, Some(&before), &new).await?;
@@ -213,6 +223,7 @@ async fn next_state(
     let operation = Operation::Update;
     let admitted =
         admission::admit(Attributes::new(context, operation, Some(&mut new), Some(old))).await?;
+    object::place(&mut new, call)?;
     keep(&mut new, old, "generation");
     let mut claims = match context.part() {
         Part::Main => allocation::settle(context.api, resource, &mut new, Some(old)).await?,
@@ -280,7 +291,7 @@ fn check_version(call: &crate::call::Call, new: &mut Value, old: &Value) -> Resu
             let path = path.child("resourceVersion");
             let error = api::field::Error::invalid(&path, 0, "must be specified for an update");
             // Upstream names the resource here, not the kind.
-            let resource = api::group::GroupKind::new(resource.group, resource.plural);
+            let resource = GroupKind::new(resource.group, resource.plural);
             Err(Status::invalid(resource, &call.name, &[error]))
         }
         version if version == text(old, "resourceVersion") => Ok(()),
@@ -347,5 +358,11 @@ fn judged(
     if errors.is_empty() {
         return Ok(verdict.warnings);
     }
-    Err(Status::invalid(resource.stored_group_kind(), text(object, "name"), &errors))
+    let said = TypeMeta::of(object);
+    // A definition's object is called what it calls itself, even where that is what is wrong with it.
+    let kind = match resource.definition {
+        Some(_) => GroupKind::new(said.group_version().0, &said.kind),
+        None => resource.stored_group_kind(),
+    };
+    Err(Status::invalid(kind, text(object, "name"), &errors))
 }

@@ -12,6 +12,10 @@
 //! Each value of `try` goes to the place `at`, or is a merge patch of the body without it. What is put is
 //! what each server has (at the path, or at the one that `from` names). `until` asks both servers again
 //! and again: what is stored is not in force at once.
+//!
+//! A second story, `hooks.jsonl`, is about webhooks that answer, lie and talk nonsense ([`Hooks`]), and names that
+//! others have already.
+use super::hooks::Hooks;
 use super::mutate::Change;
 use super::report::Report;
 use super::server::{JSON, Pair, Request, TABLE};
@@ -22,6 +26,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const STEPS: &str = include_str!("extension.jsonl");
+const HOOKS: &str = include_str!("hooks.jsonl");
 /// So often, and with such pauses, both servers are asked whether something is in force.
 const TRIES: usize = 200;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -58,8 +63,10 @@ pub async fn tell(pair: &mut Pair, report: &mut Report) -> anyhow::Result<()> {
     if !report.wants("extension") {
         return Ok(());
     }
-    for line in STEPS.lines() {
-        let step: Step = serde_json::from_str(line)?;
+    let hooks = Hooks::start().await?;
+    for line in STEPS.lines().chain(HOOKS.lines()) {
+        // What a chore reads once it may keep.
+        let step: Step = serde_json::from_str(hooks.put_into(line).leak())?;
         if let Some(path) = &step.until {
             step.wait(pair, path).await?;
             continue;
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn every_step_is_understood() {
-        for line in STEPS.lines() {
+        for line in STEPS.lines().chain(HOOKS.lines()) {
             let step: Step = serde_json::from_str(line).expect(line);
             let verbs = [&step.get, &step.put, &step.patch, &step.delete, &step.until];
             let posts = step.post.as_ref().is_some_and(Value::is_string);

@@ -10,6 +10,7 @@
 //!  tables.jsonl ──── stored ─► stored   tables of objects in interesting states
 //!  cases.jsonl ───── both ───► cases    what no schema leads to, written by hand
 //!  extension.jsonl ─ both ─► extension  definitions with objects, policies and webhooks at work
+//!  hooks.jsonl ───── both ─► extension  webhooks that say what the object tells them to
 //! ```
 //!
 //! Status, causes and their order, warnings and the object in the answer are compared
@@ -21,6 +22,7 @@ mod cases;
 mod compare;
 mod creation;
 mod extension;
+mod hooks;
 mod known;
 mod mutate;
 mod nobody;

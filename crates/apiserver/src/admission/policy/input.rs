@@ -1,6 +1,6 @@
 //! What expressions are evaluated over: the request, its objects, and who may answer.
 use super::compiled::{Expression, Variable};
-use crate::admission::Attributes;
+use crate::admission::{Attributes, webhook};
 use crate::guard::authn::User;
 use crate::guard::authz::{self, Selected, What};
 use crate::server::ApiServer;
@@ -122,6 +122,21 @@ impl<'a> Activation<'a> for Scope<'a, '_> {
             }
         }))
     }
+}
+
+/// An object of the request as another version of its resource has it, or why it cannot be had.
+pub async fn in_version_of(
+    attributes: &Attributes<'_>,
+    matched: &Resource,
+    object: &Value,
+) -> Result<Value, String> {
+    let version = matched.api_version();
+    if object.is_null() || object["apiVersion"] == version.as_str() {
+        return Ok(object.clone());
+    }
+    let own = &attributes.call.resource;
+    let converted = webhook::converted(attributes.api, object.clone(), own, &version).await;
+    converted.map_err(|status| status.message)
 }
 
 /// `request`, as an AdmissionRequest without the objects. `matched` is the resource that the policy's

@@ -2,7 +2,7 @@
 use super::input::namespace_of;
 use crate::admission::{Attributes, Operation};
 use crate::state::objects;
-use api::kinds::{RESOURCES, Resource, find_kind};
+use api::kinds::{Resource, ResourceRef, find_kind};
 use api::selector::label::Selector;
 use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -54,15 +54,12 @@ impl Place {
 }
 
 /// The resource as which the request matches; none if it does not.
-pub fn matches<'r>(
+pub fn matches(
     matched: &MatchResources,
     attributes: &Attributes<'_>,
-    resource: &'r Resource,
     place: &Place,
-) -> Result<Option<&'r Resource>, String>
-where
-    'static: 'r,
-{
+) -> Result<Option<ResourceRef>, String> {
+    let resource = &attributes.call.resource;
     let in_namespace = selects_namespace(matched.namespace_selector.as_ref(), attributes, place);
     if in_namespace == Ok(false) {
         return Ok(None);
@@ -78,7 +75,7 @@ where
     }
     let rules = matched.resource_rules.as_deref().unwrap_or_default();
     let found = match rules.is_empty() {
-        true => Some(resource),
+        true => Some(resource.clone()),
         false => any_rule(rules, attributes, resource, exact),
     };
     if found.is_some() {
@@ -89,15 +86,12 @@ where
     Ok(found)
 }
 
-fn any_rule<'r>(
+fn any_rule(
     rules: &[NamedRuleWithOperations],
     attributes: &Attributes<'_>,
-    resource: &'r Resource,
+    resource: &ResourceRef,
     exact: bool,
-) -> Option<&'r Resource>
-where
-    'static: 'r,
-{
+) -> Option<ResourceRef> {
     let named = |rule: &NamedRuleWithOperations| {
         let names = rule.resource_names.as_deref().unwrap_or_default();
         let name = match attributes.call.name.as_str() {
@@ -110,17 +104,12 @@ where
         rules.iter().any(|rule| rule_fits(rule, attributes, resource) && named(rule))
     };
     if fits(resource) {
-        return Some(resource);
+        return Some(resource.clone());
     }
-    if exact || resource.storage.is_empty() {
+    if exact || rules.is_empty() {
         return None;
     }
-    // The same objects under another version or group.
-    RESOURCES.iter().find(|other| {
-        other.storage == resource.storage
-            && (other.group, other.version) != (resource.group, resource.version)
-            && fits(other)
-    })
+    attributes.api.registry().others(resource).find(|other| fits(other)).cloned()
 }
 
 fn rule_fits(

@@ -1,12 +1,11 @@
 //! MutatingAdmissionPolicy: changes that policies make to what is written.
 use super::in_force::BoundMutating;
-use super::input::{Asked, Input, Scope, namespace_of, request};
+use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
 use super::matching::{Place, is_exempt, matches};
 use super::mutation;
 use super::parameters;
 use crate::admission::{Attributes, Operation};
-use api::convert;
-use api::kinds::Resource;
+use api::kinds::ResourceRef;
 use api::rules::defaults;
 use api::status::{Cause, Reason, Status};
 use serde_json::Value;
@@ -15,7 +14,7 @@ use serde_json::Value;
 struct Invocation<'p> {
     bound: &'p BoundMutating,
     binding: &'p str,
-    matched: &'p Resource,
+    matched: ResourceRef,
     params: Value,
     /// Whether it was called, and whether something has changed the object since.
     called: bool,
@@ -43,7 +42,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             if again && !(stale && if_needed == Some("IfNeeded")) {
                 continue;
             }
-            if invoke(attributes, &mut invocations[at], &place, &mut errors) {
+            if invoke(attributes, &mut invocations[at], &place, &mut errors).await {
                 for (other, invocation) in invocations.iter_mut().enumerate() {
                     invocation.outdated |= other != at;
                 }
@@ -102,24 +101,24 @@ async fn select<'p>(
     errors: &mut Errors,
 ) {
     let Some(spec) = &bound.policy.spec else { return };
-    let resource = &attributes.call.resource;
     let Some(constraints) = &spec.match_constraints else {
         let error = "policy contained no match constraints, a required field";
         return errors.configuration(bound, None, error);
     };
-    let matched = match matches(constraints, attributes, resource, place) {
+    let matched = match matches(constraints, attributes, place) {
         Ok(Some(matched)) => matched,
         Ok(None) => return,
         Err(error) => return errors.configuration(bound, None, &error),
     };
-    if let Some(Err(error)) = spec.param_kind.as_ref().map(parameters::resource) {
+    let kind = spec.param_kind.as_ref();
+    if let Some(Err(error)) = kind.map(|kind| parameters::resource(attributes.api, kind)) {
         return errors.configuration(bound, None, &error);
     }
     for binding in &bound.bindings {
         let name = binding.metadata.name.as_deref().unwrap_or_default();
         let Some(binding_spec) = &binding.spec else { continue };
         if let Some(resources) = &binding_spec.match_resources {
-            match matches(resources, attributes, resource, place) {
+            match matches(resources, attributes, place) {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(error) => {
@@ -128,13 +127,13 @@ async fn select<'p>(
                 }
             }
         }
-        let (kind, reference) = (spec.param_kind.as_ref(), binding_spec.param_ref.as_ref());
+        let reference = binding_spec.param_ref.as_ref();
         let namespace = namespace_of(attributes);
         match parameters::collect(attributes.api, kind, reference, namespace).await {
             Ok(params) => invocations.extend(params.into_iter().map(|params| Invocation {
                 bound,
                 binding: name,
-                matched,
+                matched: matched.clone(),
                 params,
                 called: false,
                 outdated: false,
@@ -145,25 +144,26 @@ async fn select<'p>(
 }
 
 /// Calls a policy; true if it changed the object.
-fn invoke(
+async fn invoke(
     attributes: &mut Attributes<'_>,
     invocation: &mut Invocation<'_>,
     place: &Place,
     errors: &mut Errors,
 ) -> bool {
-    let (matched, own) = (invocation.matched, &attributes.call.resource);
+    let (matched, own) = (&invocation.matched, &attributes.call.resource);
     let Some(object) = attributes.object.as_deref() else { return false };
     let same = (own.group, own.version) == (matched.group, matched.version);
-    let version = matched.api_version();
-    let there = |object: &Value| match object {
-        object if same || object.is_null() => Ok(object.clone()),
-        object => convert::convert(object.clone(), &version).map_err(|error| error.to_string()),
+    let was = attributes.old.unwrap_or(&Value::Null);
+    let converted = match same {
+        true => (Ok(object.clone()), Ok(was.clone())),
+        false => (
+            in_version_of(attributes, matched, object).await,
+            in_version_of(attributes, matched, was).await,
+        ),
     };
-    let converted =
-        there(object).and_then(|new| Ok((new, there(attributes.old.unwrap_or(&Value::Null))?)));
     let (mut new, old) = match converted {
-        Ok(pair) => pair,
-        Err(error) => {
+        (Ok(new), Ok(old)) => (new, old),
+        (Err(error), _) | (_, Err(error)) => {
             errors.configuration(invocation.bound, None, &error);
             return false;
         }
@@ -190,10 +190,8 @@ fn invoke(
         }
     }
     // A scale and the like are of other types than their resource.
-    let ty = match attributes.call.subresource.and_then(|part| part.kind) {
-        Some(foreign) => foreign.ty(),
-        None => matched.ty(),
-    };
+    let foreign = attributes.call.subresource.and_then(|part| part.kind);
+    let ty = foreign.map_or_else(|| matched.ty(), |foreign| foreign.ty());
     for mutation in &policy.mutations {
         let outcome = {
             let scope = Scope::new(Input { object: &new, ..input }, &policy.composed.variables);
@@ -201,7 +199,10 @@ fn invoke(
         };
         match outcome {
             Ok(mut changed) => {
-                defaults::set(&mut changed, ty);
+                match foreign {
+                    Some(_) => defaults::set(&mut changed, ty),
+                    None => matched.set_defaults(&mut changed),
+                }
                 new = changed;
             }
             Err(error) => errors.push(invocation.bound, binding, &error, Reason::Invalid),
@@ -212,14 +213,14 @@ fn invoke(
     if new == before {
         return false;
     }
-    let back = if same { Ok(new) } else { convert::convert(new, &own.api_version()) };
+    let back = if same { Ok(new) } else { in_version_of(attributes, own, &new).await };
     match (back, attributes.object.as_deref_mut()) {
         (Ok(new), Some(object)) => {
             *object = new;
             true
         }
         (Err(error), _) => {
-            errors.configuration(invocation.bound, binding, &error.to_string());
+            errors.configuration(invocation.bound, binding, &error);
             false
         }
         _ => false,

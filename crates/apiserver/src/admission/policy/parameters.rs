@@ -3,18 +3,22 @@ use super::compiled::shown;
 use crate::extend::definitions;
 use crate::server::ApiServer;
 use crate::state::{objects, stored};
-use api::kinds::{Resource, Scope, find_kind};
+use api::kinds::{Resource, ResourceRef, Scope};
 use api::selector::label::Selector;
 use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::{ParamKind, ParamRef};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::KeyValue;
+use store::cache::At;
 
 /// The resource of a policy's parameters.
-pub fn resource(kind: &ParamKind) -> Result<&'static Resource, String> {
+pub fn resource(api: &ApiServer, kind: &ParamKind) -> Result<ResourceRef, String> {
     let version = kind.api_version.as_deref().unwrap_or_default();
-    let found = find_kind(version, kind.kind.as_deref().unwrap_or_default());
-    found.ok_or_else(|| {
+    let registry = api.registry();
+    let found = registry.find_kind(version, kind.kind.as_deref().unwrap_or_default());
+    found.cloned().ok_or_else(|| {
         format!("failed to find resource referenced by paramKind: '{}'", shown(kind))
     })
 }
@@ -28,7 +32,7 @@ pub async fn collect(
     namespace: &str,
 ) -> Result<Vec<Value>, String> {
     let (Some(kind), Some(reference)) = (kind, reference) else { return Ok(vec![Value::Null]) };
-    let resource = resource(kind)?;
+    let resource = &*resource(api, kind)?;
     let given = reference.namespace.as_deref().unwrap_or_default();
     let place = match (resource.scope, given) {
         (Scope::Cluster, "") => "",
@@ -49,8 +53,7 @@ pub async fn collect(
         ("", Some(selector)) => {
             let selector =
                 Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())?;
-            let all = objects::readable(api, resource, place).await;
-            let mut all = all.map_err(|status| status.message)?;
+            let mut all = list(api, resource, place).await.map_err(|status| status.message)?;
             all.retain(|object| selector.matches(&labels(object)));
             all
         }
@@ -66,6 +69,15 @@ pub async fn collect(
         );
     }
     Ok(found)
+}
+
+async fn list(api: &ApiServer, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Status> {
+    let found = objects::stored(api, resource, namespace, At::Latest).await?;
+    let found = definitions::converted(api, resource, found).await?;
+    let read = |stored: &Arc<KeyValue>| {
+        api.unreadable().skip(stored, resource, stored::decode(stored, resource))
+    };
+    Ok(found.iter().filter_map(read).collect())
 }
 
 async fn get(

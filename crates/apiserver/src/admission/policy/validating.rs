@@ -1,11 +1,10 @@
 //! ValidatingAdmissionPolicy: what a request is refused for, warned of, or remembered by.
 use super::compiled::{Validating, Validation};
 use super::in_force::BoundValidating;
-use super::input::{Asked, Input, Scope, namespace_of, request};
+use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
 use super::matching::{Place, is_exempt, matches};
 use super::parameters;
 use crate::admission::Attributes;
-use api::convert;
 use api::kinds::Resource;
 use api::status::{Cause, Reason, Status};
 use cel::{RUNTIME_BUDGET, Value as Cel};
@@ -91,17 +90,17 @@ async fn ask(
             refusals.refuse(policy, binding, &message, "");
         }
     };
-    let resource = &attributes.call.resource;
     let Some(constraints) = &spec.match_constraints else {
         let error = "policy contained no match constraints, a required field";
         return misconfigured(refusals, None, error);
     };
-    let matched = match matches(constraints, attributes, resource, place) {
+    let matched = match matches(constraints, attributes, place) {
         Ok(Some(matched)) => matched,
         Ok(None) => return,
         Err(error) => return misconfigured(refusals, None, &error),
     };
-    if let Some(Err(error)) = spec.param_kind.as_ref().map(parameters::resource) {
+    let kind = spec.param_kind.as_ref();
+    if let Some(Err(error)) = kind.map(|kind| parameters::resource(attributes.api, kind)) {
         return misconfigured(refusals, None, &error);
     }
     let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -109,7 +108,7 @@ async fn ask(
         let name = binding.metadata.name.as_deref().unwrap_or_default();
         let binding_spec = &binding.spec;
         if let Some(resources) = &binding_spec.match_resources {
-            match matches(resources, attributes, resource, place) {
+            match matches(resources, attributes, place) {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(error) => {
@@ -118,7 +117,6 @@ async fn ask(
                 }
             }
         }
-        let kind = spec.param_kind.as_ref();
         let reference = binding_spec.param_ref.as_ref();
         let namespace = namespace_of(attributes).to_owned();
         let params = parameters::collect(attributes.api, kind, reference, &namespace).await;
@@ -129,7 +127,7 @@ async fn ask(
                 continue;
             }
         };
-        let objects = match Objects::of(attributes, matched) {
+        let objects = match Objects::of(attributes, &matched).await {
             Ok(objects) => objects,
             Err(error) => {
                 let error = format!("failed to convert object version: {error}");
@@ -139,7 +137,7 @@ async fn ask(
         };
         for params in &params {
             let findings = {
-                let request = request(attributes, matched);
+                let request = request(attributes, &matched);
                 let authorizer = Asked { api: attributes.api, user: attributes.user };
                 let (object, old) = objects.pair(attributes);
                 evaluate(
@@ -173,19 +171,15 @@ async fn ask(
 struct Objects(Option<(Value, Value)>);
 
 impl Objects {
-    fn of(attributes: &Attributes<'_>, matched: &Resource) -> Result<Objects, String> {
+    async fn of(attributes: &Attributes<'_>, matched: &Resource) -> Result<Objects, String> {
         let own = &attributes.call.resource;
         let foreign = attributes.call.subresource.is_some_and(|part| part.kind.is_some());
         if foreign || (own.group, own.version) == (matched.group, matched.version) {
             return Ok(Objects(None));
         }
-        let version = matched.api_version();
-        let convert = |object: &Value| match object {
-            Value::Null => Ok(Value::Null),
-            object => convert::convert(object.clone(), &version).map_err(|e| e.to_string()),
-        };
         let old = attributes.old.unwrap_or(&Value::Null);
-        Ok(Objects(Some((convert(attributes.new_object())?, convert(old)?))))
+        let new = in_version_of(attributes, matched, attributes.new_object()).await?;
+        Ok(Objects(Some((new, in_version_of(attributes, matched, old).await?))))
     }
 
     fn pair<'v>(&'v self, attributes: &'v Attributes<'_>) -> (&'v Value, &'v Value) {

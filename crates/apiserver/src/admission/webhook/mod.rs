@@ -28,6 +28,7 @@ mod versions;
 pub use configuration::{Hooks, start};
 pub use mutating::{Seen, admit};
 pub use validating::validate;
+pub use versions::converted;
 
 use crate::admission::Attributes;
 

@@ -147,7 +147,7 @@ async fn apply(
         )));
     };
     let patched = patch.apply(before.clone(), &limits).map_err(|e| internal(e.to_string()))?;
-    let after = read_again(patched, target).map_err(internal)?;
+    let after = read_again(patched, target).map_err(Failed::Refused)?;
     attributes.annotate_request(&format!("{PATCH}{place}"), || {
         let note = json!({
             "configuration": hook.configuration, "webhook": hook.name, "patch": document,

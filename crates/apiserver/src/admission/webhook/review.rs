@@ -1,5 +1,7 @@
 //! `AdmissionReview`: the question, and what an answer may say.
 use super::matter::{Kind, Matter, Named};
+use crate::state::another;
+use api::codec::object::TypeMeta;
 use api::status::{Outcome, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -157,10 +159,18 @@ pub fn verdict(
             "0-length response with status code: 200 and content type: ".into(),
         ));
     }
-    let answer: Answer = api::depth::read(answer).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => undecodable(error.to_string()),
-        _ => undecodable(format!("couldn't get version/kind; json parse error: {error}")),
-    })?;
+    let said = TypeMeta::from_json(answer).map_err(|error| undecodable(error.to_string()))?;
+    let is_named = !said.kind.is_empty() && !said.api_version.is_empty();
+    if version == "v1" && is_named && said != own(version) {
+        let (named, (_, other)) = (&said.kind, said.group_version());
+        return Err(undecodable(match said == own("v1beta1") {
+            true => format!("converting ({other}.{named}) to (v1.{named}): unknown conversion"),
+            false => another::not_of_the_scheme(&said),
+        }));
+    }
+    let answer: Option<Answer> =
+        api::depth::read(answer).map_err(|error| undecodable(error.to_string()))?;
+    let answer = answer.unwrap_or_default();
     let invalid = |cause: String| Err(format!("received invalid webhook response: {cause}"));
     let Some(response) = answer.response else {
         return invalid("webhook response was absent".into());
@@ -195,6 +205,11 @@ pub fn verdict(
         warnings: response.warnings.unwrap_or_default(),
         audit_annotations: response.audit_annotations.unwrap_or_default(),
     })
+}
+
+/// What a review of a version calls itself.
+fn own(version: &str) -> TypeMeta {
+    TypeMeta { api_version: format!("admission.k8s.io/{version}"), kind: "AdmissionReview".into() }
 }
 
 fn check_patch(patch: &[u8], kind: Option<&str>, is_mutating: bool) -> Result<(), String> {
@@ -278,9 +293,7 @@ mod tests {
         check(
             json!({ "kind": "X", "apiVersion": "v1", "response": { "uid": "1" } }),
             false,
-            &invalid(
-                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /v1, Kind=X",
-            ),
+            "failed to call webhook: no kind \"X\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"",
         );
         let with = |more: Value| {
             let mut response = json!({ "uid": "1", "allowed": true });
@@ -345,7 +358,15 @@ mod tests {
             (&b""[..], "failed to call webhook: 0-length response"),
             (b"hello", "failed to call webhook: couldn't get version/kind; json parse error: "),
             (b"{\"response\":{\"allowed\":\"yes\"}}", "failed to call webhook: invalid type"),
-            (b"[1]", "failed to call webhook: invalid"),
+            (
+                b"[1]",
+                "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal array",
+            ),
+            (b"null", "received invalid webhook response: webhook response was absent"),
+            (
+                br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#,
+                "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown",
+            ),
         ] {
             let cause = verdict(answer, "v1", "1", "x", true).expect_err("garbage");
             assert!(cause.starts_with(expected), "{cause}");

@@ -559,3 +559,39 @@ async fn custom_objects_are_converted_by_their_webhook_wherever_they_are_read() 
     let said = server.ask_as(Method::PATCH, &format!("{}/b", path("v2")), media, label).await;
     assert_eq!((said.code, &said.body["metadata"]["labels"]["x"]), (200, &json!("y")), "{said:?}");
 }
+
+#[tokio::test]
+async fn a_hook_changes_an_object_but_neither_its_kind_nor_its_place() {
+    let server = Server::start().await;
+    // What it changes is in the object.
+    let beside = Beside::start(&[], |asked| {
+        let object = &asked.body["request"]["object"];
+        let wanted = object["data"]["patch"].as_str().unwrap_or("[]");
+        let operations = serde_json::from_str(wanted).expect("JSON");
+        ready(reply(&verdict(&asked, patch(operations))))
+    })
+    .await;
+    configure(&server, "Mutating", "c", vec![hook(&beside, "h.e.io", "/x", json!({}))]).await;
+    let moved =
+        "the namespace of the provided object does not match the namespace sent on the request";
+    for (code, operations, expected) in [
+        (201, json!([{ "op": "remove", "path": "/kind" }]), ""),
+        (201, json!([{ "op": "replace", "path": "/metadata/namespace", "value": "" }]), ""),
+        (400, json!([{ "op": "replace", "path": "/metadata/namespace", "value": "other" }]), moved),
+        (
+            500,
+            json!([{ "op": "replace", "path": "/kind", "value": "Service" }]),
+            "converting (v1.Service) to (core.ConfigMap): unknown conversion",
+        ),
+        (
+            500,
+            json!([{ "op": "replace", "path": "/kind", "value": "None" }]),
+            "Internal error occurred: no kind \"None\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"",
+        ),
+    ] {
+        let mut map = config_map("m");
+        map["data"] = json!({ "patch": operations.to_string() });
+        let said = server.create(&format!("{CONFIG_MAPS}?dryRun=All"), map).await;
+        assert_eq!((said.code, said.message()), (code, expected), "{operations}");
+    }
+}

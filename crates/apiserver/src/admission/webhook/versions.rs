@@ -1,27 +1,24 @@
 //! One object in the other versions that its resource is served in.
-use super::matter::Named;
+use super::matter::{Kind, Named};
 use crate::extend::definitions;
 use crate::server::ApiServer;
+use crate::state::another;
 use crate::state::scale::{put_replicas, scale_of};
 use api::codec::json;
+use api::codec::object::TypeMeta;
 use api::convert;
-use api::kinds::{Registry, Resource, ResourceRef, Subresource};
+use api::custom;
+use api::kinds::{Registry, Resource, Subresource};
 use api::rules::defaults;
 use api::schema::builtin;
 use api::status::Status;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// A resource in the other versions that are served: those whose objects are stored in one place.
 pub fn others(registry: &Registry, resource: &Resource, part: Option<&Subresource>) -> Vec<Named> {
-    if !resource.is_stored() {
-        return Vec::new();
-    }
-    let is_other = |other: &&ResourceRef| {
-        other.storage == resource.storage
-            && (other.group, other.version) != (resource.group, resource.version)
-    };
-    let others = registry.rows().iter().filter(is_other);
+    let others = registry.others(resource);
     others
         .filter_map(|other| match part {
             None => Some(Named::of(other, None)),
@@ -53,7 +50,8 @@ fn is_scale_of(object: &Value, target: &Named) -> bool {
     target.row.is_none() && target.kind.kind == "Scale" && object["kind"] != "Scale"
 }
 
-async fn converted(
+/// An object of a resource in another of its versions.
+pub async fn converted(
     api: &ApiServer,
     object: Value,
     resource: &Resource,
@@ -66,24 +64,55 @@ async fn converted(
 }
 
 /// What a hook made of an object, read as a client's would be: in its type, with its defaults.
-pub fn read_again(changed: Value, target: &Named) -> Result<Value, String> {
-    let kind = &target.kind;
-    let (version, found) = (kind.api_version(), &changed["kind"]);
-    if *found != *kind.kind || changed["apiVersion"] != *version {
-        return Err(format!("the patch makes a {} of {version} another kind", kind.kind));
+pub fn read_again(mut changed: Value, target: &Named) -> Result<Value, Status> {
+    let unreadable = |cause: &dyn Display| Status::internal_error(cause.to_string());
+    let (kind, row) = (&target.kind, target.row.as_ref());
+    if row.is_some_and(|row| row.definition.is_some()) {
+        // Its rules say what is wrong with another kind.
+        if TypeMeta::of(&changed).kind.is_empty() {
+            return Err(unreadable(&custom::without_kind(&changed.to_string())));
+        }
+    } else {
+        name_type(&mut changed, kind)?;
     }
-    if let Some(row) = &target.row {
-        let mut object = row.settle_given(changed).map_err(|error| error.to_string())?.value;
+    if let Some(row) = row {
+        let mut object = row.settle_given(changed).map_err(|error| unreadable(&error))?.value;
         row.set_defaults(&mut object);
         return Ok(object);
     }
     let Some(ty) = builtin().kind(&kind.group, &kind.version, &kind.kind) else {
         return Ok(changed);
     };
-    let read = json::canonicalize_given(changed, ty).map_err(|error| error.to_string())?;
+    let read = json::canonicalize_given(changed, ty).map_err(|error| unreadable(&error))?;
     let mut object = read.value;
     defaults::set(&mut object, ty);
     Ok(object)
+}
+
+/// A built-in object that does not say what it is is what it was. One that says it is something else
+/// cannot be had back.
+fn name_type(changed: &mut Value, kind: &Kind) -> Result<(), Status> {
+    if !changed.is_object() {
+        TypeMeta::from_tree(changed.clone()).map_err(Status::internal_error)?;
+    }
+    let own = TypeMeta { api_version: kind.api_version(), kind: kind.kind.clone() };
+    let said = TypeMeta::of(changed);
+    let or = |said: String, own: &String| if said.is_empty() { own.clone() } else { said };
+    let found = TypeMeta {
+        api_version: or(said.api_version, &own.api_version),
+        kind: or(said.kind, &own.kind),
+    };
+    if found != own {
+        if let Some(fault) = another::unregistered(&found) {
+            return Err(Status::internal_error(fault));
+        }
+        let fault = another::unconvertible(&found, &kind.group, &kind.kind);
+        let message =
+            fault.unwrap_or_else(|| format!("the patch changes the version to {found:?}"));
+        return Err(Status { code: 500, message, ..Status::default() });
+    }
+    own.write_into(changed);
+    Ok(())
 }
 
 /// Puts what a hook made of the object it was shown back into the version of the request.
@@ -109,7 +138,6 @@ pub async fn put_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::webhook::matter::Kind;
     use crate::testing::Server;
     use api::kinds::find_kind;
     use serde_json::json;
@@ -158,7 +186,19 @@ mod tests {
         let container = &read["spec"]["containers"][0];
         assert_eq!(container["terminationMessagePolicy"], "File");
         assert!(container.get("what").is_none());
-        let other = json!({ "apiVersion": "v1", "kind": "Secret" });
-        assert!(read_again(other, &target("v1", "Pod")).is_err());
+        let check = |changed: Value, expected: &str| {
+            let read = read_again(changed, &target("v1", "Pod"));
+            let kind = |pod: Value| pod["kind"].as_str().unwrap_or_default().to_owned();
+            assert_eq!(read.map_or_else(|status| status.message, kind), expected);
+        };
+        check(json!({ "metadata": {} }), "Pod");
+        check(
+            json!({ "apiVersion": "v1", "kind": "Secret" }),
+            "converting (v1.Secret) to (core.Pod): unknown conversion",
+        );
+        check(
+            json!({ "apiVersion": "v2", "kind": "Pod" }),
+            "Internal error occurred: no kind \"Pod\" is registered for version \"v2\" in scheme \"pkg/runtime/scheme.go:111\"",
+        );
     }
 }

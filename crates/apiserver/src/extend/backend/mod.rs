@@ -25,7 +25,7 @@ pub use tls::client_config;
 
 use crate::answer::{self, Body};
 use crate::server::ApiServer;
-use api::status::ServerResponse;
+use api::status::{Outcome, ServerResponse, Status};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -124,8 +124,18 @@ impl Backend {
     }
 }
 
-/// What is no answer, as upstream's client reads it: a redirect is one of those, and not followed.
+/// What is no answer, as upstream's client reads it: a redirect is one of those, and not followed. Who
+/// answers with a `Status` says himself what is the matter.
 fn refusal(code: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Failure {
+    let said = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let is_status =
+        |said: &serde_json::Value| said["kind"] == "Status" && said["apiVersion"] == "v1";
+    if let Some(said) = said.filter(is_status)
+        && let Ok(status) = serde_json::from_value::<Status>(said)
+        && status.status == Outcome::Failure
+    {
+        return Failure::Refused(status);
+    }
     let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
     let is_text = media.is_none_or(|media| media.starts_with("text/"));
     let text = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);

@@ -14,6 +14,7 @@ use api::status::Status;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use store::KeyValue;
 use store::cache::{At, Item};
@@ -42,9 +43,49 @@ pub async fn start(api: &ApiServer, clean_up: CleanUp) -> Result<(), Status> {
 
 /// A definition as it was last seen.
 struct Entry {
+    /// Without its versions once they are compiled: a schema's tree is many times its text, and what was
+    /// made of it has one.
     definition: Value,
+    /// The hash of its whole `spec`.
+    spec: u64,
     /// What it makes, once its names are accepted.
     defined: Option<Arc<Defined>>,
+    /// It was given other names since: what it makes has to be made anew.
+    is_outdated: bool,
+}
+
+impl Entry {
+    fn new(definition: Value, defined: Option<Arc<Defined>>) -> Entry {
+        let spec = hash_of(&definition["spec"]);
+        let mut entry = Entry { definition, spec, defined, is_outdated: false };
+        entry.forget_versions();
+        entry
+    }
+
+    fn forget_versions(&mut self) {
+        if self.defined.is_some() {
+            self.definition["spec"]["versions"].take();
+        }
+    }
+
+    /// Whether another state of the definition makes the same rows.
+    fn makes_the_same(&self, new: &Value) -> bool {
+        let old = &self.definition;
+        let terminating = |definition: &Value| {
+            definition["metadata"]["deletionTimestamp"].is_string()
+                || accept::is_true(definition, "Terminating")
+        };
+        !self.is_outdated
+            && uid(old) == uid(new)
+            && self.spec == hash_of(&new["spec"])
+            && old["status"]["acceptedNames"] == new["status"]["acceptedNames"]
+            && accept::is_true(old, "Established") == accept::is_true(new, "Established")
+            && terminating(old) == terminating(new)
+    }
+}
+
+fn hash_of(value: &Value) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value.to_string())
 }
 
 /// Begins to delete the objects of the definition of this name and uid, which are at this home if it was
@@ -107,12 +148,8 @@ impl Known {
         };
         let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let old = self.entries.remove(&name);
-        let same = old.as_ref().filter(|old| makes_the_same(&old.definition, &definition));
-        let defined = match same {
-            Some(old) => old.defined.clone(),
-            None => None,
-        };
-        self.entries.insert(name, Entry { definition, defined });
+        let same = old.filter(|old| old.makes_the_same(&definition));
+        self.entries.insert(name, Entry::new(definition, same.and_then(|old| old.defined)));
         true
     }
 
@@ -153,7 +190,8 @@ impl Known {
             };
             if let Some(entry) = self.entries.get_mut(name) {
                 say(&mut entry.definition);
-                entry.defined = None;
+                // Whoever is served already is compiled anew when what is written now is heard of.
+                entry.is_outdated = entry.defined.is_some();
             }
             said.push((name.clone(), uid, say));
         }
@@ -181,7 +219,10 @@ impl Known {
                 continue;
             }
             match define(&entry.definition) {
-                Ok(defined) => entry.defined = Some(Arc::new(defined)),
+                Ok(defined) => {
+                    entry.defined = Some(Arc::new(defined));
+                    entry.forget_versions();
+                }
                 Err(error) => tracing::error!(%error, name, "a definition cannot be served"),
             }
         }
@@ -225,17 +266,4 @@ fn name_of(stored: &KeyValue) -> String {
 
 fn uid(definition: &Value) -> String {
     definition["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
-}
-
-/// Whether two states of a definition make the same rows.
-fn makes_the_same(old: &Value, new: &Value) -> bool {
-    let terminating = |definition: &Value| {
-        definition["metadata"]["deletionTimestamp"].is_string()
-            || accept::is_true(definition, "Terminating")
-    };
-    uid(old) == uid(new)
-        && old["spec"] == new["spec"]
-        && old["status"]["acceptedNames"] == new["status"]["acceptedNames"]
-        && accept::is_true(old, "Established") == accept::is_true(new, "Established")
-        && terminating(old) == terminating(new)
 }

@@ -45,3 +45,8 @@ pub fn mark(definition: &mut Value, now: Timestamp) {
         "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     Condition::terminating(true, "InstanceDeletionPending", message).put(definition, now);
 }
+
+#[cfg(test)]
+mod together {
+    mod tests;
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::future::ready;
 use std::time::{Duration, Instant};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/e.io/v1/namespaces/default/things";
 
 /// How long a refusal may take, of a program that is not optimised on a machine that has other work.

@@ -51,7 +51,9 @@ pub async fn run(context: Context<'_>) -> Outgoing {
 /// workload's.
 fn scaled(workload: &Value, wanted: &Value, resource: &Resource) -> Result<Value, Status> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    let custom = paths(resource);
+    // The rules of a custom object say the same of its own field.
+    if replicas < 0 && custom.is_none() {
         let path = api::field::Path::new("spec");
         let path = path.child("replicas");
         let kind = api::group::GroupKind::new("autoscaling", "Scale");
@@ -60,11 +62,14 @@ fn scaled(workload: &Value, wanted: &Value, resource: &Resource) -> Result<Value
         return Err(Status::invalid(kind, text(workload, "name"), &[error]));
     }
     let mut scaled = workload.clone();
-    match paths(resource) {
+    match custom {
         Some(paths) => put(&mut scaled, &paths.spec_replicas, replicas.into()),
         None => scaled["spec"]["replicas"] = replicas.into(),
     }
-    scaled["metadata"]["resourceVersion"] = text(wanted, "resourceVersion").into();
+    // A custom object is never written without a version: it keeps the one that was found.
+    if custom.is_none() || !text(wanted, "resourceVersion").is_empty() {
+        scaled["metadata"]["resourceVersion"] = text(wanted, "resourceVersion").into();
+    }
     if !text(wanted, "uid").is_empty() {
         scaled["metadata"]["uid"] = text(wanted, "uid").into();
     }
