@@ -54,7 +54,7 @@ fn every_component_says_what_it_is_to_those_who_may_know() {
     for (component, address, to_a_stranger) in COMPONENTS {
         for kind in ["Statusz", "Flagz"] {
             let page = kind.to_lowercase();
-            let url = format!("{}/{page}", address.replace("ADDRESS", ADDRESS));
+            let url = format!("{}/{page}", address.replace("ADDRESS", &ADDRESS.to_string()));
             assert_eq!(fetch(&cluster, &url, "", "*/*").1, *to_a_stranger, "{url}");
             let begun = Instant::now();
             let text = loop {
