@@ -120,13 +120,11 @@ mod tests {
     fn every_flag_that_sounds_secret_was_looked_at() {
         const NONE: &[&str] = &[
             "authentication-token-webhook",
-            "authentication-skip-lookup",
             "enable-bootstrap-token-auth",
             "image-pull-credentials-verification-policy",
             // The name of a cluster of etcd's.
             "initial-cluster-token",
             "legacy-service-account-token-clean-up-period",
-            "preloaded-images-verification-allowlist",
             "use-service-account-credentials",
         ];
         let sounds = |name: &str| {
