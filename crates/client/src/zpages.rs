@@ -244,7 +244,7 @@ mod tests {
         Zpages { delimiter: ":", ..zpages }
     }
 
-    fn check(path: &str, accept: &str, expected: Expect) {
+    fn check(path: &str, accept: &str, expected: &Expect) {
         let now = Timestamp::from_second(STARTED + 3 * 3600 + 62).unwrap();
         let page = zpages().page(path, accept, now).expect("a page");
         let version = binary_version();
@@ -270,12 +270,12 @@ mod tests {
             Paths: /flagz /healthz
         "#]];
         for accept in ["", " ", "text/plain", "*/*", "text/*", "application/json, */*"] {
-            check(STATUSZ, accept, status.clone());
+            check(STATUSZ, accept, &status);
         }
         check(
             FLAGZ,
             "*/*",
-            expect![[r#"
+            &expect![[r#"
                 200 text/plain; charset=utf-8
 
                 kube-proxy flagz
@@ -291,7 +291,7 @@ mod tests {
         check(
             STATUSZ,
             "application/json;v=v1beta1;g=config.k8s.io;as=Statusz",
-            expect![[r#"
+            &expect![[r#"
                 200 application/json
                 {"apiVersion":"config.k8s.io/v1beta1","binaryVersion":"VERSION","emulationVersion":"MINOR","goVersion":"","kind":"Statusz","metadata":{"name":"kube-proxy"},"paths":["/flagz","/healthz"],"startTime":"2027-01-15T08:00:00Z","uptimeSeconds":10862}
             "#]],
@@ -299,7 +299,7 @@ mod tests {
         check(
             FLAGZ,
             "application/yaml;v=v1alpha1;g=config.k8s.io;as=Flagz",
-            expect![[r#"
+            &expect![[r#"
                 200 application/yaml
                 warning: 299 - "This version of the flagz endpoint is deprecated. Please use a newer version."
                 apiVersion: config.k8s.io/v1alpha1
@@ -329,7 +329,7 @@ mod tests {
             "application/vnd.kubernetes.protobuf;v=v1beta1;g=config.k8s.io;as=Statusz",
             "text/plain;as=Statusz",
         ] {
-            check(STATUSZ, accept, refused.clone());
+            check(STATUSZ, accept, &refused);
         }
         let now = Timestamp::from_second(STARTED).unwrap();
         assert!(

@@ -30,7 +30,7 @@ impl Choice {
             return None;
         }
         let evenly = match self.evenly {
-            Some(group) if count > 0 && count % group.max(1) == 0 => {
+            Some(group) if count > 0 && count.is_multiple_of(group.max(1)) => {
                 Shares::best(topology, &free, count, group.max(1), self.by_socket)
             }
             _ => None,

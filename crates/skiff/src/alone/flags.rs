@@ -121,8 +121,11 @@ mod tests {
         const NONE: &[&str] = &[
             "authentication-token-webhook",
             "enable-bootstrap-token-auth",
+            "image-pull-credentials-verification-policy",
+            // The name of a cluster of etcd's.
+            "initial-cluster-token",
             "legacy-service-account-token-clean-up-period",
-            "rotate-certificates",
+            "use-service-account-credentials",
         ];
         let sounds = |name: &str| {
             ["token", "secret", "password", "credential", "header"]

@@ -34,8 +34,8 @@ pub fn write(pid: u32) -> io::Result<bool> {
         set_aside(&text, name.as_deref(), uid)
     });
     if let [Some(users), Some(groups)] = ranges {
-        let all = kinds.iter().zip([users, groups]);
-        match all.map(|(kind, range)| by_program(kind, pid, range)).collect::<io::Result<()>>() {
+        let mut all = kinds.iter().zip([users, groups]);
+        match all.try_for_each(|(kind, range)| by_program(kind, pid, range)) {
             Ok(()) => return Ok(true),
             // Without the programs; one that refuses has its reasons, which are said.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
