@@ -53,12 +53,12 @@ async fn a_container_gets_what_its_devices_need() {
     let described = Described::new(folder.path());
     let sandbox = machine.sandbox().await;
     let look = "echo $FOUND $ALL; cat /driver/library; echo; head -c 3 /dev/thing | od -An -tx1; \
-                (echo x > /dev/thing) 2>/dev/null || echo kept; touch /driver/x 2>/dev/null || echo too";
+                touch /driver/x 2>/dev/null || echo too";
     let (code, said) = machine.output(&sandbox, look, described.named("one")).await;
     let words: Vec<&str> =
         said.split_whitespace().filter(|word| !["stdout", "F"].contains(word)).collect();
     assert_eq!(code, 0, "{said}");
-    assert_eq!(words, ["it", "yes", "code", "00", "00", "00", "kept", "too"], "{said}");
+    assert_eq!(words, ["it", "yes", "code", "00", "00", "00", "too"], "{said}");
     // The other device has only what all of its kind have.
     let (_, said) =
         machine.output(&sandbox, "echo [$FOUND] $ALL; ls /dev", described.named("two")).await;

@@ -3,22 +3,20 @@ use super::map;
 use crate::places;
 use anyhow::Context as _;
 use runtime::shim::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The holder of this user's namespaces; a new one, if there is none.
 pub fn find_or_start() -> anyhow::Result<u32> {
+    // First: what is in somebody else's folder is not to be believed.
+    own_folder(&places::state_dir())?;
     if let Some(pid) = find() {
         return Ok(pid);
-    }
-    let state = places::state_dir();
-    for folder in [&state, &places::data_dir()] {
-        // Keys are below, and sockets at which one is root.
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.with_context(|| format!("failed to make {}", folder.display()))?;
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.env(super::USER, rustix::process::geteuid().as_raw().to_string());
@@ -48,6 +46,23 @@ pub fn find_or_start() -> anyhow::Result<u32> {
     Ok(child.id())
 }
 
+/// A folder for sockets at which one is root: nobody else's, and for nobody else.
+fn own_folder(folder: &Path) -> anyhow::Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("failed to make {}", folder.display()))?;
+    // In a place that is everybody's somebody may have been there before us.
+    let found = fs::symlink_metadata(folder)?;
+    let is_ours = found.is_dir()
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.mode() & 0o077 == 0;
+    anyhow::ensure!(
+        is_ours,
+        "{} is not this user's alone: remove it, or set XDG_RUNTIME_DIR to another place",
+        folder.display()
+    );
+    Ok(())
+}
+
 /// The holder that runs.
 pub fn find() -> Option<u32> {
     let text = fs::read_to_string(file()).ok()?;
@@ -58,8 +73,12 @@ pub fn find() -> Option<u32> {
 
 /// Ends it; what still runs in its namespaces has them on.
 pub fn end(pid: u32) -> io::Result<()> {
-    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        pidfd_send_signal(&process, Signal::KILL)?;
+        // It can be read from when the process is gone; on a busy machine that takes a moment.
+        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience))?;
     }
     match fs::remove_file(file()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -121,6 +140,22 @@ fn own_control_groups() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let (own, open) = (place.path().join("own"), place.path().join("open"));
+        own_folder(&own).unwrap();
+        own_folder(&own).unwrap();
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let said = own_folder(&open).unwrap_err().to_string();
+        assert!(said.ends_with("set XDG_RUNTIME_DIR to another place"), "{said}");
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        assert!(own_folder(&link).is_err());
+    }
 
     #[test]
     fn a_process_is_known_by_its_beginning() {

@@ -17,6 +17,8 @@ pub fn run(wish: Wish) -> anyhow::Result<ExitCode> {
     command.env(USER, rustix::process::geteuid().as_raw().to_string());
     let channel = match wish {
         Wish::Live => {
+            // Each connection that leaves is one of this process.
+            crate::raise_open_files();
             let (ours, theirs) = UnixStream::pair()?;
             command.stdin(OwnedFd::from(theirs));
             Some(ours)

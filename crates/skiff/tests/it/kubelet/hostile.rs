@@ -81,7 +81,7 @@ fn what_cannot_be_run_is_told_and_the_node_stays_ready() {
     let folder = json!({ "hostPath": { "path": "/none/such", "type": "Directory" } });
     made(pod("pathless", mounted, volume(folder)));
     until_event(&cluster, "mapless", "FailedMount", "configmap \"none\" not found");
-    until_event(&cluster, "mountless", "FailedMount", "failed to mount");
+    until_event(&cluster, "mountless", "FailedMount", "mount failed: exit status");
     until_event(
         &cluster,
         "pathless",

@@ -88,7 +88,7 @@ fn a_node_joins_by_a_bootstrap_kubeconfig() {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
     assert!(asks("auth whoami").contains("system:node:joiner"), "{}", asks("auth whoami"));
-    assert_eq!(asks("auth can-i list secrets -A"), "no");
+    assert!(asks("auth can-i list secrets -A").starts_with("no"));
     // Without the token it comes again as who it is.
     drop(joined);
     cluster.kubectl(&format!("delete secret bootstrap-token-{} -n kube-system", TOKEN.0));

@@ -11,7 +11,6 @@ use crate::cluster::{Cluster, places};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use testkit::network::within;
 
 /// What is on the machine because of a cluster: processes, mounts, control groups, files, links and
@@ -138,17 +137,4 @@ fn a_machine_that_moves_keeps_its_pods() {
     cluster.until(server, "192.0.2.9");
     cluster.until(ready, "2");
     assert_eq!(cluster.kubectl(running), before, "the same containers run");
-}
-
-#[test]
-fn without_root_it_says_what_to_do() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(testkit::tools::program("setpriv", "util-linux"));
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.arg(env!("CARGO_BIN_EXE_skiff")).args(["up", "--data-dir"]).arg(folder.path());
-    let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(said.contains("only root can run containers"), "{said}");
-    assert!(said.contains("sudo skiff up"), "{said}");
 }
