@@ -174,7 +174,7 @@ pub fn is_finished(pod: &Pod, found: &Found) -> bool {
 }
 
 /// `Always` means of an init container that it is tried again when it failed.
-fn restarts_init(pod: &Pod, container: &Container, code: i32) -> bool {
+pub fn restarts_init(pod: &Pod, container: &Container, code: i32) -> bool {
     code != 0 && pod::restarts(pod, container, code)
 }
 

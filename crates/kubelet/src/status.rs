@@ -4,7 +4,7 @@
 mod conditions;
 
 use crate::found::{Container as Found1, Found, State};
-use crate::plan::Probed;
+use crate::plan::{self, Probed};
 use crate::pod::{self, Role};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -115,6 +115,18 @@ fn statuses(look: &Look<'_>, wanted: impl Fn(Role) -> bool) -> Vec<ContainerStat
     made
 }
 
+/// Whether one that has ended is started another time.
+fn is_tried_again(look: &Look<'_>, container: &Container, role: Role, ended: &Found1) -> bool {
+    match role {
+        Role::Ephemeral => false,
+        Role::Init => plan::restarts_init(look.pod, container, ended.exit_code),
+        _ => {
+            pod::restarts(look.pod, container, ended.exit_code)
+                || plan::restarts_all(look.pod, look.found)
+        }
+    }
+}
+
 fn container_status(look: &Look<'_>, container: &Container, role: Role) -> ContainerStatus {
     let latest = look.found.latest(&container.name);
     let mut status = ContainerStatus {
@@ -153,7 +165,11 @@ fn container_status(look: &Look<'_>, container: &Container, role: Role) -> Conta
     if !latest.image.is_empty() {
         status.image.clone_from(&latest.image);
     }
-    let waits = look.waiting.contains_key(&container.name) && latest.state != State::Running;
+    // One that could not be started, and is not tried again, waits for nothing: it has ended
+    // (`ShouldContainerBeRestarted` in `pkg/kubelet/container/helpers.go`).
+    let is_over = latest.state == State::Exited && !is_tried_again(look, container, role, latest);
+    let waits =
+        look.waiting.contains_key(&container.name) && latest.state != State::Running && !is_over;
     match latest.state {
         _ if waits => status.last_state = Some(ended(Some(latest))),
         State::Running | State::Exited => {

@@ -147,6 +147,27 @@ fn what_crashes_is_running_and_says_how_it_ended() {
 }
 
 #[test]
+fn what_could_not_be_started_has_failed_unless_it_is_tried_again() {
+    let world = |policy: &str| {
+        format!("pod restart={policy}\ncontainer web\nsandbox s0 ready\nfound web s0 exited=128")
+    };
+    check(
+        &world("Never"),
+        &[("web", "RunContainerError")],
+        expect![[r#"
+            Failed PodReadyToStartContainers Initialized PodScheduled
+            web Error=128 last - restarts 0"#]],
+    );
+    check(
+        &world("OnFailure"),
+        &[("web", "RunContainerError")],
+        expect![[r#"
+            Running PodReadyToStartContainers Initialized PodScheduled
+            web RunContainerError last Error=128 restarts 0"#]],
+    );
+}
+
+#[test]
 fn what_has_ended_succeeded_or_failed() {
     check(
         "pod restart=Never\ncontainer a\ncontainer b\nsandbox s0 not\nfound a s0 exited=0\nfound b s0 exited=0",
