@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testkit::network::{self, Held, within};
 
-/// Nobody of this machine has these numbers.
-const USER: u32 = 34_567;
+/// A number that nobody of this machine has, and no other run of this test.
+fn uid() -> u32 {
+    100_000 + std::process::id()
+}
 
 struct User {
     home: TempDir,
@@ -23,14 +25,14 @@ const PREPARE: &str = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun
 impl User {
     fn new() -> User {
         let home = TempDir::with_prefix("rootless").expect("a folder");
-        std::os::unix::fs::chown(home.path(), Some(USER), Some(USER)).expect("theirs");
+        std::os::unix::fs::chown(home.path(), Some(uid()), Some(uid())).expect("theirs");
         User { home, machine: network::machine() }
     }
 
     fn command(&self, program: &Path) -> Command {
         let unshare = testkit::tools::program("unshare", "util-linux");
         let mut command = within(Some(&self.machine), &unshare);
-        command.args(["--mount", "sh", "-c", PREPARE]).arg(USER.to_string()).arg(program);
+        command.args(["--mount", "sh", "-c", PREPARE]).arg(uid().to_string()).arg(program);
         command.current_dir("/").env("HOME", self.home.path());
         command.env("XDG_RUNTIME_DIR", self.home.path().join("run")).env_remove("XDG_DATA_HOME");
         command
@@ -175,7 +177,7 @@ fn processes() -> Vec<(rustix::process::Pid, String)> {
         let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
         let is_theirs = |line: &str| {
             line.strip_prefix("Uid:")
-                .is_some_and(|ids| ids.split_whitespace().any(|id| id == USER.to_string()))
+                .is_some_and(|ids| ids.split_whitespace().any(|id| id == uid().to_string()))
         };
         let is_dead = status.contains("State:\tZ");
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
