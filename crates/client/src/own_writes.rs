@@ -2,7 +2,9 @@
 //!
 //! A controller that decides before its informers have seen what it just did does it again. So it
 //! remembers what each of its keys has written, and the key's next turn waits until every informer
-//! concerned is as far: resource versions are numbers that can be compared.
+//! concerned is as far: resource versions are numbers that can be compared. However long that takes: a
+//! server that is away for an hour makes nobody do things twice. A store that was set back to an earlier
+//! day does not keep it waiting: a list that was begun after the write has what there is of it.
 use crate::informer::{Informer, Progress};
 use api::names::NamespacedName;
 use api::object::Object;
@@ -21,6 +23,8 @@ pub struct OwnWrites<Q = NamespacedName> {
 struct Awaited {
     informer: Arc<dyn Progress>,
     until: Until,
+    /// The last list that may not know of it.
+    begun: u64,
 }
 
 #[derive(Clone)]
@@ -33,10 +37,11 @@ enum Until {
 impl Awaited {
     fn is_over(&self) -> bool {
         let seen = *self.informer.progress().borrow();
-        match &self.until {
-            Until::Revision(revision) => seen.synced && seen.revision >= *revision,
-            Until::Gone(key, uid) => seen.synced && self.informer.is_gone(key, uid),
-        }
+        let is_seen = match &self.until {
+            Until::Revision(revision) => seen.revision >= *revision,
+            Until::Gone(key, uid) => self.informer.is_gone(key, uid),
+        };
+        seen.synced && (is_seen || seen.listed > self.begun)
     }
 }
 
@@ -62,7 +67,8 @@ impl<Q: Clone + Eq + Hash> OwnWrites<Q> {
     }
 
     fn await_<K: Send + Sync + 'static>(&self, key: &Q, informer: &Informer<K>, until: Until) {
-        let awaited = Awaited { informer: Arc::new(informer.clone()), until };
+        let begun = informer.progress().borrow().begun;
+        let awaited = Awaited { informer: Arc::new(informer.clone()), until, begun };
         if !awaited.is_over() {
             self.awaited.lock().entry(key.clone()).or_default().push(awaited);
         }
@@ -80,8 +86,8 @@ impl<Q: Clone + Eq + Hash> OwnWrites<Q> {
         none
     }
 
-    /// Until everything that `key` wrote has been seen; false if `patience` ran out first, after
-    /// which nothing is waited for any more: to act on what is known beats not to act.
+    /// Until everything that `key` wrote has been seen; false if `patience` ran out first. What is
+    /// missing is still waited for then: the key is to come again, and others have their turn.
     pub async fn visible(&self, key: &Q, patience: Duration) -> bool {
         let all = async {
             while !self.are_visible(key) {
@@ -95,16 +101,7 @@ impl<Q: Clone + Eq + Hash> OwnWrites<Q> {
                 }
             }
         };
-        let seen = tokio::time::timeout(patience, all).await.is_ok();
-        if !seen {
-            self.forget(key);
-        }
-        seen
-    }
-
-    /// The key's object is gone.
-    pub fn forget(&self, key: &Q) {
-        self.awaited.lock().remove(key);
+        tokio::time::timeout(patience, all).await.is_ok()
     }
 }
 
@@ -178,11 +175,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn patience_ends() {
+    async fn patience_ends_and_the_key_still_waits() {
         let (world, informer, own) = world().await;
         let made = world.client().create(&config_map()).await.unwrap();
         own.wrote(&"key", &informer, &made);
         assert!(!own.visible(&"key", PATIENCE).await);
-        assert!(own.are_visible(&"key"), "it is not waited for again");
+        assert!(!own.are_visible(&"key"), "it was not seen");
+        world.hold_watches(false);
+        assert!(own.visible(&"key", PATIENCE).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_was_set_back_keeps_nobody_waiting() {
+        let (world, informer, own) = world().await;
+        let made = world.client().create(&config_map()).await.unwrap();
+        own.wrote(&"key", &informer, &made);
+        // One that was under way says nothing of the write.
+        informer.replace(Vec::new(), made.revision() - 1);
+        assert!(!own.are_visible(&"key"));
+        informer.begin();
+        informer.replace(Vec::new(), made.revision() - 1);
+        assert!(own.are_visible(&"key"));
     }
 }

@@ -19,9 +19,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a key waits until what it wrote is seen: upstream's `ExpectationsTimeout`. Who acts before that does
-/// again what is done; a watch that cannot be had for half a minute must not make pods twice.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a key that waits until what it wrote is seen may keep others from its worker. It never acts before
+/// that: it would do again what is done.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// After which its turn comes again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// One control loop: what it is called, what wakes it, what it decides.
 pub struct Controller<K: Key = NamespacedName> {
@@ -140,7 +143,9 @@ async fn work<K: Key>(
     while let Some(key) = queue.take().await {
         let turn = Turn { hands: &hands, key: key.to_string().into() };
         if !hands.own.visible(&turn.key, PATIENCE).await {
-            tracing::warn!(key = &*turn.key, "what was written is not seen: going on without");
+            tracing::warn!(controller = row, key = &*turn.key, "what was written is not seen yet");
+            queue.add_after(key.clone(), AGAIN);
+            continue;
         }
         let decided = decide(&context, row, || reconcile(&key, &hands.world, context.now()));
         let Some(actions) = decided else {

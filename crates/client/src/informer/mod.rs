@@ -50,6 +50,10 @@ pub struct Seen {
     pub synced: bool,
     /// Everything up to this revision is in the store.
     pub revision: u64,
+    /// Lists that were begun, the first being 1.
+    pub begun: u64,
+    /// The last of them that was whole.
+    pub listed: u64,
 }
 
 /// What became of one object. Another object of the same name (another uid) is a deletion and an
@@ -157,6 +161,7 @@ impl<K: Send + Sync + 'static> Informer<K> {
     /// Ends it for everybody: its resource is no more, and so are its objects.
     fn end(&self) {
         self.shared.over.send_replace(true);
+        self.begin();
         self.replace(Vec::new(), self.revision());
     }
 
@@ -168,6 +173,11 @@ impl<K: Send + Sync + 'static> Informer<K> {
         self.advance(revision);
     }
 
+    /// A list is asked for.
+    fn begin(&self) {
+        self.shared.seen.send_modify(|seen| seen.begun += 1);
+    }
+
     /// All objects there are: what is not among them is gone.
     fn replace(&self, entries: Vec<(NamespacedName, Entry<K>)>, revision: u64) {
         // A list that was under way when it ended is not one of what is there.
@@ -176,7 +186,9 @@ impl<K: Send + Sync + 'static> Informer<K> {
         let initial = !self.has_synced();
         let changes = self.shared.store.write().replace(entries, initial);
         tell(&handlers, &changes);
-        self.shared.seen.send_replace(Seen { synced: true, revision });
+        self.shared.seen.send_modify(|seen| {
+            *seen = Seen { synced: true, revision, listed: seen.begun, ..*seen };
+        });
     }
 
     /// Nothing happened up to this revision. It never goes back: a server that is behind is told

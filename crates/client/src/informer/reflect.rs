@@ -134,8 +134,8 @@ impl Reflector {
     /// A streaming list, up to the bookmark at its end.
     async fn stream(&mut self) -> Result<Watch, Status> {
         let from = WatchFrom { revision: 0, initial_events: true, timeout: self.lasting() };
-        let mut stream = self.source.watch(self.sink.collection().clone(), from).await?;
         self.sink.begin();
+        let mut stream = self.source.watch(self.sink.collection().clone(), from).await?;
         while let Some(event) = stream.next().await {
             match event? {
                 Event::Added(object) | Event::Modified(object) => self.sink.stage(&object),

@@ -10,7 +10,7 @@ pub(super) trait Sink: Send + Sync {
     fn collection(&self) -> &Collection;
     fn revision(&self) -> u64;
 
-    /// A list begins, or begins anew.
+    /// A list is about to be asked for, or to be asked for anew.
     fn begin(&mut self);
     /// One object of it. What is kept of it is kept now: the objects of a long list are not all there
     /// at once.
@@ -53,6 +53,7 @@ impl<K: Keep> Sink for Filled<K> {
 
     fn begin(&mut self) {
         self.staged.clear();
+        self.informer.begin();
     }
 
     fn stage(&mut self, object: &Arc<Object>) {
