@@ -6,6 +6,7 @@ use super::object::{self, metadata, text};
 use super::{Context, managed, moments, privileged};
 use crate::admission::{self, Attributes, Operation};
 use crate::answer::Written;
+use crate::call::Call;
 use crate::extend::definitions;
 use crate::guard::authz;
 use crate::state::allocation::{self, Claims, Committed};
@@ -52,14 +53,7 @@ pub async fn create(
         ));
     }
     object::place(&mut object, call)?;
-    // What is no version at all is forgotten, as upstream does. A dry run does not come to upstream's
-    // storage, which is the one to mind.
-    let version = text(&object, "resourceVersion").parse::<u64>();
-    if version.is_ok_and(|version| version > 0) && !call.is_dry_run() {
-        return Err(Status::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
-    }
+    check_unversioned(call, &object)?;
     object::wipe(&mut object);
     resource.set_defaults(&mut object);
     stored::check_size(&object)?;
@@ -71,8 +65,9 @@ pub async fn create(
     let operation = Operation::Create;
     let admitted =
         admission::admit(Attributes::new(context, operation, Some(&mut object), None)).await?;
-    // What may change an object may not move it.
+    // What may change an object may not move it, nor say that it has been.
     object::place(&mut object, call)?;
+    check_unversioned(call, &object)?;
     object::name(&mut object, resource);
     object::begin(&mut object, now);
     loop {
@@ -86,6 +81,17 @@ pub async fn create(
             // Somebody else got the address that was chosen, or charged the same quota.
             Created::Taken(tried) => object = before.unwrap_or(tried),
         }
+    }
+}
+
+/// What is no version at all is forgotten, as upstream does. A dry run does not come to upstream's storage,
+/// which is the one to mind.
+fn check_unversioned(call: &Call, object: &Value) -> Result<(), Status> {
+    match text(object, "resourceVersion").parse::<u64>() {
+        Ok(1..) if !call.is_dry_run() => Err(Status::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -210,6 +216,7 @@ async fn next_state(
 ) -> Result<(Value, Claims, Vec<String>), Status> {
     let (call, resource) = (context.call, &context.call.resource);
     object::place(&mut new, call)?;
+    check_uid(call, &new, old)?;
     check_version(call, &mut new, old)?;
     resource.set_defaults(&mut new);
     stored::check_size(&new)?;
@@ -224,6 +231,8 @@ async fn next_state(
     let admitted =
         admission::admit(Attributes::new(context, operation, Some(&mut new), Some(old))).await?;
     object::place(&mut new, call)?;
+    // A hook that names a version means that one, too.
+    check_version(call, &mut new, old)?;
     keep(&mut new, old, "generation");
     let mut claims = match context.part() {
         Part::Main => allocation::settle(context.api, resource, &mut new, Some(old)).await?,
@@ -264,23 +273,28 @@ fn keep(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// A client that names a version or a uid means that one; one that names none takes the latest.
-fn check_version(call: &crate::call::Call, new: &mut Value, old: &Value) -> Result<(), Status> {
-    let resource = &call.resource;
-    let conflict = |cause: String| Status::conflict(resource.group_resource(), &call.name, cause);
-    let uid = text(new, "uid");
-    if !uid.is_empty() && uid != text(old, "uid") {
-        let key = resource.key(&call.namespace, &call.name);
-        // A dry run does not come to where upstream puts the prefix before a key.
-        let key = match call.is_dry_run() {
-            true => key.strip_prefix("/registry").unwrap_or(&key),
-            false => &key,
-        };
-        return Err(conflict(format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            text(old, "uid")
-        )));
+/// A client that names a uid means that object.
+fn check_uid(call: &Call, new: &Value, old: &Value) -> Result<(), Status> {
+    let (resource, uid) = (&call.resource, text(new, "uid"));
+    if uid.is_empty() || uid == text(old, "uid") {
+        return Ok(());
     }
+    let key = resource.key(&call.namespace, &call.name);
+    // A dry run does not come to where upstream puts the prefix before a key.
+    let key = match call.is_dry_run() {
+        true => key.strip_prefix("/registry").unwrap_or(&key),
+        false => &key,
+    };
+    let cause = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+        text(old, "uid")
+    );
+    Err(Status::conflict(resource.group_resource(), &call.name, cause))
+}
+
+/// Who names a version means that one; who names none takes the latest.
+fn check_version(call: &Call, new: &mut Value, old: &Value) -> Result<(), Status> {
+    let resource = &call.resource;
     match text(new, "resourceVersion") {
         "" | "0" if resource.rules.strategy.allow_unconditional_update => {
             keep(new, old, "resourceVersion");
@@ -296,7 +310,10 @@ fn check_version(call: &crate::call::Call, new: &mut Value, old: &Value) -> Resu
         }
         version if version == text(old, "resourceVersion") => Ok(()),
         version => match version.parse::<u64>() {
-            Ok(_) => Err(conflict(OPTIMISTIC_LOCK.into())),
+            Ok(_) => {
+                let of = resource.group_resource();
+                Err(Status::conflict(of, &call.name, OPTIMISTIC_LOCK))
+            }
             // What is no version at all is a fault of the server to upstream.
             Err(error) => {
                 let range = matches!(error.kind(), std::num::IntErrorKind::PosOverflow);

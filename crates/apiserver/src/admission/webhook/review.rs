@@ -161,10 +161,12 @@ pub fn verdict(
     }
     let said = TypeMeta::from_json(answer).map_err(|error| undecodable(error.to_string()))?;
     let is_named = !said.kind.is_empty() && !said.api_version.is_empty();
-    if version == "v1" && is_named && said != own(version) {
+    if is_named && said != own(version) {
         let (named, (_, other)) = (&said.kind, said.group_version());
-        return Err(undecodable(match said == own("v1beta1") {
-            true => format!("converting ({other}.{named}) to (v1.{named}): unknown conversion"),
+        return Err(undecodable(match said == own("v1") || said == own("v1beta1") {
+            true => {
+                format!("converting ({other}.{named}) to ({version}.{named}): unknown conversion")
+            }
             false => another::not_of_the_scheme(&said),
         }));
     }
@@ -345,11 +347,16 @@ mod tests {
     }
 
     #[test]
-    fn the_older_version_is_not_checked() {
+    fn what_the_older_version_says_is_not_checked() {
         let answer = json!({ "response": { "allowed": true, "patch": "W10=" } });
         let bytes = answer.to_string().into_bytes();
-        let verdict = verdict(&bytes, "v1beta1", "1", "x", true).expect("a verdict");
-        assert_eq!((verdict.patch, verdict.refused), (b"[]".to_vec(), None));
+        let said = verdict(&bytes, "v1beta1", "1", "x", true).expect("a verdict");
+        assert_eq!((said.patch, said.refused), (b"[]".to_vec(), None));
+        let other = br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#;
+        assert_eq!(
+            verdict(other, "v1beta1", "1", "x", true).expect_err("another version"),
+            "failed to call webhook: converting (v1.AdmissionReview) to (v1beta1.AdmissionReview): unknown conversion"
+        );
     }
 
     #[test]

@@ -594,4 +594,14 @@ async fn a_hook_changes_an_object_but_neither_its_kind_nor_its_place() {
         let said = server.create(&format!("{CONFIG_MAPS}?dryRun=All"), map).await;
         assert_eq!((said.code, said.message()), (code, expected), "{operations}");
     }
+    let versioned = json!([{ "op": "add", "path": "/metadata/resourceVersion", "value": "7" }]);
+    let mut map = config_map("m");
+    map["data"] = json!({ "patch": versioned.to_string() });
+    let said = server.create(CONFIG_MAPS, map.clone()).await;
+    let expected = "resourceVersion should not be set on objects to be created";
+    assert_eq!((said.code, said.message()), (400, expected));
+    let said = server.create(CONFIG_MAPS, config_map("m")).await;
+    assert_eq!(said.code, 201, "{said:?}");
+    let said = server.ask(Method::PUT, &format!("{CONFIG_MAPS}/m"), map).await;
+    assert_eq!((said.code, &said.body["reason"]), (409, &json!("Conflict")), "{said:?}");
 }
