@@ -20,5 +20,5 @@ mod serve;
 mod usage;
 mod world;
 
-pub use scrape::Kubelets;
+pub use scrape::{Kubelets, WayTo};
 pub use serve::{Serving, run};

@@ -1,6 +1,7 @@
 //! Kubelets are asked, each in its own time, for as long as there are Nodes of them.
 use crate::sample::Sample;
 use crate::world::World;
+use client::http::Dial;
 use client::http::tls::{Believed, Pem};
 use client::https::{Config, Https, Proof, Token};
 use client::source::{Raw, Source};
@@ -29,7 +30,12 @@ pub struct Kubelets {
     pub authority: PathBuf,
     /// What we show them; somebody renews it.
     pub token: Arc<Mutex<String>>,
+    /// How those are reached that cannot be dialled.
+    pub ways: Arc<WayTo>,
 }
+
+/// Connections to a port of a node, if there is a way of its own.
+pub type WayTo = dyn Fn(&str, u16) -> Option<Dial> + Send + Sync;
 
 /// Looks at every node there is until the context stops.
 pub async fn run(context: Context, nodes: Informer<Node>, kubelets: Kubelets, world: Arc<World>) {
@@ -93,7 +99,7 @@ async fn look_at(
 ) {
     let mut looks = 0_u32;
     loop {
-        match tokio::time::timeout(PATIENCE, page(&context, &at, &kubelets)).await {
+        match tokio::time::timeout(PATIENCE, page(&context, &node, &at, &kubelets)).await {
             Ok(Ok(page)) => {
                 world.saw(&node, Sample::read(&page, context.now()));
                 looks += 1;
@@ -108,11 +114,19 @@ async fn look_at(
     }
 }
 
-async fn page(context: &Context, at: &str, kubelets: &Kubelets) -> Result<String, String> {
+async fn page(
+    context: &Context,
+    node: &str,
+    at: &str,
+    kubelets: &Kubelets,
+) -> Result<String, String> {
     let token = Token::Given(kubelets.token.lock().clone());
     let proof = Proof { token: Some(token), ..Proof::default() };
     let believed = Believed::Authorities(Pem::File(kubelets.authority.clone()));
-    let config = Config::new(at, believed, proof).for_component("metrics-server");
+    let port = at.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let dial = port.and_then(|port| (kubelets.ways)(node, port));
+    let config = Config { dial, ..Config::new(at, believed, proof) };
+    let config = config.for_component("metrics-server");
     let kubelet = Https::new(context, config).map_err(|error| error.to_string())?;
     let answer = kubelet.raw(Raw::get("/metrics/resource")).await;
     let body = answer.map_err(|status| status.message)?.bytes().await;

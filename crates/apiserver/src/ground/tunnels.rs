@@ -1,5 +1,6 @@
 //! Ways to machines that cannot be dialled: they open them, and what is for them goes through.
 use bytes::Bytes;
+use client::http::Dial;
 use http::Request;
 use http_body_util::Empty;
 use hyper::client::conn::http2::{Builder, SendRequest};
@@ -8,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Ways that one machine may have open here.
@@ -16,6 +17,9 @@ const MOST: usize = 8;
 /// A silent way is asked whether it is still one; it is none if nothing comes back.
 const SILENT: Duration = Duration::from_secs(10);
 const UNANSWERED: Duration = Duration::from_secs(5);
+
+/// What is on its way from one end of a connection to the other.
+const BUFFER: usize = 1 << 16;
 
 #[derive(Default)]
 pub struct Tunnels {
@@ -64,6 +68,21 @@ impl Tunnels {
     pub fn to(&self, machine: &str) -> Option<Way> {
         let open = self.lock();
         open.get(machine)?.last().map(|(_, sender)| Way(sender.clone()))
+    }
+
+    /// Connections to a port of a machine, if it has opened a way to itself.
+    pub fn dial(&self, machine: &str, port: u16) -> Option<Dial> {
+        let way = self.to(machine)?;
+        Some(Arc::new(move || {
+            let (ours, mut theirs) = tokio::io::duplex(BUFFER);
+            let way = Way(way.0.clone());
+            tokio::spawn(async move {
+                // Who waits for the other end sees it end.
+                let mut there = way.dial(port).await?;
+                tokio::io::copy_bidirectional(&mut theirs, &mut there).await
+            });
+            ours
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(u64, Sender)>>> {

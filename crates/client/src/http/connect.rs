@@ -38,24 +38,42 @@ pub(super) async fn open(
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let address = || format!("{host}:{port}");
+    let own_name = settings.server_name.as_deref().unwrap_or(host);
     if let Some(dial) = &settings.dial {
-        return speak(dial(), http2, host).await;
+        return match tls {
+            Some(tls) => speak_safely(dial(), own_name, &tls, http2, &address()).await,
+            None => speak(dial(), http2, host).await,
+        };
     }
     let failed = |source| Error::Connect { address: address(), source };
     let (stream, other_name) = reach(host, port, settings).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let Some(tls) = tls else { return speak(stream, false, &address()).await };
-    let name = other_name.or(settings.server_name.as_deref()).unwrap_or(host);
+    speak_safely(stream, other_name.unwrap_or(own_name), &tls, http2, &address()).await
+}
+
+/// In TLS, with whoever proves to have this name.
+async fn speak_safely<S>(
+    stream: S,
+    name: &str,
+    tls: &ClientConfig,
+    http2: bool,
+    address: &str,
+) -> Result<Sender, Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let name = ServerName::try_from(name.to_owned()).map_err(|e| Error::Tls(e.to_string()))?;
-    let mut tls = (*tls).clone();
+    let mut tls = tls.clone();
     tls.alpn_protocols = match http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         false => vec![b"http/1.1".to_vec()],
     };
     let connector = TlsConnector::from(Arc::new(tls));
+    let failed = |source| Error::Connect { address: address.to_owned(), source };
     let stream = connector.connect(name, stream).await.map_err(failed)?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    speak(stream, is_http2, &address()).await
+    speak(stream, is_http2, address).await
 }
 
 /// How long one of several servers may take to be reached before the next is tried.

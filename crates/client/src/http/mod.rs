@@ -69,7 +69,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// HTTP/2 is spoken if the server does.
     pub http2: bool,
-    /// The server is in this process: connections are made by it.
+    /// How connections are made, if not by dialling its address: it is in this process, or reached through
+    /// a tunnel.
     pub dial: Option<Dial>,
     /// Servers that do as well where this one cannot be reached.
     pub others: Option<Others>,

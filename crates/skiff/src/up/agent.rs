@@ -98,6 +98,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             let config = if user.name == components::PROXY_USER { &proxy } else { &config };
             Ok(Arc::new(Https::new(&dialing, config.clone().for_component(component))?))
         }),
+        ways: Arc::new(|_, _| None),
         node_name,
         node_ips,
         api_port: 0,

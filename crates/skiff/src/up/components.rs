@@ -13,6 +13,7 @@ use client::{Client, Context, Registry, Source};
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
+use metrics::WayTo;
 use network::NodeNetwork;
 use runtime::network::{Loopback, Network};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -69,6 +70,8 @@ pub struct Cluster {
     pub context: Context,
     /// The API, as a component has it that asks as this user.
     pub sources: Arc<SourceOf>,
+    /// Nodes that have opened a way to themselves.
+    pub ways: Arc<WayTo>,
     pub node_name: String,
     /// The node's own addresses; never none.
     pub node_ips: Vec<IpAddr>,

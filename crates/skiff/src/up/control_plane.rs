@@ -11,6 +11,7 @@ use ::apiserver::tls::Trust;
 use ::apiserver::{ApiServer, Within, tls};
 use anyhow::Context as _;
 use client::{Context, Source};
+use metrics::WayTo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -124,6 +125,12 @@ impl ControlPlane {
         user: &User,
     ) -> anyhow::Result<Arc<dyn Source>> {
         Ok(Arc::new(Within::new(&self.connections, context, component, user)?))
+    }
+
+    /// Nodes that have opened a way to themselves.
+    pub fn ways(&self) -> Arc<WayTo> {
+        let api = self.api.clone();
+        Arc::new(move |node, port| api.tunnels().dial(node, port))
     }
 
     pub async fn stop(self) -> anyhow::Result<()> {

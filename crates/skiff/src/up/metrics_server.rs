@@ -37,7 +37,7 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
         anyhow::anyhow!("failed to make a token of {NAME}: {}", status.message)
     })?));
     let tls = tls::server_for(&pki.pair(NAME), &pki.front_proxy_ca())?;
-    let kubelets = Kubelets { authority: pki.ca(), token };
+    let kubelets = Kubelets { authority: pki.ca(), token, ways: cluster.ways.clone() };
     let source = cluster.source(NAME, &account(NAME))?;
     // Last: one that is started again must not leave another behind each time.
     tokio::spawn(renew(cluster.clone(), admin, kubelets.token.clone()));

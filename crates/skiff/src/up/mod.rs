@@ -142,6 +142,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             let (context, control_plane) = (context.clone(), control_plane.clone());
             Arc::new(move |component, user| control_plane.source(&context, component, user))
         },
+        ways: control_plane.ways(),
         node_name,
         node_ips,
         api_port: control_plane.address.port(),

@@ -251,6 +251,10 @@ fn a_node_that_cannot_be_dialled_is_reached_through_its_own_tunnel() {
     let version = || cluster.kubectl("exec there -- /skiff --version");
     until("commands run there", || version().starts_with("skiff "));
     assert!(!cluster.kubectl("logs there").contains("error"));
+    until("what it uses is known", || {
+        let used = cluster.kubectl("get --raw /apis/metrics.k8s.io/v1beta1/nodes/other");
+        used.contains("\"cpu\"") && used.contains("\"memory\"")
+    });
     // Whoever comes back opens it again.
     agent.kill();
     agent.start_again(0);
