@@ -25,7 +25,7 @@ const ROUTE_HEADER: usize = 12;
 const UP: u32 = 1;
 
 const LINK_NAME: u16 = 3;
-const LINK_MTU: u16 = 4;
+pub(crate) const LINK_MTU: u16 = 4;
 const LINK_MASTER: u16 = 10;
 const LINK_PROTOCOL: u16 = 12;
 const LINK_INFO: u16 = 18;
@@ -35,7 +35,7 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VETH_PEER: u16 = 1;
 const PORT_HAIRPIN: u16 = 4;
-const LINK_ADDRESS: u16 = 1;
+pub(crate) const LINK_ADDRESS: u16 = 1;
 
 const FAMILY_BRIDGE: u8 = 7;
 
@@ -62,16 +62,34 @@ impl Socket {
 
     /// A bridge that is up, if it is not there yet; its index.
     pub fn ensure_bridge(&mut self, name: &str, mtu: u32) -> Result<u32, NetlinkError> {
-        let what = format!("create the bridge {name}");
-        let kind = Attributes::new().text(INFO_KIND, "bridge");
-        let attributes = Attributes::new().text(LINK_NAME, name).nested(LINK_INFO, kind);
+        let index = self.ensure_link(name, "bridge", None, Attributes::new())?;
+        // Afterwards: a bridge that is made with an MTU still takes another from its ports.
+        self.set_mtu(index, mtu)?;
+        Ok(index)
+    }
+
+    /// A link of a kind, which is up; its index. `data` is what only this kind has. One that is there
+    /// keeps all but what is its `own`.
+    pub(crate) fn ensure_link(
+        &mut self,
+        name: &str,
+        kind: &str,
+        data: Option<Attributes>,
+        own: Attributes,
+    ) -> Result<u32, NetlinkError> {
+        let what = format!("create the {kind} link {name}");
+        let mut info = Attributes::new().text(INFO_KIND, kind);
+        if let Some(data) = data {
+            info = info.nested(INFO_DATA, data);
+        }
+        let attributes = own.clone().text(LINK_NAME, name).nested(LINK_INFO, info);
         let message = Message::new(NEW_LINK, CREATE | EXCLUSIVE, &header(0, 0, UP), attributes);
         match self.request(&what, message) {
             Err(error) if !error.is_existing() => return Err(error),
             _ => {}
         }
         let link = self.link(name)?.ok_or(NetlinkError::Silent { what })?;
-        self.set_link(link.index, true, Attributes::new().u32(LINK_MTU, mtu))?;
+        self.set_link(link.index, true, own)?;
         Ok(link.index)
     }
 

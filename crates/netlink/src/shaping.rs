@@ -1,9 +1,9 @@
 //! How fast a link may be (`linux/pkt_sched.h`): what leaves by it waits in a token bucket. What comes
 //! in cannot wait, so it is led through a link of its own (`ifb`), by which it leaves.
 use crate::message::{CREATE, EXCLUSIVE, REPLACE};
+use crate::route::LINK_MTU;
 use crate::{Attributes, Message, NetlinkError, Socket};
 
-const NEW_LINK: u16 = 16;
 const NEW_QUEUE: u16 = 36;
 const DELETE_QUEUE: u16 = 37;
 const NEW_FILTER: u16 = 44;
@@ -46,20 +46,7 @@ impl Socket {
 
     /// A link for what comes in by another; its index. One that is there is taken.
     pub fn ensure_ifb(&mut self, name: &str, mtu: u32) -> Result<u32, NetlinkError> {
-        const UP: u32 = 1;
-        let what = format!("create the link {name}");
-        let info = Attributes::new().text(1, "ifb");
-        let attributes = Attributes::new().text(3, name).u32(4, mtu).nested(18, info);
-        let mut body = vec![0; 8];
-        body.extend(UP.to_ne_bytes());
-        body.extend(UP.to_ne_bytes());
-        match self.request(&what, Message::new(NEW_LINK, CREATE | EXCLUSIVE, &body, attributes)) {
-            Err(error) if !error.is_existing() => return Err(error),
-            _ => {}
-        }
-        let link = self.link(name)?.ok_or(NetlinkError::Silent { what })?;
-        self.set_link_up(link.index)?;
-        Ok(link.index)
+        self.ensure_link(name, "ifb", None, Attributes::new().u32(LINK_MTU, mtu))
     }
 
     /// What comes in by a link leaves by another before it goes on.

@@ -1,20 +1,13 @@
 //! VXLAN links (`linux/if_link.h`), and what says which machine a frame goes to: neighbours give an
 //! address its MAC, the link's forwarding table gives a MAC its machine (`linux/neighbour.h`).
-use crate::message::{CREATE, EXCLUSIVE, REPLACE, attribute, number};
+use crate::message::{CREATE, REPLACE, attribute, number};
+use crate::route::{LINK_ADDRESS, LINK_MTU};
 use crate::{Attributes, Message, NetlinkError, Socket, octets};
 use std::net::{IpAddr, Ipv6Addr};
 
-const NEW_LINK: u16 = 16;
 const NEW_NEIGHBOUR: u16 = 28;
 const DELETE_NEIGHBOUR: u16 = 29;
 const GET_NEIGHBOUR: u16 = 30;
-
-const LINK_ADDRESS: u16 = 1;
-const LINK_NAME: u16 = 3;
-const LINK_MTU: u16 = 4;
-const LINK_INFO: u16 = 18;
-const INFO_KIND: u16 = 1;
-const INFO_DATA: u16 = 2;
 
 const ID: u16 = 1;
 const LEARNING: u16 = 7;
@@ -51,30 +44,12 @@ pub struct Neighbour {
 impl Socket {
     /// The link, which is up; its index. One that is there keeps all but its MAC and MTU.
     pub fn ensure_vxlan(&mut self, vxlan: &Vxlan<'_>) -> Result<u32, NetlinkError> {
-        const UP: u32 = 1;
-        let what = format!("create the tunnel {}", vxlan.name);
         let mut data = Attributes::new().u32(ID, vxlan.id).u8(LEARNING, 0).be16(PORT, vxlan.port);
         if vxlan.over_ipv6 {
             data = data.bytes(LOCAL6, &Ipv6Addr::UNSPECIFIED.octets());
         }
-        let info = Attributes::new().text(INFO_KIND, "vxlan").nested(INFO_DATA, data);
         let own = Attributes::new().bytes(LINK_ADDRESS, &vxlan.mac).u32(LINK_MTU, vxlan.mtu);
-        let attributes = own.clone().text(LINK_NAME, vxlan.name).nested(LINK_INFO, info);
-        let header = |index: u32| {
-            let mut body = vec![0; 4];
-            body.extend(index.to_ne_bytes());
-            body.extend(UP.to_ne_bytes());
-            body.extend(UP.to_ne_bytes());
-            body
-        };
-        let message = Message::new(NEW_LINK, CREATE | EXCLUSIVE, &header(0), attributes);
-        match self.request(&what, message) {
-            Err(error) if !error.is_existing() => return Err(error),
-            _ => {}
-        }
-        let link = self.link(vxlan.name)?.ok_or(NetlinkError::Silent { what: what.clone() })?;
-        self.request(&what, Message::new(NEW_LINK, 0, &header(link.index), own))?;
-        Ok(link.index)
+        self.ensure_link(vxlan.name, "vxlan", Some(data), own)
     }
 
     /// Who has this address on the link has this MAC, and nobody needs to be asked.
