@@ -9,6 +9,8 @@
 //!  route       links, bridges, veth pairs, addresses, routes
 //!  addresses   those that somebody gave, and how neighbours hear of them
 //!  tunnel      VXLAN, and who is where behind it
+//!  wireguard   links that encrypt, and for whom
+//!  generic     how families are found that have a name instead of a number
 //!  shaping     how fast a link may be
 //!  nftables    tables, chains, rules, sets and maps, changed as one transaction
 //!  log         packets that rules tell of
@@ -21,6 +23,7 @@
 
 pub mod addresses;
 pub mod conntrack;
+mod generic;
 pub mod log;
 mod message;
 pub mod namespace;
@@ -32,6 +35,7 @@ mod socket;
 pub mod testing;
 pub mod tun;
 pub mod tunnel;
+pub mod wireguard;
 
 pub use message::{Attributes, Message};
 pub use socket::{Family, NetlinkError, Socket};

@@ -75,6 +75,11 @@ impl Attributes {
     }
 
     #[must_use]
+    pub fn u16(self, kind: u16, value: u16) -> Attributes {
+        self.bytes(kind, &value.to_ne_bytes())
+    }
+
+    #[must_use]
     pub fn u32(self, kind: u16, value: u32) -> Attributes {
         self.bytes(kind, &value.to_ne_bytes())
     }

@@ -53,6 +53,11 @@ impl NetlinkError {
         self.errno() == Some(Errno::INVAL)
     }
 
+    /// The kernel has no such thing.
+    pub fn is_unsupported(&self) -> bool {
+        self.errno() == Some(Errno::OPNOTSUPP)
+    }
+
     /// What it was about is not there.
     pub fn is_missing(&self) -> bool {
         matches!(
@@ -67,6 +72,8 @@ impl NetlinkError {
 pub enum Family {
     Route,
     Netfilter,
+    /// Those that have a name instead of a number (`generic`).
+    Generic,
 }
 
 #[derive(Debug)]
@@ -82,6 +89,7 @@ impl Socket {
             // NETLINK_ROUTE is number 0, the default.
             Family::Route => None,
             Family::Netfilter => Some(netlink::NETFILTER),
+            Family::Generic => Some(netlink::GENERIC),
         };
         let open = || {
             let flags = SocketFlags::CLOEXEC;
