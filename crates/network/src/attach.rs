@@ -1,5 +1,5 @@
 //! Sandboxes come and go.
-use crate::peers::{self, Peer};
+use crate::peers::{self, Encryption, Peer, Unreached};
 use crate::records::{Record, Records};
 use crate::sources::{self, Sources};
 use crate::{
@@ -36,6 +36,10 @@ struct Inner {
     /// The bridge's own, which pods remember.
     mac: Mac,
     sources: Sources,
+    /// Where what goes to other nodes' pods is encrypted.
+    encryption: Option<Encryption>,
+    /// What was told of last.
+    unreached: Unreached,
 }
 
 impl PodNetwork {
@@ -60,7 +64,22 @@ impl PodNetwork {
         route.set_mac(bridge, mac)?;
         let netfilter = Socket::open(Family::Netfilter)?;
         let sources = Sources::new(mac);
-        let mut inner = Inner { config, records, route, netfilter, bridge, mac, sources };
+        let encryption = config.key.clone().map(Encryption::open).transpose()?;
+        if let Some(encryption) = &encryption {
+            encryption.close(&mut route, &config)?;
+        }
+        let unreached = Unreached::new();
+        let mut inner = Inner {
+            config,
+            records,
+            route,
+            netfilter,
+            bridge,
+            mac,
+            sources,
+            encryption,
+            unreached,
+        };
         inner.share()?;
         neighbours::set(&mut inner.route, bridge, inner.records.all())?;
         inner.sources.write(&mut inner.netfilter, inner.records.all());
@@ -94,8 +113,13 @@ impl PodNetwork {
 
     /// The ways to the pods of other nodes: these and no others.
     pub fn set_peers(&self, peers: &[Peer]) -> Result<(), PodNetworkError> {
-        let Inner { config, route, .. } = &mut *self.inner.lock();
-        peers::set(route, peers, &config.pod_cidrs, config.mtu)
+        let Inner { config, route, encryption, unreached, .. } = &mut *self.inner.lock();
+        let now = peers::set(route, encryption.as_mut(), peers, config)?;
+        for (node, reason) in now.iter().filter(|(node, why)| unreached.get(*node) != Some(*why)) {
+            tracing::warn!(node, reason, "pods of another node are not reached");
+        }
+        *unreached = now;
+        Ok(())
     }
 
     /// The sandbox's addresses. Who is attached already keeps what it has.
@@ -194,7 +218,7 @@ impl PodNetwork {
         }
         sources::remove(&mut netfilter);
         route.remove_link(BRIDGE)?;
-        peers::set(&mut route, &[], &[], 0)?;
+        peers::remove(&mut route)?;
         for (family, name) in
             AddressFamily::BOTH.into_iter().flat_map(|family| TABLES.map(|name| (family, name)))
         {

@@ -17,7 +17,7 @@
 //! the way there is changed back on the way home.
 //!
 //! Pods of other nodes are reached by a route to that node where it is on a link of ours, else by a
-//! tunnel (`peers`).
+//! tunnel (`peers`); or all of them by WireGuard, so that nobody reads along (`peers::encrypted`).
 //!
 //! ```text
 //!  Nodes ── live::run ──► NodeNetwork (what the runtime has) ── once the node has a CIDR ──► PodNetwork
@@ -31,6 +31,7 @@ mod attach;
 mod bandwidth;
 mod cidr;
 mod error;
+mod keys;
 #[cfg(feature = "live")]
 mod live;
 mod neighbours;
@@ -51,12 +52,13 @@ pub use attach::PodNetwork;
 pub use bandwidth::Bandwidth;
 pub use cidr::{Cidr, CidrError};
 pub use error::PodNetworkError;
+pub use keys::{PrivateKey, PublicKey};
 #[cfg(feature = "live")]
 pub use live::run;
 #[cfg(feature = "live")]
 pub use node::{NodeNetwork, Settings};
 pub use peers::Peer;
-pub use trial::{Trial, trial};
+pub use trial::{Trial, encryption, trial};
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -81,6 +83,8 @@ pub struct Config {
     pub mtu: u32,
     /// A folder below `/run`: what it says ends with the machine's run, as the links do.
     pub state: PathBuf,
+    /// With which what pods of different nodes say to each other is encrypted. `None`: it is not.
+    pub key: Option<PrivateKey>,
 }
 
 /// What the network is told of a sandbox.

@@ -1,11 +1,13 @@
-//! Keeps a node's network as the API says: its own Node brings it up, the others are its peers.
-use crate::{Cidr, NodeNetwork, Peer, PodNetworkError};
+//! Keeps a node's network as the API says: its own Node brings it up, the others are its peers. Where what
+//! their pods say is encrypted, a Node tells the others its public key.
+use crate::{Cidr, NodeNetwork, Peer, PodNetworkError, PublicKey, keys};
 use api::codec::DecodeError;
 use api::object::{Keep, Object};
 use api::selector::field::Selector;
-use client::source::{Collection, Source};
-use client::{ApiResource, Context, Informers, NamespacedName};
+use client::source::{Collection, Patch, Source};
+use client::{ApiResource, Client, Context, Informers, NamespacedName, Status};
 use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -26,11 +28,23 @@ fn facts(node: &Node) -> Peer {
     let status = node.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     let internal = addresses.iter().filter(|address| address.type_ == "InternalIP");
+    let key = node.metadata.annotations.as_ref().and_then(|all| all.get(PUBLIC_KEY));
     Peer {
         name: node.metadata.name.clone().unwrap_or_default(),
         addresses: internal.filter_map(|address| address.address.parse().ok()).collect(),
         pod_cidrs: cidrs.iter().filter_map(|cidr| cidr.parse::<Cidr>().ok()).collect(),
+        public_key: key.and_then(|text| keys::parse(text)),
     }
+}
+
+/// The annotation by which a Node tells the key.
+pub(crate) const PUBLIC_KEY: &str = "skiff.dev/wireguard-public-key";
+
+/// Writes the key to the node's own Node, or takes one back that is not used any more.
+async fn tell(client: &Client, node_name: &str, key: Option<PublicKey>) -> Result<(), Status> {
+    let text = key.map(|key| keys::text(&key));
+    let patch = json!({ "metadata": { "annotations": { (PUBLIC_KEY): text } } });
+    client.patch::<Node>("", node_name, Patch::Merge(patch)).await.map(drop)
 }
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -76,6 +90,7 @@ pub async fn run(
     node_name: String,
     network: NodeNetwork,
 ) {
+    let client = Client::new(source.clone()).managed_by("skiff-network");
     let informers = Informers::new(&context, source);
     let nodes = || Collection::all(ApiResource::of::<Node>());
     let own = nodes().with_fields(Selector::equals("metadata.name", &node_name));
@@ -92,7 +107,17 @@ pub async fn run(
             }
         });
     }
+    if let Some(all) = all.clone() {
+        let (context, changed) = (context.clone(), changed.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = all.synced() => changed.notify_one(),
+                () = context.stopped() => {}
+            }
+        });
+    }
     tokio::spawn(keep_whole(context.clone(), network.clone()));
+    let public_key = network.public_key();
     let key = NamespacedName::new("", &node_name);
     loop {
         tokio::select! {
@@ -101,25 +126,33 @@ pub async fn run(
         }
         // A Node that is gone comes back with the same kubelet; its pods still run.
         let Some(node) = own.get(&key) else { continue };
+        let told = match node.0.public_key == public_key {
+            true => Ok(()),
+            false => tell(&client, &node_name, public_key).await,
+        };
         let cidrs = node.0.pod_cidrs.clone();
-        if cidrs.is_empty() {
-            continue;
-        }
-        let peers = all
-            .as_ref()
-            .map(|all| all.read().iter().map(|(_, facts)| facts.0.clone()).collect::<Vec<Peer>>());
-        let peers = peers.unwrap_or_default();
-        let peers: Vec<Peer> = peers.into_iter().filter(|peer| peer.name != node_name).collect();
+        // Those whom nobody has told of yet are not gone: the last process may have left ways to them.
+        let peers = match &all {
+            Some(all) if !all.has_synced() => None,
+            Some(all) => Some(all.read().iter().map(|(_, facts)| facts.0.clone()).collect()),
+            None => Some(Vec::new()),
+        };
+        let is_other = |peer: &Peer| peer.name != node_name;
+        let peers =
+            peers.map(|all: Vec<Peer>| all.into_iter().filter(is_other).collect::<Vec<Peer>>());
         let network = network.clone();
         let work = move || -> Result<(), PodNetworkError> {
+            if cidrs.is_empty() {
+                return Ok(());
+            }
             network.bring_up(cidrs)?;
-            network.set_peers(&peers)
+            peers.map_or(Ok(()), |peers| network.set_peers(&peers))
         };
-        let failure = match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(())) => continue,
-            Ok(Err(error)) => error.to_string(),
-            Err(error) => error.to_string(),
+        let done = match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
         };
+        let Err(failure) = told.map_err(|status| status.to_string()).and(done) else { continue };
         tracing::error!(failure, "failed to bring up the pod network: trying again");
         if !context.sleep(RETRY).await {
             return;
@@ -131,7 +164,6 @@ pub async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_node_has_pods_where_its_spec_says() {
@@ -149,5 +181,18 @@ mod tests {
         check(json!({ "podCIDR": "10.1.0.0/24" }), "[192.0.2.1] 10.1.0.0/24");
         let both = json!({ "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"] });
         check(both, "[192.0.2.1] 10.1.0.0/24 fd00::/64");
+    }
+
+    #[test]
+    fn what_is_no_key_is_none() {
+        let check = |annotations: serde_json::Value, expected: Option<PublicKey>| {
+            let metadata = json!({ "name": "n", "annotations": annotations });
+            let node = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            assert_eq!(facts(&node).public_key, expected);
+        };
+        check(json!({}), None);
+        check(json!({ (PUBLIC_KEY): "" }), None);
+        check(json!({ (PUBLIC_KEY): "AAEC" }), None);
+        check(json!({ (PUBLIC_KEY): keys::text(&[7; 32]) }), Some([7; 32]));
     }
 }

@@ -2,8 +2,8 @@
 //! only later where its pods' addresses come from.
 use crate::policy::Policies;
 use crate::{
-    Bandwidth, Cidr, Config, POLICY_TABLE, Peer, PodNetwork, PodNetworkError, PortMapping, Sandbox,
-    peers, sources,
+    Bandwidth, Cidr, Config, POLICY_TABLE, Peer, PodNetwork, PodNetworkError, PortMapping,
+    PrivateKey, PublicKey, Sandbox, peers, sources,
 };
 use client::NamespacedName;
 use netlink::nftables::{AddressFamily, Transaction};
@@ -31,11 +31,20 @@ pub struct Settings {
     pub namespace: Option<PathBuf>,
     /// Whether NetworkPolicies hold: pods come when somebody has told which there are.
     pub policies: bool,
+    /// Whether what pods of different nodes say to each other is encrypted.
+    pub encrypt: bool,
 }
 
 impl Settings {
     pub fn new(state: PathBuf) -> Settings {
-        Settings { state, cluster_cidrs: Vec::new(), mtu: None, namespace: None, policies: false }
+        Settings {
+            state,
+            cluster_cidrs: Vec::new(),
+            mtu: None,
+            namespace: None,
+            policies: false,
+            encrypt: false,
+        }
     }
 }
 
@@ -45,6 +54,8 @@ pub struct NodeNetwork {
     settings: Arc<Settings>,
     up: watch::Sender<Option<PodNetwork>>,
     policies: Option<Arc<Policies>>,
+    /// Where what goes to other nodes' pods is encrypted.
+    key: Option<PrivateKey>,
     /// Who brings it up does so alone.
     turn: Arc<Mutex<()>>,
 }
@@ -64,8 +75,9 @@ impl NodeNetwork {
             known.split_whitespace().filter_map(|one| one.parse().ok()).collect();
         let policies =
             settings.policies.then(|| Arc::new(Policies::new(settings.namespace.clone())));
+        let key = settings.encrypt.then(|| PrivateKey::open(&settings.state)).transpose()?;
         let (settings, up) = (Arc::new(settings), watch::Sender::new(None));
-        let network = NodeNetwork { settings, up, policies, turn: Arc::default() };
+        let network = NodeNetwork { settings, up, policies, key, turn: Arc::default() };
         if !known.is_empty() {
             network.bring_up(known)?;
         }
@@ -119,6 +131,11 @@ impl NodeNetwork {
         owner.split_once('/').map(|(namespace, _)| namespace.to_owned())
     }
 
+    /// With which others speak to this node, where that is encrypted.
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.key.as_ref().map(PrivateKey::public)
+    }
+
     /// A number that changes with every change of any packet rules of the node.
     pub fn generation(&self) -> Result<u32, PodNetworkError> {
         self.inside(|| Ok(Socket::open(Family::Netfilter)?.generation()?))
@@ -167,8 +184,8 @@ impl NodeNetwork {
             }
             sources::remove_floods(&mut netfilter);
         }
-        let state = self.settings.state.clone();
-        PodNetwork::open(Config { pod_cidrs, cluster_cidrs, mtu, state })
+        let (state, key) = (self.settings.state.clone(), self.key.clone());
+        PodNetwork::open(Config { pod_cidrs, cluster_cidrs, mtu, state, key })
     }
 
     fn inside<T: Send>(

@@ -3,11 +3,18 @@
 //!
 //! Nodes tell each other nothing for that: what is at the other end of a tunnel follows from the
 //! node's pod CIDRs, which nobody shares with it.
-use crate::{Cidr, PodNetworkError};
+//!
+//! Where what pods say is encrypted there is one way to all nodes, and it needs their keys (`encrypted`).
+mod encrypted;
+
+pub use encrypted::Encryption;
+
+use crate::{Cidr, Config, PodNetworkError, PublicKey};
 use netlink::Socket;
 use netlink::route::Route;
 use netlink::tunnel::{Mac, Neighbour, Vxlan};
-use std::collections::{HashMap, HashSet};
+use netlink::wireguard;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 /// Another node.
@@ -16,7 +23,14 @@ pub struct Peer {
     pub name: String,
     pub addresses: Vec<IpAddr>,
     pub pod_cidrs: Vec<Cidr>,
+    /// With which it is spoken to where that is encrypted.
+    pub public_key: Option<PublicKey>,
 }
+
+/// Nodes whose pods have no way to them, and why.
+pub type Unreached = BTreeMap<String, &'static str>;
+
+const NO_ROUTE: &str = "no route leads to it";
 
 /// In whose name our routes are (`rtm_protocol`): nobody's in `/etc/iproute2/rt_protos`.
 const OURS: u8 = 0x5f;
@@ -49,10 +63,22 @@ struct Ways {
     tunnelled: Vec<(Cidr, IpAddr)>,
     neighbours: Vec<Neighbour>,
     forwarding: Vec<Neighbour>,
-    unreached: Vec<String>,
+    /// CIDRs to which everything goes encrypted, or not at all.
+    encrypted: Vec<Cidr>,
+    /// Who can read it.
+    readers: Vec<wireguard::Peer>,
+    unreached: Unreached,
 }
 
-fn plan(peers: &[Peer], reach: &dyn Fn(IpAddr) -> Reach) -> Ways {
+/// With the own key, where what pods say is encrypted.
+fn plan(peers: &[Peer], own: Option<&PublicKey>, reach: &dyn Fn(IpAddr) -> Reach) -> Ways {
+    match own {
+        Some(own) => encrypted::plan(peers, own, reach),
+        None => in_the_clear(peers, reach),
+    }
+}
+
+fn in_the_clear(peers: &[Peer], reach: &dyn Fn(IpAddr) -> Reach) -> Ways {
     let mut ways = Ways::default();
     // One tunnel has one protocol that carries it: IPv4 where all nodes that need it have that.
     let routed = |address: &&IpAddr| reach(**address) == Reach::Routed;
@@ -75,7 +101,7 @@ fn plan(peers: &[Peer], reach: &dyn Fn(IpAddr) -> Reach) -> Ways {
         }
         let carrier = peer.addresses.iter().filter(|one| one.is_ipv4() == over_ipv4).find(routed);
         let (Some(carrier), Some(mac)) = (carrier, tunnel_mac(&peer.pod_cidrs)) else {
-            ways.unreached.push(peer.name.clone());
+            ways.unreached.insert(peer.name.clone(), NO_ROUTE);
             continue;
         };
         ways.neighbours
@@ -114,13 +140,13 @@ fn tunnel_mac(pod_cidrs: &[Cidr]) -> Option<Mac> {
     Some([LOCALLY_ADMINISTERED, a, b, c, d, e])
 }
 
-/// Sets the ways to these nodes' pods, and removes those to others'.
+/// Sets the ways to these nodes' pods, and removes those to others'; says to whom there is none.
 pub fn set(
     socket: &mut Socket,
+    encryption: Option<&mut Encryption>,
     peers: &[Peer],
-    own_cidrs: &[Cidr],
-    uplink_mtu: u32,
-) -> Result<(), PodNetworkError> {
+    config: &Config,
+) -> Result<Unreached, PodNetworkError> {
     let mut reached = HashMap::new();
     for address in peers.iter().flat_map(|peer| &peer.addresses) {
         let reach = match socket.route_to(*address)? {
@@ -130,23 +156,46 @@ pub fn set(
         };
         reached.insert(*address, reach);
     }
-    let ways = plan(peers, &|address| *reached.get(&address).unwrap_or(&Reach::Nowhere));
-    for node in &ways.unreached {
-        tracing::warn!(node, "no route leads to a node: its pods are not reached");
-    }
-    let route = |cidr: Cidr, gateway, link| Route {
-        destination: (cidr.address(), cidr.prefix()),
-        gateway: Some(gateway),
-        link,
-    };
+    let own = encryption.as_ref().map(|encryption| encryption.public_key());
+    let reach = |address: IpAddr| *reached.get(&address).unwrap_or(&Reach::Nowhere);
+    let ways = plan(peers, own.as_ref(), &reach);
+    let direct = ways.direct.iter();
     let mut wanted: Vec<Route> =
-        ways.direct.iter().map(|(cidr, gateway, link)| route(*cidr, *gateway, *link)).collect();
+        direct.map(|(cidr, gateway, link)| route(*cidr, Some(*gateway), *link)).collect();
+    if !ways.tunnelled.is_empty() {
+        let link = set_tunnel(socket, &ways, &config.pod_cidrs, config.mtu)?;
+        let tunnelled = ways.tunnelled.iter();
+        wanted.extend(tunnelled.map(|(cidr, end)| route(*cidr, Some(*end), link)));
+    }
+    if let Some(encryption) = encryption {
+        wanted.extend(encryption.set(socket, &ways, config)?);
+    }
+    lead(socket, wanted)?;
+    // Afterwards: a link takes its routes with it, and what they led there would leave in the clear.
     if ways.tunnelled.is_empty() {
         socket.remove_link(TUNNEL)?;
-    } else {
-        let link = set_tunnel(socket, &ways, own_cidrs, uplink_mtu)?;
-        wanted.extend(ways.tunnelled.iter().map(|(cidr, end)| route(*cidr, *end, link)));
     }
+    if own.is_none() {
+        socket.remove_link(encrypted::LINK)?;
+    }
+    Ok(ways.unreached)
+}
+
+/// Removes all ways.
+pub fn remove(socket: &mut Socket) -> Result<(), PodNetworkError> {
+    lead(socket, Vec::new())?;
+    for link in [TUNNEL, encrypted::LINK] {
+        socket.remove_link(link)?;
+    }
+    Ok(())
+}
+
+fn route(cidr: Cidr, gateway: Option<IpAddr>, link: u32) -> Route {
+    Route { destination: (cidr.address(), cidr.prefix()), gateway, link }
+}
+
+/// Our routes are these and no others.
+fn lead(socket: &mut Socket, wanted: Vec<Route>) -> Result<(), PodNetworkError> {
     // By destination: of thousands of nodes, only those are touched that changed.
     let by_destination = |routes: Vec<Route>| -> HashMap<(IpAddr, u8), Route> {
         routes.into_iter().map(|route| (route.destination, route)).collect()
@@ -160,6 +209,15 @@ pub fn set(
     }
     for (_, route) in there.iter().filter(|(destination, _)| !wanted.contains_key(destination)) {
         socket.remove_route_of(OURS, route)?;
+    }
+    Ok(())
+}
+
+/// The host's own addresses at a link's end: what the host itself sends to pods comes from there, so that
+/// answers come back the same way.
+fn add_ends(socket: &mut Socket, link: u32, own_cidrs: &[Cidr]) -> Result<(), PodNetworkError> {
+    for cidr in own_cidrs {
+        socket.add_address(link, cidr.tunnel(), if cidr.is_ipv4() { 32 } else { 128 })?;
     }
     Ok(())
 }
@@ -189,10 +247,7 @@ fn set_tunnel(
         socket.remove_link(TUNNEL)?;
         link = socket.ensure_vxlan(&vxlan)?;
     }
-    for cidr in own_cidrs {
-        // What the host itself sends comes from here, so that answers come back by the tunnel.
-        socket.add_address(link, cidr.tunnel(), if cidr.is_ipv4() { 32 } else { 128 })?;
-    }
+    add_ends(socket, link, own_cidrs)?;
     // Machines by the MAC that leads to them, MACs by the address that has them.
     let by_mac = |entries: &[Neighbour]| -> HashMap<Mac, Neighbour> {
         entries.iter().map(|entry| (entry.mac, entry.clone())).collect()
@@ -231,9 +286,9 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Nodes as lines: `name cidr… address…`. On link 3 are 192.0.2.0/24 and 2001:db8::/64, nowhere
-    /// 203.0.113.0/24, behind routers all others.
-    fn check(lines: &str, expected: Expect) {
+    /// Nodes as lines: `name cidr… address…`, and `key=` with a byte of which the key is made. On link 3 are
+    /// 192.0.2.0/24 and 2001:db8::/64, nowhere 203.0.113.0/24, behind routers all others.
+    fn planned(lines: &str, own: Option<&PublicKey>) -> Ways {
         let peers: Vec<Peer> = lines
             .lines()
             .filter(|line| !line.trim().is_empty())
@@ -243,11 +298,12 @@ mod tests {
                 let words: Vec<&str> = words.collect();
                 let pod_cidrs = words.iter().filter_map(|word| word.parse().ok()).collect();
                 let addresses = words.iter().filter_map(|word| word.parse().ok()).collect();
-                Peer { name, addresses, pod_cidrs }
+                let key = words.iter().find_map(|word| word.strip_prefix("key=")?.parse().ok());
+                Peer { name, addresses, pod_cidrs, public_key: key.map(|key| [key; 32]) }
             })
             .collect();
         let within = |cidr: &str, address| cidr.parse::<Cidr>().unwrap().contains(address);
-        let ways = plan(&peers, &|address| {
+        plan(&peers, own, &|address| {
             if within("192.0.2.0/24", address) || within("2001:db8::/64", address) {
                 Reach::Link(3)
             } else if within("203.0.113.0/24", address) {
@@ -255,7 +311,10 @@ mod tests {
             } else {
                 Reach::Routed
             }
-        });
+        })
+    }
+
+    fn shown(ways: &Ways) -> String {
         let mut text = String::new();
         for (cidr, gateway, link) in &ways.direct {
             text += &format!("{cidr} by {gateway} on {link}\n");
@@ -269,8 +328,29 @@ mod tests {
                 text += &format!("{what} {address} {}\n", mac.join(":"));
             }
         }
-        ways.unreached.iter().for_each(|node| text += &format!("unreached {node}\n"));
-        expected.assert_eq(&text);
+        for cidr in &ways.encrypted {
+            text += &format!("{cidr} encrypted\n");
+        }
+        for reader in &ways.readers {
+            let allowed = reader.allowed.iter();
+            let allowed: Vec<String> =
+                allowed.map(|(at, prefix)| format!("{at}/{prefix}")).collect();
+            let (key, endpoint) = (reader.public_key[0], reader.endpoint.unwrap());
+            text += &format!("key {key} at {endpoint} reads {}\n", allowed.join(" "));
+        }
+        for (node, reason) in &ways.unreached {
+            text += &format!("unreached {node}: {reason}\n");
+        }
+        text
+    }
+
+    fn check(lines: &str, expected: Expect) {
+        expected.assert_eq(&shown(&planned(lines, None)));
+    }
+
+    /// The own key is of ones.
+    fn check_encrypted(lines: &str, expected: Expect) {
+        expected.assert_eq(&shown(&planned(lines, Some(&[1; 32]))));
     }
 
     #[test]
@@ -294,13 +374,13 @@ mod tests {
         check(
             "b 10.1.0.0/24 203.0.113.2",
             expect![[r#"
-            unreached b
+            unreached b: no route leads to it
         "#]],
         );
         check(
             "b 10.1.0.0/24",
             expect![[r#"
-            unreached b
+            unreached b: no route leads to it
         "#]],
         );
     }
@@ -336,6 +416,77 @@ mod tests {
                 neighbour fd00:2::ffff:ffff:ffff:ffff 02:93:51:94:03:5e
                 frames 2001:db8:1::2 02:5f:0a:01:00:00
                 frames 2001:db8:1::3 02:93:51:94:03:5e
+            "#]],
+        );
+    }
+
+    #[test]
+    fn an_encrypted_way_leads_to_nodes_on_a_link_and_behind_routers() {
+        check_encrypted(
+            "b key=2 10.1.0.0/24 192.0.2.2
+             c key=3 10.2.0.0/24 198.51.100.2",
+            expect![[r#"
+                10.1.0.0/24 encrypted
+                10.2.0.0/24 encrypted
+                key 2 at 192.0.2.2:51820 reads 10.1.0.0/24
+                key 3 at 198.51.100.2:51820 reads 10.2.0.0/24
+            "#]],
+        );
+        // Of both families, by the address that the node names first and that a route leads to.
+        check_encrypted(
+            "b key=2 10.1.0.0/24 fd00:1::/64 203.0.113.2 2001:db8:1::2 192.0.2.2
+             c key=3 fd00:2::/64 2001:db8::3
+             d key=4 10.3.0.0/24 fd00:3::/64 198.51.100.4 2001:db8::4",
+            expect![[r#"
+                10.1.0.0/24 encrypted
+                fd00:1::/64 encrypted
+                fd00:2::/64 encrypted
+                10.3.0.0/24 encrypted
+                fd00:3::/64 encrypted
+                key 2 at [2001:db8:1::2]:51820 reads 10.1.0.0/24 fd00:1::/64
+                key 3 at [2001:db8::3]:51820 reads fd00:2::/64
+                key 4 at 198.51.100.4:51820 reads 10.3.0.0/24 fd00:3::/64
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_nobody_could_read_is_not_sent_in_the_clear() {
+        check_encrypted(
+            "b 10.1.0.0/24 192.0.2.2
+             c key=3 10.2.0.0/24 203.0.113.2
+             d key=1 10.3.0.0/24 192.0.2.4
+             e key=5 10.4.0.0/24 192.0.2.5
+             f 192.0.2.6",
+            expect![[r#"
+                10.1.0.0/24 encrypted
+                10.2.0.0/24 encrypted
+                10.3.0.0/24 encrypted
+                10.4.0.0/24 encrypted
+                key 5 at 192.0.2.5:51820 reads 10.4.0.0/24
+                unreached b: it has no key: every node needs --encrypt
+                unreached c: no route leads to it
+                unreached d: it has the key of this node
+            "#]],
+        );
+        // Keys are of no use to a node that does not encrypt.
+        check(
+            "b key=2 10.1.0.0/24 192.0.2.2",
+            expect![[r#"
+                10.1.0.0/24 by 192.0.2.2 on 3
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_machine_that_was_another_node_before_is_one_reader() {
+        check_encrypted(
+            "new key=2 10.1.0.0/24 192.0.2.2
+             old key=2 10.2.0.0/24 192.0.2.2",
+            expect![[r#"
+                10.1.0.0/24 encrypted
+                10.2.0.0/24 encrypted
+                key 2 at 192.0.2.2:51820 reads 10.1.0.0/24 10.2.0.0/24
             "#]],
         );
     }

@@ -15,6 +15,7 @@ fn config(state: &Path) -> Config {
         cluster_cidrs: vec!["10.99.0.0/16".parse().unwrap(), "fd99::/16".parse().unwrap()],
         mtu: 1400,
         state: state.to_owned(),
+        key: None,
     }
 }
 
@@ -580,6 +581,48 @@ mod live {
         ));
         until(|| host.routes_of(0x5f).unwrap().is_empty()).await;
         context.stop();
+    }
+
+    /// A node tells its key, again when somebody takes it away, and takes it back itself.
+    #[test]
+    fn a_node_tells_its_key() {
+        isolated(|| {
+            let tasks = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            tasks.unwrap().block_on(told_key());
+        });
+    }
+
+    async fn told_key() {
+        let state = tempfile::tempdir().unwrap();
+        let world = World::new(&Context::new());
+        let start = |encrypt| {
+            let settings = Settings { encrypt, ..Settings::new(state.path().join("state")) };
+            let network = NodeNetwork::open(settings).unwrap();
+            let (context, own, key) = (Context::new(), world.source(), network.public_key());
+            let run = run(context.clone(), own, None, "a".to_owned(), network);
+            (context, tokio::spawn(run), key)
+        };
+        let told = || {
+            let node = world.get::<Node>("", "a")?;
+            node.metadata.annotations.as_ref()?.get(crate::live::PUBLIC_KEY).cloned()
+        };
+        let (context, runs, key) = start(true);
+        let key = keys::text(&key.unwrap());
+        for _ in 0..2 {
+            world.put(&node("a", "192.0.2.1", &[]));
+            until(|| told().as_ref() == Some(&key)).await;
+        }
+        context.stop();
+        runs.await.unwrap();
+        let (context, runs, again) = start(true);
+        assert_eq!(again.map(|again| keys::text(&again)), Some(key), "after a restart");
+        context.stop();
+        runs.await.unwrap();
+        let (context, runs, none) = start(false);
+        assert_eq!(none, None);
+        until(|| told().is_none()).await;
+        context.stop();
+        runs.await.unwrap();
     }
 
     /// Nodes behind a router, which knows nothing of pods.

@@ -4,6 +4,7 @@ use crate::{BRIDGE, Config, INTERFACE, rules};
 use netlink::nftables::AddressFamily;
 use netlink::route::Veth;
 use netlink::tunnel::Vxlan;
+use netlink::wireguard::Wireguard;
 use netlink::{Family, NetlinkError, Socket};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -37,6 +38,15 @@ pub fn trial() -> Result<Vec<Trial>, NetlinkError> {
     })?
 }
 
+/// Whether what pods of different nodes say to each other can be encrypted, which not every kernel can and not
+/// every cluster wants.
+pub fn encryption() -> Result<(), NetlinkError> {
+    netlink::namespace::within_new(|| {
+        Socket::open(Family::Route)?.ensure_wireguard("skiffwg", MTU)?;
+        Wireguard::open().map(drop)
+    })?
+}
+
 const MTU: u32 = 1500;
 
 fn bridge(socket: &mut Socket) -> Result<(), NetlinkError> {
@@ -65,6 +75,7 @@ fn packet_rules(_: &mut Socket) -> Result<(), NetlinkError> {
         cluster_cidrs: Vec::new(),
         mtu: MTU,
         state: std::path::PathBuf::new(),
+        key: None,
     };
     let table = rules::table(&config, AddressFamily::Ipv4, &rules::HostPorts::new());
     table.commit(&mut Socket::open(Family::Netfilter)?)
@@ -82,5 +93,8 @@ mod tests {
             assert!(trial.outcome.is_ok(), "{trial:?}");
         }
         assert_eq!(trials.len(), ROWS.len());
+        if let Err(error) = encryption() {
+            assert!(error.is_unsupported(), "{error}");
+        }
     }
 }

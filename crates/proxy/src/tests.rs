@@ -64,6 +64,7 @@ impl World {
             cluster_cidrs: vec![cidr("10.99.0.0/16"), cidr("fd99::/16")],
             mtu: 1400,
             state: state.path().to_owned(),
+            key: None,
         })
         .unwrap();
         let pod = |id: usize| {

@@ -178,7 +178,8 @@ fn config(document: &Document) -> Result<Config, Failure> {
         cluster_cidrs.clone_from(&pod_cidrs);
     }
     let state = document.state_dir.clone().unwrap_or_else(|| "/run/skiff/cni".into());
-    Ok(Config { pod_cidrs, cluster_cidrs, mtu: document.mtu.unwrap_or(1500), state })
+    let mtu = document.mtu.unwrap_or(1500);
+    Ok(Config { pod_cidrs, cluster_cidrs, mtu, state, key: None })
 }
 
 /// Waits until whoever else is attached or detached has done.

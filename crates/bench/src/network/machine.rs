@@ -70,6 +70,7 @@ impl Machine {
             cluster_cidrs: vec![cidr(PODS)],
             mtu: 1500,
             state: state.clone(),
+            key: None,
         });
         let network = network.expect("a pod network: this needs root");
         let pod = |id: &str| {

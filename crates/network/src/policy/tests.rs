@@ -576,6 +576,7 @@ mod packets {
                 cluster_cidrs: vec!["10.99.0.0/16".parse().unwrap()],
                 mtu: 1400,
                 state: state.path().to_owned(),
+                key: None,
             })
             .unwrap();
             let mut lines = "namespace x team=red\n".to_owned();
