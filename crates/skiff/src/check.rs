@@ -41,6 +41,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "namespaces", look: namespaces },
     Row { name: "control groups", look: control_groups },
     Row { name: "network", look: network },
+    Row { name: "encryption", look: encryption },
     Row { name: "file systems", look: file_systems },
     Row { name: "ports", look: ports },
     Row { name: "clock", look: clock },
@@ -169,6 +170,17 @@ fn network(facts: &Facts) -> Verdict {
     }
 }
 
+/// Nobody needs it but who asks for it (`up::preflight`).
+fn encryption(facts: &Facts) -> Verdict {
+    match &facts.encryption_error {
+        None => Fine("between nodes, if they are started with --encrypt".into()),
+        Some(error) => Wanting(
+            format!("no WireGuard, so nothing starts here with --encrypt: {error}"),
+            "where it is wanted, load it with `modprobe wireguard`, or use a kernel with CONFIG_WIREGUARD",
+        ),
+    }
+}
+
 fn file_systems(facts: &Facts) -> Verdict {
     let has = |name: &str| facts.file_systems.iter().any(|found| found == name);
     match has("overlay") {
@@ -264,6 +276,7 @@ mod tests {
             control_groups: ControlGroups { version: "v2", controllers: words("cpu memory pids") },
             network: vec![("bridges", "CONFIG_BRIDGE", None)],
             network_error: None,
+            encryption_error: None,
             file_systems: words("ext4 overlay"),
             taken_ports: Vec::new(),
             year: 2026,
@@ -338,6 +351,7 @@ mod tests {
             facts.taken_ports = vec![6443, 10250];
             facts.is_clock_synchronized = false;
             facts.network = vec![("tunnels between nodes", "CONFIG_VXLAN", Some("no".into()))];
+            facts.encryption_error = Some("no".into());
             facts.others = vec!["/etc/kubernetes/admin.conf".into()];
         };
         check(
@@ -345,6 +359,8 @@ mod tests {
             expect![[r#"
                 ! network         the kernel refuses tunnels between nodes (CONFIG_VXLAN): no
                                   → load the module, or build the kernel with the option that is named
+                ! encryption      no WireGuard, so nothing starts here with --encrypt: no
+                                  → where it is wanted, load it with `modprobe wireguard`, or use a kernel with CONFIG_WIREGUARD
                 ! file systems    no overlay file system: each container gets a copy of its image
                                   → load it with `modprobe overlay`
                 ! ports           taken: 6443, 10250

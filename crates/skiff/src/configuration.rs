@@ -176,6 +176,11 @@ mod tests {
             Ok("skiff -v 2 up --disable=proxy --disable=dns --node-name=a --port=2 --config=FILE"),
         );
         check(&[("config.yaml", "")], "skiff up --config FILE", Ok("skiff up --config FILE"));
+        check(
+            &[("config.yaml", "encrypt: true")],
+            "skiff agent --config FILE",
+            Ok("skiff agent --encrypt --config FILE"),
+        );
         // Other commands have no file.
         check(&[file], "skiff status --config FILE", Ok("skiff status --config FILE"));
     }

@@ -17,6 +17,8 @@ pub struct Facts {
     pub network: Vec<(&'static str, &'static str, Option<String>)>,
     /// Why nothing could be tried.
     pub network_error: Option<String>,
+    /// Why what pods of different nodes say to each other could not be encrypted.
+    pub encryption_error: Option<String>,
     pub file_systems: Vec<String>,
     /// Of the ports that a cluster's only machine listens on.
     pub taken_ports: Vec<u16>,
@@ -62,7 +64,8 @@ impl Facts {
             }
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
-        Facts { network, network_error, ..Facts::read(data_dir) }
+        let encryption_error = network::encryption().err().map(|error| error.to_string());
+        Facts { network, network_error, encryption_error, ..Facts::read(data_dir) }
     }
 
     /// What costs no time: a start waits for nothing that it will find out by itself.
@@ -76,6 +79,7 @@ impl Facts {
             control_groups: control_groups(Path::new("/sys/fs/cgroup")),
             network: Vec::new(),
             network_error: None,
+            encryption_error: None,
             file_systems: file_systems(&read_to_string("/proc/filesystems").unwrap_or_default()),
             taken_ports: PORTS.into_iter().filter(|port| is_taken(*port)).collect(),
             year: Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year(),

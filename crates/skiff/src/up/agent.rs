@@ -43,7 +43,7 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     rootless::begin().context("failed to connect this user's namespaces with the machine")?;
-    preflight::check(true, &options.machine.data_dir)?;
+    preflight::check(true, &options.machine)?;
     let (machine, context) = (Arc::new(options.machine), Context::new());
     let (node_name, node_ips) = (machine.node_name()?, machine.node_ips());
     let folder = machine.data_dir.join("agent");

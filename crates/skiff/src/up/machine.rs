@@ -30,6 +30,9 @@ pub struct Machine {
     #[arg(long, visible_alias = "service-cluster-ip-range", default_value = "10.96.0.0/12",
         value_parser = cidrs)]
     pub service_cidr: String,
+    /// Encrypt what pods of different nodes say to each other, by WireGuard; on every machine of the cluster.
+    #[arg(long)]
+    pub encrypt: bool,
     /// A folder of static pods' manifests.
     #[arg(long, default_value = "/etc/kubernetes/manifests")]
     pub pod_manifest_path: PathBuf,
@@ -135,6 +138,7 @@ impl Machine {
         let settings = network::Settings {
             cluster_cidrs: self.cluster_cidrs(),
             policies,
+            encrypt: self.encrypt,
             ..network::Settings::new(embedded.places.pod_network())
         };
         Ok(Some(NodeNetwork::open(settings)?))

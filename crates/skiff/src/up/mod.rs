@@ -92,7 +92,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let stop = crate::stop_signal()?;
     let mut checklist = Checklist::start();
     rootless::begin().context("failed to connect this user's namespaces with the machine")?;
-    preflight::check(options.is_node(), &options.machine.data_dir)?;
+    preflight::check(options.is_node(), &options.machine)?;
     let (node_name, node_ips) = (options.machine.node_name()?, options.machine.node_ips());
     let mut addresses = vec![options.bind_address];
     addresses.extend(node_ips.iter().copied().chain(options.machine.api_ips()));

@@ -1,14 +1,34 @@
 //! What a machine must have, said before anything is touched: a sentence, and the remedy.
+use super::Machine;
 use crate::check::{self, Facts};
-use std::path::Path;
+use anyhow::Context as _;
 
 /// A machine that is no node needs nothing.
-pub fn check(is_node: bool, data_dir: &Path) -> anyhow::Result<()> {
+pub fn check(is_node: bool, machine: &Machine) -> anyhow::Result<()> {
     if !is_node {
         return Ok(());
     }
-    match check::trouble(&Facts::read(data_dir)) {
-        Some(trouble) => anyhow::bail!("{trouble}; `skiff check` says more"),
-        None => Ok(()),
+    if let Some(trouble) = check::trouble(&Facts::read(&machine.data_dir)) {
+        anyhow::bail!("{trouble}; `skiff check` says more");
+    }
+    match machine.encrypt {
+        true => encryption(machine),
+        false => Ok(()),
+    }
+}
+
+/// Who asks for encryption has it, or no cluster: nobody is to find out later that it went in the clear.
+fn encryption(machine: &Machine) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        crate::node::cni(&machine.embedded().places).is_none(),
+        "--encrypt is for the built-in pod network, and CNI plugins make another here: leave it out, or \
+         take their configuration away"
+    );
+    match network::encryption() {
+        Err(error) if error.is_unsupported() => anyhow::bail!(
+            "--encrypt needs WireGuard, which this kernel does not have: load it with `modprobe wireguard`, \
+             or use a kernel with CONFIG_WIREGUARD"
+        ),
+        tried => tried.context("--encrypt needs WireGuard, which failed when it was tried"),
     }
 }

@@ -1,5 +1,6 @@
 //! `skiff up`: a whole cluster, as its users have it.
 mod demo;
+mod encrypted;
 mod families;
 mod foreign_network;
 mod machines;
