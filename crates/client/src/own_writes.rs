@@ -191,10 +191,9 @@ mod tests {
         let made = world.client().create(&config_map()).await.unwrap();
         own.wrote(&"key", &informer, &made);
         // One that was under way says nothing of the write.
-        informer.replace(Vec::new(), made.revision() - 1);
+        informer.list_came(false, made.revision() - 1);
         assert!(!own.are_visible(&"key"));
-        informer.begin();
-        informer.replace(Vec::new(), made.revision() - 1);
+        informer.list_came(true, made.revision() - 1);
         assert!(own.are_visible(&"key"));
     }
 }

@@ -191,6 +191,15 @@ impl<K: Send + Sync + 'static> Informer<K> {
         });
     }
 
+    /// An empty list has come, which was asked for now, or earlier.
+    #[cfg(test)]
+    pub(crate) fn list_came(&self, is_new: bool, revision: u64) {
+        if is_new {
+            self.begin();
+        }
+        self.replace(Vec::new(), revision);
+    }
+
     /// Nothing happened up to this revision. It never goes back: a server that is behind is told
     /// from where on it is watched.
     fn advance(&self, revision: u64) {
