@@ -1,17 +1,21 @@
 //! What a reader makes of a value, shared by all who read the same version of it.
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Room beside a value for one thing that readers make of it. The store never looks into it, and it
-/// keeps nothing alive: what is in it goes with the last who holds it.
+/// Room beside a value for one thing that readers make of it, and for a mark. The store never looks into
+/// it, and it keeps nothing alive: what is in it goes with the last who holds it.
 #[derive(Default)]
-pub struct Slot(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
+pub struct Slot {
+    held: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
+    mark: AtomicU64,
+}
 
 impl Slot {
     /// What somebody made of this value and still holds; made now, if there is no such thing.
     pub fn share<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let held = slot.as_ref().and_then(Weak::upgrade).map(Arc::downcast::<T>);
         if let Some(Ok(held)) = held {
             return held;
@@ -20,6 +24,16 @@ impl Slot {
         let shared: Arc<dyn Any + Send + Sync> = made.clone();
         *slot = Some(Arc::downgrade(&shared));
         made
+    }
+
+    /// A reader has found something out about the value, which never changes: the number, that is not 0,
+    /// says what.
+    pub fn mark(&self, number: u64) {
+        self.mark.store(number, Relaxed);
+    }
+
+    pub fn is_marked(&self, number: u64) -> bool {
+        self.mark.load(Relaxed) == number
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Family {
 /// One version of a definition, compiled.
 #[derive(Debug)]
 pub struct Version {
+    /// Another for each that was ever compiled: what was found out under one says nothing of another.
+    pub id: u64,
     pub name: &'static str,
     pub api_version: String,
     pub schema: CustomSchema,

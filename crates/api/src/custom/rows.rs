@@ -6,6 +6,7 @@ use crate::kinds::{Foreign, Resource, Scope, Subresource, Typed, Verb, Verbs, in
 use crate::schema::{CrdError, CustomSchema};
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why a definition makes no rows.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +140,9 @@ fn compile(
             selector: text("labelSelectorPath").to_owned(),
         }
     });
+    static NEXT: AtomicU64 = AtomicU64::new(1);
     Ok(Version {
+        id: NEXT.fetch_add(1, Relaxed),
         name,
         api_version: format!("{group}/{name}"),
         has_defaults: mentions(&openapi, "default"),

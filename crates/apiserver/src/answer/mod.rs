@@ -75,10 +75,14 @@ impl View {
         Ok(View { encoding: accepted.encoding, target: accepted.target, include, pretty })
     }
 
+    /// Whether an object's JSON will do as it is.
+    fn is_plain(&self) -> bool {
+        self.encoding == Encoding::Json && self.target.is_none() && !self.pretty
+    }
+
     /// Whether the stored bytes will do, once the resource version is in them.
     fn is_of_stored(&self, resource: &Resource) -> bool {
-        let plain = self.encoding == Encoding::Json && self.target.is_none() && !self.pretty;
-        plain && resource.is_sent_as_stored()
+        self.is_plain() && resource.is_sent_as_stored()
     }
 
     /// Whether a list is built as a tree before it is written.
@@ -202,10 +206,13 @@ pub fn value(
 
 /// An object as it is stored: sent as it is, where the client wants just that.
 pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answer, Status> {
-    stored::check(found, resource)?;
-    if view.is_of_stored(resource) {
-        return Ok(as_stored(StatusCode::OK, found));
+    if view.is_plain() {
+        return Ok(match stored::read(found, resource)? {
+            None => as_stored(StatusCode::OK, found),
+            Some(tree) => object(StatusCode::OK, tree, resource, view),
+        });
     }
+    stored::check(found, resource)?;
     if view.encoding == Encoding::Protobuf {
         let body = in_protobuf(found, resource, view)?;
         return Ok(bytes(StatusCode::OK, view.encoding.media_type(), body));
@@ -243,13 +250,9 @@ fn write_item(
     view: &View,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
-    match (view.target, resource.is_sent_as_stored()) {
-        (Some(_), _) => stored::write_partial(found, out),
-        (None, true) => stored::write_json(found, out),
-        (None, false) => {
-            serde_json::to_writer(out, &stored::decode(found, resource)?)
-                .map_err(Status::internal_error)?;
-        }
+    match view.target {
+        Some(_) => stored::write_partial(found, out),
+        None => stored::write_read(found, resource, out)?,
     }
     Ok(())
 }
@@ -323,7 +326,7 @@ pub async fn list(
             }
             Ok(view.value(StatusCode::OK, table(rows, metadata, resource), None))
         }
-        _ if view.is_of_stored(resource) => {
+        _ if view.is_plain() && resource.stored_as.is_none() => {
             let unreadable = api.unreadable().clone();
             let body = Spliced::new(page.objects, resource.clone(), &metadata, unreadable);
             let body = body.map_err(|never| match never {}).boxed();

@@ -77,11 +77,12 @@ impl Spliced {
                 if piece.len() >= PIECE {
                     break 'piece;
                 }
-                let readable = stored::check(stored, &self.resource);
-                if self.unreadable.skip(stored, &self.resource, readable).is_some() {
-                    piece.reserve(stored.value.len() + MORE);
-                    stored::write_json(stored, &mut piece);
-                    piece.push(b',');
+                piece.reserve(stored.value.len() + MORE);
+                let before = piece.len();
+                let read = stored::write_read(stored, &self.resource, &mut piece);
+                match self.unreadable.skip(stored, &self.resource, read) {
+                    Some(()) => piece.push(b','),
+                    None => piece.truncate(before),
                 }
                 self.values -= stored.value.len();
                 written += 1;
@@ -151,6 +152,12 @@ impl Body for Spliced {
             return SizeHint::with_exact(made as u64);
         }
         let mut hint = SizeHint::new();
+        if !self.resource.is_sent_as_stored() {
+            // A definition may add to its objects and take from them; there is an end all the same.
+            hint.set_lower(made as u64);
+            hint.set_upper(u64::MAX);
+            return hint;
+        }
         hint.set_lower((made + self.values) as u64);
         hint.set_upper((made + self.values + self.objects.len() * MORE) as u64);
         hint

@@ -323,13 +323,13 @@ fn until_dropped<T: Send + 'static, I: Send + 'static>(
 
 /// A stored object as all in this process share it.
 fn object(found: &Arc<KeyValue>, resource: &ResourceRef) -> Result<Arc<Object>, Status> {
-    stored::check(found, resource)?;
-    if resource.is_sent_as_stored() {
-        let made = || Object::stored(found.value.clone(), found.mod_revision);
-        return Ok(found.slot.share(made));
+    match stored::read(found, resource)? {
+        None => {
+            let made = || Object::stored(found.value.clone(), found.mod_revision);
+            Ok(found.slot.share(made))
+        }
+        Some(tree) => Object::from_tree(&tree).map(Arc::new).map_err(Status::internal_error),
     }
-    let tree = stored::decode(found, resource)?;
-    Object::from_tree(&tree).map(Arc::new).map_err(Status::internal_error)
 }
 
 /// What only reads has as long as everybody's requests.

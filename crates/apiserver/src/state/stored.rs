@@ -184,19 +184,64 @@ fn first_value<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 
 /// The object as a tree, in the version of the row it was asked by.
 pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
-    let mut object: Value = depth::read(&stored.value)
-        .map_err(|error| unreadable(stored, resource, &error.to_string()))?;
-    put_resource_version(&mut object, stored.mod_revision);
-    if TypeMeta::of(&object).api_version.is_empty() {
-        let api_version = resource.storage_version();
-        TypeMeta { api_version, kind: resource.kind.into() }.write_into(&mut object);
-    }
+    let object = named(tree(stored, resource)?, resource);
     if let Some(definition) = &resource.definition {
+        if stored.slot.is_marked(definition.version.id) {
+            return Ok(object);
+        }
         return versions::read(object, definition)
             .map_err(|cause| unreadable(stored, resource, &cause));
     }
     convert::convert(object, &resource.api_version())
         .map_err(|error| unreadable(stored, resource, &error.to_string()))
+}
+
+/// The same, where it is not what [`write_json`] writes. A definition may have changed since an object was
+/// stored; those that it leaves as they are are found out once, and sent like those of built-in kinds then.
+pub fn read(stored: &KeyValue, resource: &Resource) -> Result<Option<Value>, Status> {
+    if resource.is_sent_as_stored() {
+        return check(stored, resource).map(|()| None);
+    }
+    let Some(definition) = &resource.definition else {
+        return decode(stored, resource).map(Some);
+    };
+    if stored.slot.is_marked(definition.version.id) {
+        return Ok(None);
+    }
+    let there = tree(stored, resource)?;
+    let read = versions::read(named(there.clone(), resource), definition)
+        .map_err(|cause| unreadable(stored, resource, &cause))?;
+    if read != there {
+        return Ok(Some(read));
+    }
+    stored.slot.mark(definition.version.id);
+    Ok(None)
+}
+
+/// Appends the object's JSON, in the version of the row it was asked by.
+pub fn write_read(stored: &KeyValue, resource: &Resource, out: &mut Vec<u8>) -> Result<(), Status> {
+    match read(stored, resource)? {
+        None => write_json(stored, out),
+        Some(tree) => serde_json::to_writer(out, &tree).map_err(Status::internal_error)?,
+    }
+    Ok(())
+}
+
+/// What is stored, with its resource version.
+fn tree(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
+    let mut object: Value = depth::read(&stored.value)
+        .map_err(|error| unreadable(stored, resource, &error.to_string()))?;
+    put_resource_version(&mut object, stored.mod_revision);
+    Ok(object)
+}
+
+/// What does not say what it is is what its row says.
+fn named(mut object: Value, resource: &Resource) -> Value {
+    if TypeMeta::of(&object).api_version.is_empty() {
+        let api_version = resource.storage_version();
+        TypeMeta { api_version, kind: resource.kind.into() }.write_into(&mut object);
+    }
+    object
 }
 
 fn unreadable(stored: &KeyValue, resource: &Resource, cause: &str) -> Status {

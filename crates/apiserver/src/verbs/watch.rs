@@ -111,11 +111,10 @@ impl Writer {
 
     fn object(&self, event: EventType, stored: &KeyValue, out: &mut Vec<u8>) {
         let plain = self.view.target.is_none() && self.view.encoding == Encoding::Json;
-        if plain && self.resource.is_sent_as_stored() {
-            let readable = stored::check(stored, &self.resource);
-            let Some(()) = self.readable(stored, readable) else { return };
+        if plain {
             let mut object = Vec::with_capacity(stored.value.len() + 40);
-            stored::write_json(stored, &mut object);
+            let written = stored::write_read(stored, &self.resource, &mut object);
+            let Some(()) = self.readable(stored, written) else { return };
             return write_watch_event(out, event, &object);
         }
         let is_table = self.view.target.is_some_and(|target| target.kind == "Table");

@@ -88,9 +88,9 @@ pub async fn create(
 /// which is the one to mind.
 fn check_unversioned(call: &Call, object: &Value) -> Result<(), Status> {
     match text(object, "resourceVersion").parse::<u64>() {
-        Ok(1..) if !call.is_dry_run() => Err(Status::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        )),
+        Ok(1..) if !call.is_dry_run() => {
+            Err(Status::bad_request("resourceVersion should not be set on objects to be created"))
+        }
         _ => Ok(()),
     }
 }

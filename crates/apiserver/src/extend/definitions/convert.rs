@@ -84,7 +84,11 @@ pub async fn converted(
     let objects = ask(api, definition, subject, objects, wanted).await?;
     for (place, object) in places.into_iter().zip(objects) {
         let value = stored::lay_out(&object)?;
-        all[place] = Arc::new(KeyValue { value, ..KeyValue::clone(&all[place]) });
+        let converted = KeyValue { value, ..KeyValue::clone(&all[place]) };
+        // A webhook's word is the last: its object gets no defaults of its new version, and loses nothing
+        // that its schema does not know.
+        converted.slot.mark(definition.version.id);
+        all[place] = Arc::new(converted);
     }
     Ok(all)
 }

@@ -1,4 +1,5 @@
-//! Definitions that are made to hurt: each is refused or served, soon, and the server is none the worse.
+//! Definitions that are made to hurt: each is refused or served, soon, and the server is none the worse. And
+//! one that changes its mind.
 use crate::testing::{Beside, Rude, Said, Server, reply, until};
 use http::Method;
 use serde_json::{Value, json};
@@ -294,4 +295,31 @@ async fn defaults_make_no_mountain_of_a_small_object() {
     let media = "application/merge-patch+json";
     let said = server.ask_as(Method::PATCH, &format!("{THINGS}/a"), media, patch).await;
     assert!((400..500).contains(&said.code), "{said:?}");
+}
+
+#[tokio::test]
+async fn objects_are_read_by_what_their_definition_says_now() {
+    let server = Server::start().await;
+    let text = json!({ "type": "string" });
+    let spec = |properties: Value| json!({ "type": "object", "properties": properties });
+    define(&server, spec(json!({ "a": text, "b": text }))).await;
+    assert_eq!(create(&server, json!({ "a": "1", "b": "2" })).await.code, 201);
+    let read = async || {
+        let list = server.get(THINGS).await.body["items"][0]["spec"].clone();
+        let one = server.get(&format!("{THINGS}/a")).await.body["spec"].clone();
+        assert_eq!(list, one);
+        list
+    };
+    // Twice: the first look finds out that it is as it was stored.
+    for _ in 0..2 {
+        assert_eq!(read().await, json!({ "a": "1", "b": "2" }));
+    }
+    let path = format!("{DEFINITIONS}/things.e.io");
+    let mut there = server.get(&path).await.body;
+    let c = json!({ "type": "string", "default": "3" });
+    let schema = &mut there["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"] = spec(json!({ "a": text, "c": c }));
+    let said = server.ask(Method::PUT, &path, there).await;
+    assert_eq!(said.code, 200, "{said:?}");
+    until("it says something else", async || read().await == json!({ "a": "1", "c": "3" })).await;
 }
