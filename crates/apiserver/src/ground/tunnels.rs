@@ -31,7 +31,7 @@ pub struct Tunnels {
 type Sender = SendRequest<Empty<Bytes>>;
 
 /// A way to a machine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Way(Sender);
 
 impl Tunnels {
@@ -75,7 +75,7 @@ impl Tunnels {
         let way = self.to(machine)?;
         Some(Arc::new(move || {
             let (ours, mut theirs) = tokio::io::duplex(BUFFER);
-            let way = Way(way.0.clone());
+            let way = way.clone();
             tokio::spawn(async move {
                 // Who waits for the other end sees it end.
                 let mut there = way.dial(port).await?;
