@@ -4,7 +4,6 @@ use api::names::NamespacedName;
 use k8s_openapi::api::core::v1::{
     Container, EphemeralContainer, ObjectReference, Pod, PodSpec, PodStatus,
 };
-use sha2::{Digest, Sha256};
 
 /// Static pods say here where they are from, and their mirrors of which pod they are.
 pub const SOURCE: &str = "kubernetes.io/config.source";
@@ -166,11 +165,10 @@ pub fn restarts(pod: &Pod, container: &Container, code: i32) -> bool {
     }
 }
 
-/// Changes when a running container has to be replaced: with its name or its image.
+/// Changes when a running container has to be replaced: with its name or its image. As upstream's, so that
+/// either kubelet takes over the other's containers without touching them.
 pub fn hash(container: &Container) -> String {
-    let image = container.image.as_deref().unwrap_or_default();
-    let digest = Sha256::digest(format!("{}\n{image}", container.name));
-    digest[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    api::hash::of_container(&container.name, container.image.as_deref().unwrap_or_default())
 }
 
 /// A reference for events; with the container that they are about.

@@ -3,7 +3,7 @@
 mod spew;
 
 use crate::quote::go_json;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::{self, Write};
 
 /// Letters and digits without vowels and what looks like one: no hash spells a word.
@@ -30,6 +30,19 @@ pub fn of_revision(data: &Value, collisions: i32) -> String {
     let text = go_json(data).unwrap_or_default() + &collisions.to_string();
     let multiply_first = |hash: u32, byte: u8| hash.wrapping_mul(PRIME) ^ u32::from(byte);
     spelled(text.bytes().fold(START, multiply_first))
+}
+
+/// What a kubelet marks a container with: another name or image is another container (`HashContainer` in
+/// pkg/kubelet/container/helpers.go, the bytes of some JSON as Go's debugging prints them).
+pub fn of_container(name: &str, image: &str) -> String {
+    let json = go_json(&json!({ "image": image, "name": name })).unwrap_or_default();
+    let mut hash = Fnv1a(START);
+    for (at, byte) in json.bytes().enumerate() {
+        hash.add(if at == 0 { b"([]uint8)[" } else { &b" "[..] });
+        hash.add(byte.to_string().as_bytes());
+    }
+    hash.add(b"]");
+    format!("{:x}", hash.0)
 }
 
 /// A number in letters that spell nothing.
@@ -74,5 +87,12 @@ mod tests {
             assert_eq!(of_template(&template, Some(3)), third, "{template}");
             assert_eq!(of_revision(&template, 1), revision, "{template}");
         }
+    }
+
+    /// As upstream's own test of it has them.
+    #[test]
+    fn containers_are_marked_as_upstream_marks_them() {
+        assert_eq!(of_container("test_container", "foo/image:v1"), "8e45cbd0");
+        assert_eq!(of_container("foo", "bar"), "11a6d6d6");
     }
 }

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use testkit::network::{Held, Machines, add_private, address_of, machines, within};
 
 /// A machine that has joined a cluster; it ends, and what it made goes, when this does.
-struct Agent {
-    folder: TempDir,
+pub(super) struct Agent {
+    pub(super) folder: TempDir,
     network: Held,
     process: Child,
 }
@@ -21,7 +21,7 @@ impl Agent {
         Agent::join_with(cluster, network, server, &[])
     }
 
-    fn join_with(cluster: &Cluster, network: Held, server: u8, flags: &[&str]) -> Agent {
+    pub(super) fn join_with(cluster: &Cluster, network: Held, server: u8, flags: &[&str]) -> Agent {
         let folder = TempDir::new().expect("a folder");
         let mut token = within(cluster.network.as_ref(), env!("CARGO_BIN_EXE_skiff").as_ref());
         token.args(["token", "create", "--data-dir"]).arg(cluster.folder.path().join("data"));
@@ -33,14 +33,14 @@ impl Agent {
         Agent { folder, network, process }
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.process.kill().expect("a running process");
         self.process.wait().expect("a killed process");
     }
 
     /// It has joined before: the token is not needed.
-    fn start_again(&mut self, server: u8) {
-        self.process = start(&self.folder, &self.network, server, &[]);
+    pub(super) fn start_again(&mut self, server: u8, flags: &[&str]) {
+        self.process = start(&self.folder, &self.network, server, flags);
     }
 }
 
@@ -67,7 +67,7 @@ impl Drop for Agent {
     }
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
         assert!(begun.elapsed() < Duration::from_secs(90), "{what}");
@@ -75,7 +75,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// One pod on each machine that takes pods.
-const SPREAD: &str = r#"
+pub(super) const SPREAD: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -105,11 +105,11 @@ metadata: {name: client}
 spec: {nodeName: node, containers: [{name: demo, image: localhost/skiff/demo}]}
 "#;
 
-const READY: &str = "get deployment web -o jsonpath={.status.readyReplicas}";
+pub(super) const READY: &str = "get deployment web -o jsonpath={.status.readyReplicas}";
 const ON: &str = "get pods -l app=web --field-selector status.phase=Running \
                   -o jsonpath={.items[*].spec.nodeName}";
 
-fn nodes_of_pods(cluster: &Cluster) -> Vec<String> {
+pub(super) fn nodes_of_pods(cluster: &Cluster) -> Vec<String> {
     let mut all: Vec<String> = cluster.kubectl(ON).split(' ').map(str::to_owned).collect();
     all.sort_unstable();
     all
@@ -138,7 +138,7 @@ fn a_machine_joins_dies_comes_back_and_is_drained() {
     let before = cluster.kubectl(running);
     agent.kill();
     until("the pod over there answers", || answered_by(2));
-    agent.start_again(0);
+    agent.start_again(0, &[]);
     cluster.kubectl_args(&["label", "node", "other", "seen=yes"]);
     let logs = "logs -l app=web --prefix";
     until("its kubelet answers", || !cluster.kubectl(logs).contains("error"));
@@ -257,7 +257,7 @@ fn a_node_that_cannot_be_dialled_is_reached_through_its_own_tunnel() {
     });
     // Whoever comes back opens it again.
     agent.kill();
-    agent.start_again(0);
+    agent.start_again(0, &[]);
     until("commands run there again", || version().starts_with("skiff "));
     // Nobody else opens a way to a node.
     let told = cluster.kubectl("get --raw /skiff/tunnel");
