@@ -3,36 +3,56 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testkit::network::{self, Held, within};
 
-/// A number that nobody of this machine has, and no other run of this test.
-fn uid() -> u32 {
-    100_000 + std::process::id()
-}
-
 struct User {
+    /// A number that nobody of this machine has, and no other test.
+    uid: u32,
     home: TempDir,
     /// The machine that they are on.
     machine: Held,
 }
 
-/// Makes what every machine has and this one may not: a device that users may open.
+/// Makes what every machine has and this one may not: a device that users may open, and what the machine
+/// knows of this user, where it knows anything.
 const PREPARE: &str = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && \
-                       exec setpriv --reuid \"$0\" --regid \"$0\" --clear-groups \"$@\"";
+                       for name in passwd subuid subgid; do \
+                         if [ -e $HOME/$name ]; then mount --bind $HOME/$name /etc/$name; fi; \
+                       done && exec setpriv --reuid \"$0\" --regid \"$0\" --clear-groups \"$@\"";
 
 impl User {
     fn new() -> User {
+        static USERS: AtomicU32 = AtomicU32::new(0);
+        // Numbers of processes have six digits and a half.
+        let uid = 100_000 + std::process::id() + USERS.fetch_add(1, Relaxed) * 5_000_000;
         let home = TempDir::with_prefix("rootless").expect("a folder");
-        std::os::unix::fs::chown(home.path(), Some(uid()), Some(uid())).expect("theirs");
-        User { home, machine: network::machine() }
+        std::os::unix::fs::chown(home.path(), Some(uid), Some(uid)).expect("theirs");
+        User { uid, home, machine: network::machine() }
+    }
+
+    /// One for whom the machine sets numbers aside.
+    fn with_numbers() -> (User, u32) {
+        testkit::tools::program("newuidmap", "uidmap");
+        let user = User::new();
+        let first = user.uid + 100_000_000;
+        let write = |name: &str, text: String| {
+            std::fs::write(user.home.path().join(name), text).expect("a file is written");
+        };
+        let known = std::fs::read_to_string("/etc/passwd").expect("users");
+        write("passwd", format!("{known}rootless:x:{0}:{0}::/:/bin/sh\n", user.uid));
+        for name in ["subuid", "subgid"] {
+            write(name, format!("rootless:{first}:65536\n"));
+        }
+        (user, first)
     }
 
     fn command(&self, program: &Path) -> Command {
         let unshare = testkit::tools::program("unshare", "util-linux");
         let mut command = within(Some(&self.machine), &unshare);
-        command.args(["--mount", "sh", "-c", PREPARE]).arg(uid().to_string()).arg(program);
+        command.args(["--mount", "sh", "-c", PREPARE]).arg(self.uid.to_string()).arg(program);
         command.current_dir("/").env("HOME", self.home.path());
         command.env("XDG_RUNTIME_DIR", self.home.path().join("run")).env_remove("XDG_DATA_HOME");
         command
@@ -88,7 +108,7 @@ impl User {
 /// Whatever a test that failed has left.
 impl Drop for User {
     fn drop(&mut self) {
-        for (pid, _) in processes() {
+        for (pid, _) in self.processes() {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
@@ -165,19 +185,66 @@ fn a_user_has_a_cluster_of_their_own_and_nothing_is_left_of_it() {
 
     let reset = user.skiff().args(["reset", "--yes"]).output().expect("it runs");
     assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
-    assert_eq!(processes(), Vec::new());
+    assert_eq!(user.processes(), Vec::new());
     let left = user.home.path().join(".local/share/skiff");
     assert!(!left.exists(), "{}", left.display());
 }
 
-/// What this user still runs.
-fn processes() -> Vec<(rustix::process::Pid, String)> {
+const SOMEBODY: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: somebody}
+spec:
+  terminationGracePeriodSeconds: 0
+  securityContext: {runAsUser: 1000, runAsGroup: 3000, fsGroup: 2000}
+  containers:
+  - name: main
+    image: localhost/busybox:1
+    imagePullPolicy: Never
+    command: [sh, -c, "echo mine > /data/file; sleep 1000000"]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+"#;
+
+#[test]
+fn with_numbers_set_aside_containers_have_users() {
+    let (user, first) = User::with_numbers();
+    let archive = user.home.path().join("busybox.tar");
+    testkit::image::write_busybox(&archive, "localhost/busybox:1", &[]).expect("an archive");
+    let (up, _) = user.up();
+    let import = user.skiff().args(["image", "import"]).arg(&archive).output().expect("it runs");
+    assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+    user.kubectl("apply -f -", SOMEBODY);
+    let ready = "wait --for condition=Ready pod/somebody --timeout 60s";
+    assert!(user.kubectl(ready, "").contains("met"), "{}", user.kubectl("describe pods", ""));
+    assert_eq!(user.kubectl("exec somebody -- id -u", ""), "1000");
+    assert_eq!(user.kubectl("exec somebody -- id -G", ""), "3000 2000");
+    assert_eq!(user.kubectl("exec somebody -- stat -c %u:%g /data/file", ""), "1000:2000");
+    assert_eq!(user.kubectl("exec somebody -- stat -c %u /bin/busybox", ""), "0");
+    // On the machine they are the numbers that were set aside, and nobody else's.
+    let processes = processes_of(first + 999);
+    assert!(processes.iter().any(|(_, line)| line.contains("sleep")), "{processes:?}");
+    end(up);
+    let reset = user.skiff().args(["reset", "--yes"]).output().expect("it runs");
+    assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
+    assert_eq!([user.processes(), processes_of(first + 999)].concat(), Vec::new());
+    assert!(!user.home.path().join(".local/share/skiff").exists(), "files of others go too");
+}
+
+impl User {
+    /// What this user still runs.
+    fn processes(&self) -> Vec<(rustix::process::Pid, String)> {
+        processes_of(self.uid)
+    }
+}
+
+fn processes_of(uid: u32) -> Vec<(rustix::process::Pid, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
         let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
         let is_theirs = |line: &str| {
             line.strip_prefix("Uid:")
-                .is_some_and(|ids| ids.split_whitespace().any(|id| id == uid().to_string()))
+                .is_some_and(|ids| ids.split_whitespace().any(|id| id == uid.to_string()))
         };
         let is_dead = status.contains("State:\tZ");
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
