@@ -135,7 +135,7 @@ pub async fn run(
     kubelet.csi.take_up(&config.root);
     kubelet.devices.take_up(&config.root);
     kubelet.cpus.take_up(&config.root);
-    kubelet.dra.take_up(&config.root);
+    kubelet.dra.take_up(&config.root, context.now());
     kubelet.memory_grants.take_up(&config.root);
     kubelet.users.take_up(&config.root.join("pods"));
     if config.cgroups_per_qos {
