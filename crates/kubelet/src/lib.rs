@@ -18,6 +18,7 @@
 //!  dra/        claims that drivers prepare for pods
 //!  plugins     drivers that come and go
 //!  users       users of their own, for pods that ask for them
+//!  turns       work on one thing, one at a time
 //!  pulls/      credentials for registries; whose the images are
 //!  relist      what happened in a runtime that does not tell
 //!  probes, handler   what is asked of containers, and how
@@ -69,6 +70,7 @@ mod status;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod users;
 mod volumes;
 mod watchdog;
