@@ -80,6 +80,7 @@ pub use admission::sysctl;
 pub use config::Config;
 pub use container::resources::Enforcement;
 pub use server::{Server, ServerConfig};
+pub use volumes::iscsi;
 
 use crate::runtime::{Runtime, RuntimeError, cri};
 use client::events::{Recorder, Reporter};
