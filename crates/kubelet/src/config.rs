@@ -9,6 +9,7 @@ use crate::pulls::records;
 use crate::server::ServerConfig;
 use crate::shutdown;
 use crate::users;
+use crate::volumes::iscsi;
 use client::zpages::Flags;
 use k8s_openapi::api::core::v1::Taint;
 use std::net::IpAddr;
@@ -114,6 +115,8 @@ pub struct Config {
     pub eviction: eviction::Config,
     /// How the machine is looked at.
     pub machine: Machine,
+    /// Programs and devices of the machine that disks of iSCSI targets need.
+    pub iscsi_host: iscsi::Host,
     /// What pods have of the machine's last seconds.
     pub shutdown: shutdown::Settings,
     /// Taints to register with.
@@ -173,6 +176,7 @@ impl Config {
             parallel_pulls: None,
             eviction: eviction::Config::default(),
             machine: Machine::default(),
+            iscsi_host: iscsi::Host::default(),
             shutdown: shutdown::Settings::default(),
             taints: Vec::new(),
             labels: Vec::new(),

@@ -18,6 +18,7 @@
 //!  dra/        claims that drivers prepare for pods
 //!  plugins     drivers that come and go
 //!  users       users of their own, for pods that ask for them
+//!  turns       work on one thing, one at a time
 //!  pulls/      credentials for registries; whose the images are
 //!  relist      what happened in a runtime that does not tell
 //!  probes, handler   what is asked of containers, and how
@@ -69,6 +70,7 @@ mod status;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod users;
 mod volumes;
 mod watchdog;
@@ -78,6 +80,7 @@ pub use admission::sysctl;
 pub use config::Config;
 pub use container::resources::Enforcement;
 pub use server::{Server, ServerConfig};
+pub use volumes::iscsi;
 
 use crate::runtime::{Runtime, RuntimeError, cri};
 use client::events::{Recorder, Reporter};
@@ -135,7 +138,7 @@ pub async fn run(
     kubelet.csi.take_up(&config.root);
     kubelet.devices.take_up(&config.root);
     kubelet.cpus.take_up(&config.root);
-    kubelet.dra.take_up(&config.root);
+    kubelet.dra.take_up(&config.root, context.now());
     kubelet.memory_grants.take_up(&config.root);
     kubelet.users.take_up(&config.root.join("pods"));
     if config.cgroups_per_qos {

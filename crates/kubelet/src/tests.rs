@@ -331,13 +331,12 @@ async fn probes_make_ready_and_kill() {
 async fn a_volume_that_is_not_supported_is_told() {
     let machine = Machine::start();
     let mut spec = one(json!({}));
-    let target = json!({ "iqn": "i", "lun": 0, "targetPortal": "p" });
-    spec["volumes"] = json!([{ "name": "v", "iscsi": target }]);
+    spec["volumes"] = json!([{ "name": "v", "fc": { "targetWWNs": ["w"], "lun": 0 } }]);
     machine.pod(spec);
     machine.pass(1).await;
     assert_eq!(machine.shown(), "Pending c waiting ContainerCreating restarts=0");
     machine.check_events(expect![[r#"
-        FailedMount volume "v" is of kind iscsi, which this kubelet does not support"#]]);
+        FailedMount volume "v" is of kind fc, which this kubelet does not support"#]]);
 }
 
 #[tokio::test(start_paused = true)]

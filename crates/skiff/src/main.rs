@@ -146,7 +146,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Command::Uninstall(options) => install::uninstall(&options),
         Command::Backup(options) => tasks.block_on(backup::run(options)),
         Command::Restore(options) => backup::restore(&options),
-        Command::Reset(options) => reset::run(&options),
+        Command::Reset(options) => reset::run(&options, &tasks),
         Command::ApiServer(options) => {
             raise_open_files();
             tasks.block_on(apiserver::run(*options, verbosity))

@@ -39,7 +39,7 @@ pub fn claim(folder: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join(MARK), "")
 }
 
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &Options, tasks: &tokio::runtime::Runtime) -> anyhow::Result<()> {
     let places = &options.places;
     let root = options.root.clone().unwrap_or_else(|| options.data_dir.join("runtime"));
     let mut others = Vec::new();
@@ -70,14 +70,40 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if places.cgroup_root == NodePlaces::CGROUP_ROOT {
         things.push(Thing::EmptyCgroup("/skiff".to_owned()));
     }
-    for thing in &things {
+    // Folders say what to log out of, and by then nothing of them is mounted any more.
+    let (folders, before): (Vec<Thing>, Vec<Thing>) =
+        things.into_iter().partition(|thing| matches!(thing, Thing::Folder(_)));
+    remove(&before, options.yes)?;
+    if others.contains(&places.kubelet_dir) {
+        tasks.block_on(log_out(&places.kubelet_dir, options.yes))?;
+    }
+    remove(&folders, options.yes)?;
+    if !options.yes && !(before.is_empty() && folders.is_empty()) {
+        println!("\nNothing was removed yet: add --yes.");
+    }
+    Ok(())
+}
+
+fn remove(things: &[Thing], yes: bool) -> anyhow::Result<()> {
+    for thing in things {
         println!("{thing}");
-        if options.yes {
+        if yes {
             thing.remove().with_context(|| format!("failed to remove {thing}"))?;
         }
     }
-    if !options.yes && !things.is_empty() {
-        println!("\nNothing was removed yet: add --yes.");
+    Ok(())
+}
+
+/// The disks of iSCSI targets that pods had.
+async fn log_out(root: &Path, yes: bool) -> anyhow::Result<()> {
+    for disk in kubelet::iscsi::attached(root) {
+        println!("disk       {}", disk.display());
+        if yes {
+            let gone = kubelet::iscsi::log_out(root, &disk).await;
+            if !gone.with_context(|| format!("failed to log out of {}", disk.display()))? {
+                println!("{} is used by somebody else, and stays", disk.display());
+            }
+        }
     }
     Ok(())
 }

@@ -22,12 +22,12 @@ pub use register::publish_node;
 pub use volume::Volume;
 
 use crate::plugins::connect;
+use crate::turns::Turns;
 use parking_lot::Mutex;
 use proto::node_client::NodeClient;
 use proto::node_service_capability::{self, rpc::Type};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
@@ -44,7 +44,7 @@ pub struct Csi {
     /// Targets that this process has published.
     published: Mutex<HashSet<PathBuf>>,
     /// Calls for one volume wait for each other.
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Turns,
 }
 
 impl Csi {
@@ -68,12 +68,7 @@ impl Csi {
     }
 
     async fn turn(&self, name: String) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock();
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            turns.entry(name).or_default().clone()
-        };
-        turn.lock_owned().await
+        self.turns.wait(&name).await
     }
 }
 

@@ -1,11 +1,15 @@
 //! How the devices of claims are: what drivers say on a stream (`DRAResourceHealth`), and for how long it
-//! holds (`pkg/kubelet/cm/dra/healthinfo.go`). A pod's status shows it for each claim of a container.
+//! holds (`pkg/kubelet/cm/dra/healthinfo.go`). A pod's status shows it for each claim of a container. What
+//! changes is written to a file, so that the next kubelet knows it before a driver has spoken.
+mod file;
+
 use super::driver::Driver;
 use super::proto_v1::{DeviceHealth, HealthStatus, NodeWatchResourcesResponse};
 use crate::worker::Kubelet;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +26,8 @@ const MESSAGE: usize = 1024;
 #[derive(Default)]
 pub struct Health(Mutex<Reports>);
 
-/// By driver and endpoint, for two of a driver's programs run while one takes the other's place.
+/// By driver and endpoint, for two of a driver's programs run while one takes the other's place. What an
+/// earlier kubelet heard has no endpoint.
 #[derive(Debug, Default)]
 struct Reports(BTreeMap<(String, String), BTreeMap<Device, Report>>);
 
@@ -117,6 +122,15 @@ impl Reports {
         changed
     }
 
+    /// A program of a driver begins to speak: what is known from before is its word until it says more.
+    fn adopt(&mut self, of: &(String, String)) {
+        let before = self.0.remove(&(of.0.clone(), String::new())).unwrap_or_default();
+        let known = self.0.entry(of.clone()).or_default();
+        for (device, report) in before {
+            known.entry(device).or_insert(report);
+        }
+    }
+
     /// Forgets reports that hold no longer; of which devices.
     fn expire(&mut self, of: &(String, String), now: Timestamp) -> BTreeSet<Device> {
         let Some(known) = self.0.get_mut(of) else { return BTreeSet::new() };
@@ -138,6 +152,20 @@ impl Reports {
 }
 
 impl Health {
+    /// What was known before this process began.
+    pub fn take_up(&self, root: &Path, now: Timestamp) {
+        match file::read(root, now) {
+            Ok(reports) => *self.0.lock() = reports,
+            Err(why) => tracing::warn!("devices' health cannot be read, and is not known: {why}"),
+        }
+    }
+
+    fn save(&self, root: &Path, now: Timestamp) {
+        if let Err(error) = file::write(root, &self.0.lock(), now) {
+            tracing::warn!("failed to write devices' health: {error}");
+        }
+    }
+
     pub fn get(&self, driver: &str, pool: &str, device: &str, now: Timestamp) -> (State, String) {
         self.0.lock().get(driver, &(pool.to_owned(), device.to_owned()), now)
     }
@@ -146,6 +174,7 @@ impl Health {
 /// Hears what a driver says of its devices, for as long as it is registered.
 pub async fn watch(kubelet: Arc<Kubelet>, name: String, driver: Driver) {
     let of = (name, driver.endpoint.clone());
+    kubelet.dra.health.0.lock().adopt(&of);
     while !driver.life.is_stopped() {
         match hear(&kubelet, &driver, &of).await {
             Ok(()) => tracing::debug!(driver = of.0, "a stream of devices' health has ended"),
@@ -153,7 +182,16 @@ pub async fn watch(kubelet: Arc<Kubelet>, name: String, driver: Driver) {
             Err(status) if status.code() == tonic::Code::Unimplemented => break,
             Err(status) => tracing::debug!(driver = of.0, "no health of devices: {status}"),
         }
+        let (root, now) = (&kubelet.config.root, kubelet.context.now());
+        if kubelet.context.is_stopped() {
+            // It is we who go: the next kubelet is told how things are now.
+            kubelet.dra.health.save(root, now);
+            return;
+        }
         let known = kubelet.dra.health.0.lock().0.remove(&of).unwrap_or_default();
+        if !known.is_empty() {
+            kubelet.dra.health.save(root, now);
+        }
         kubelet.tell_of_devices(&of.0, &known.into_keys().collect());
         driver.life.sleep(PAUSE).await;
     }
@@ -187,6 +225,9 @@ async fn hear(
                 None => reports.expire(of, now),
             }
         };
+        if !changed.is_empty() {
+            kubelet.dra.health.save(&kubelet.config.root, now);
+        }
         kubelet.tell_of_devices(&of.0, &changed);
     }
 }
@@ -241,6 +282,22 @@ mod tests {
         assert_eq!(is(&reports, "a", 111), "Unhealthy hot");
         assert_eq!(is(&reports, "b", 111), "Unknown ");
         assert_eq!(reports.get("other", &("p".into(), "a".into()), at(111)).0, State::Unknown);
+    }
+
+    #[test]
+    fn what_an_earlier_kubelet_heard_counts_until_the_driver_speaks() {
+        let mut reports = Reports::default();
+        let before = ("d".to_owned(), String::new());
+        let well =
+            [told("a", HealthStatus::Healthy, 0, ""), told("b", HealthStatus::Unhealthy, 0, "hot")];
+        reports.update(&before, &well, at(0));
+        let of = ("d".to_owned(), "/d.sock".to_owned());
+        reports.adopt(&of);
+        assert_eq!(reports.0.keys().collect::<Vec<_>>(), [&of]);
+        let changed = reports.update(&of, &well[..1], at(10));
+        assert_eq!(changed.len(), 0, "it says the same of one, and nothing of the other");
+        assert_eq!(reports.get("d", &("p".into(), "b".into()), at(30)).0, State::Unhealthy);
+        assert_eq!(reports.update(&of, &well[..1], at(31)).len(), 1, "that one's time is over");
     }
 
     #[test]

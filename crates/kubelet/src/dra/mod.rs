@@ -61,8 +61,9 @@ struct Wanted {
 }
 
 impl Dra {
-    /// What was prepared before this process began.
-    pub fn take_up(&self, root: &Path) {
+    /// What was prepared, and known of devices, before this process began.
+    pub fn take_up(&self, root: &Path, now: Timestamp) {
+        self.health.take_up(root, now);
         let text = match fs::read(root.join(STATE)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,

@@ -256,6 +256,9 @@ async fn a_pod_s_status_says_how_its_claimed_devices_are() {
     says("Healthy:").await;
     mock.health.send_replace((HealthStatus::Unhealthy, "too hot"));
     says("Unhealthy:too hot").await;
+    let file = machine.folder.path().join("kubelet/dra_health_state");
+    let kept = || std::fs::read_to_string(&file).unwrap();
+    assert!(kept().contains("too hot"), "the next kubelet knows it: {}", kept());
     mock.health.send_replace((HealthStatus::Healthy, ""));
     says("Healthy:").await;
     // Of a driver that is gone nobody knows how its devices are.
@@ -263,6 +266,7 @@ async fn a_pod_s_status_says_how_its_claimed_devices_are() {
     std::fs::remove_file(registered).unwrap();
     until("the driver is gone", || mock.health.receiver_count() == 0).await;
     says("Unknown:").await;
+    assert_eq!(kept(), "{}");
 }
 
 #[tokio::test]

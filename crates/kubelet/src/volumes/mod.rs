@@ -2,8 +2,10 @@
 //!
 //! A volume is a folder below the pod's own (`pods/UID/volumes/kubernetes.io~KIND/NAME`), or a path
 //! of the host. Those that show objects are written by [`atomic`] and written again when the
-//! objects change. Whatever is not here is refused by name, and the pod waits with an event.
+//! objects change. Others are mounted by programs of the machine ([`nfs`], [`iscsi`]). Whatever is not here
+//! is refused by name, and the pod waits with an event.
 pub mod atomic;
+pub mod iscsi;
 pub mod nfs;
 pub mod ownership;
 mod payload;
@@ -319,9 +321,8 @@ mod tests {
             [""; 0]
         );
         assert_eq!(
-            check(json!({ "name": "v", "iscsi": { "iqn": "i", "lun": 0, "targetPortal": "p" } }))
-                .unwrap_err(),
-            "volume \"v\" is of kind iscsi, which this kubelet does not support"
+            check(json!({ "name": "v", "fc": { "targetWWNs": ["w"], "lun": 0 } })).unwrap_err(),
+            "volume \"v\" is of kind fc, which this kubelet does not support"
         );
         assert_eq!(
             check(json!({ "name": "v", "hostPath": { "path": "/dev/null", "type": "Directory" } }))

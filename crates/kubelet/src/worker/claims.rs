@@ -3,10 +3,12 @@ use super::{Kubelet, Memory};
 use crate::csi;
 use crate::pod;
 use crate::volumes::Places;
+use crate::volumes::iscsi::{Chap, Disk, Group};
 use crate::volumes::nfs::Share;
 use api::rules::Form;
 use k8s_openapi::api::core::v1::{
-    HostPathVolumeSource, NFSVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume,
+    HostPathVolumeSource, NFSVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
+    SecretReference, Volume,
 };
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ enum Source {
     Device(PathBuf),
     Csi(Box<csi::Volume>),
     Nfs(Share),
+    Iscsi(Box<Disk>),
 }
 
 impl Source {
@@ -33,6 +36,7 @@ impl Source {
             Source::Host(_) | Source::Nfs(_) => false,
             Source::Device(_) => true,
             Source::Csi(volume) => volume.is_block,
+            Source::Iscsi(disk) => disk.is_block,
         }
     }
 }
@@ -62,19 +66,22 @@ impl Kubelet {
         let mut resolved = Resolved { pod: Cow::Borrowed(pod), devices: Places::new() };
         let volumes = pod::spec(pod).volumes.iter().flatten();
         for (at, volume) in volumes.enumerate() {
-            let source = match (&volume.csi, &volume.nfs, claim_of(pod, volume)) {
-                (Some(source), ..) => {
-                    Source::Csi(Box::new(csi::Volume::inline(pod, &volume.name, source)))
-                }
-                (None, Some(source), _) => Source::Nfs(share(source, &[])),
-                (None, None, Some(claim)) => {
-                    let own = volume.persistent_volume_claim.as_ref();
-                    let read_only = own.is_some_and(|own| own.read_only == Some(true));
-                    self.bound_to(pod, memory, &claim, read_only).await.map_err(|why| {
-                        format!("MountVolume.SetUp failed for volume \"{}\" : {why}", volume.name)
-                    })?
-                }
-                (None, None, None) => continue,
+            let failed = |why: String| {
+                format!("MountVolume.SetUp failed for volume \"{}\" : {why}", volume.name)
+            };
+            let source = if let Some(source) = &volume.csi {
+                Source::Csi(Box::new(csi::Volume::inline(pod, &volume.name, source)))
+            } else if let Some(source) = &volume.nfs {
+                Source::Nfs(share(source, &[]))
+            } else if let Some(source) = &volume.iscsi {
+                let disk = Disk::inline(pod, &volume.name, source).map_err(failed)?;
+                Source::Iscsi(Box::new(disk))
+            } else if let Some(claim) = claim_of(pod, volume) {
+                let own = volume.persistent_volume_claim.as_ref();
+                let read_only = own.is_some_and(|own| own.read_only == Some(true));
+                self.bound_to(pod, memory, &claim, read_only).await.map_err(failed)?
+            } else {
+                continue;
             };
             mode_fits(pod, &volume.name, source.is_block())?;
             let place = match source {
@@ -92,6 +99,15 @@ impl Kubelet {
                 }
                 Source::Csi(block) => {
                     let path = self.mount_csi(pod, &block).await?;
+                    resolved.devices.insert(volume.name.clone(), path);
+                    HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
+                }
+                Source::Iscsi(disk) if !disk.is_block => {
+                    let path = Box::pin(self.mount_iscsi(pod, &disk)).await?.display().to_string();
+                    HostPathVolumeSource { path, type_: None }
+                }
+                Source::Iscsi(disk) => {
+                    let path = Box::pin(self.mount_iscsi(pod, &disk)).await?;
                     resolved.devices.insert(volume.name.clone(), path);
                     HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
                 }
@@ -131,12 +147,43 @@ impl Kubelet {
         if let Some(volume) = csi::Volume::of_claim(&volume, &claim, read_only) {
             return Ok(Source::Csi(Box::new(volume)));
         }
+        if let Some(disk) = Disk::of_claim(&volume, namespace, read_only)? {
+            return Ok(Source::Iscsi(Box::new(disk)));
+        }
         Ok(match source_of(&volume, &bound)? {
             Source::Nfs(share) => {
                 Source::Nfs(Share { read_only: share.read_only || read_only, ..share })
             }
             source => source,
         })
+    }
+
+    /// Where a pod has a disk of an iSCSI target.
+    async fn mount_iscsi(&self, pod: &Pod, disk: &Disk) -> Result<PathBuf, String> {
+        let (root, uid) = (&self.config.root, pod::uid(pod));
+        if let Some(path) = self.iscsi.mounted(root, uid, disk) {
+            return Ok(path);
+        }
+        let chap = match &disk.secret {
+            None => Chap::default(),
+            Some(secret) => self.chap(secret).await.map_err(|why| {
+                format!("MountVolume.SetUp failed for volume \"{}\" : {why}", disk.name)
+            })?,
+        };
+        let context = pod::spec(pod).security_context.as_ref();
+        let policy = context.and_then(|all| all.fs_group_change_policy.as_deref());
+        let only_if_needed = policy == Some("OnRootMismatch");
+        let group = context.and_then(|all| all.fs_group).map(|id| Group { id, only_if_needed });
+        self.iscsi.mount(root, uid, disk, &chap, group).await
+    }
+
+    async fn chap(&self, reference: &SecretReference) -> Result<Chap, String> {
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        let name = reference.name.as_deref().unwrap_or_default();
+        let secret = self.client.get::<Secret>(namespace, name).await.map_err(|status| {
+            format!("couldn't get secret {namespace}/{name} error: {}", status.message)
+        })?;
+        Chap::of(&secret.decode::<Secret>().map_err(|error| error.to_string())?)
     }
 
     async fn read<T: Form>(
@@ -214,6 +261,7 @@ mod tests {
                 Source::Device(path) => (path.display().to_string(), "device".to_owned()),
                 Source::Csi(volume) => (volume.handle, "csi".to_owned()),
                 Source::Nfs(share) => (share.path, share.options.join(",")),
+                Source::Iscsi(disk) => (disk.iqn, "iscsi".to_owned()),
             })
         };
         let text = |text: &str| text.to_owned();
@@ -226,6 +274,6 @@ mod tests {
             source(json!({ "nfs": { "server": "s", "path": "/" }, "mountOptions": ["hard"] })),
             Ok((text("/"), text("hard")))
         );
-        assert!(source(json!({ "iscsi": { "iqn": "i", "lun": 0, "targetPortal": "p" } })).is_err());
+        assert!(source(json!({ "fc": { "targetWWNs": ["w"], "lun": 0 } })).is_err());
     }
 }

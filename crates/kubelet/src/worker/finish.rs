@@ -32,6 +32,7 @@ impl Kubelet {
         // Parts of volumes are mounted apart, and keep them busy.
         volumes::tear_down(&folder.join("volume-subpaths")).map_err(failed)?;
         self.unmount_csi(uid).await.map_err(SyncError::Other)?;
+        self.iscsi.unmount(&self.config.root, uid).await.map_err(SyncError::Other)?;
         volumes::tear_down(&folder.join("volumes")).map_err(failed)
     }
 
@@ -97,6 +98,8 @@ impl Kubelet {
                 self.queue.add(uid);
             }
         }
+        // Last: a target that does not answer takes its time.
+        self.iscsi.detach_orphans(&self.config.root).await;
     }
 
     /// A static pod's status is written to its mirror, which is made if it is not there.

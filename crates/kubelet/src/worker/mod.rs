@@ -44,6 +44,7 @@ use crate::server::Counters;
 use crate::shutdown::GoingDown;
 use crate::status;
 use crate::users::{self, Users};
+use crate::volumes::iscsi::Iscsi;
 use api::names::NamespacedName;
 use api::status::Status;
 use client::events::{Happening, Recorder};
@@ -82,6 +83,7 @@ pub struct Kubelet {
     /// What the node is under.
     pub pressure: Arc<Pressure>,
     pub csi: Arc<Csi>,
+    pub iscsi: Iscsi,
     pub devices: Arc<Devices>,
     pub dra: Dra,
     /// Whether the machine is going down.
@@ -185,6 +187,7 @@ impl Kubelet {
         let pull_records = PullRecords::new(&config.root, config.pull_policy.clone());
         let pull_turns = config.parallel_pulls.map(Semaphore::new);
         let users = Users::new(config.users_per_pod, config.max_pods);
+        let iscsi = Iscsi::new(config.iscsi_host.clone());
         let enforcement = Enforcement {
             memory: facts.memory,
             swap: facts.swap,
@@ -208,6 +211,7 @@ impl Kubelet {
             counters: Counters::default(),
             pressure: Arc::default(),
             csi: Arc::default(),
+            iscsi,
             devices: Arc::default(),
             dra: Dra::default(),
             going_down: Arc::default(),
