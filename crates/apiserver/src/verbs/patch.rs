@@ -1,7 +1,7 @@
 //! patch, in its four languages.
 use super::object::{self, text};
 use super::write::{self, Owner};
-use super::{Context, Outgoing, current, managed};
+use super::{Context, Outgoing, managed};
 use crate::answer;
 use crate::call::Call;
 use api::codec::json::{self, Decoded};
@@ -33,7 +33,7 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
         object::check_name(&new, call)?;
         Ok((object::typed(new, resource), warnings))
     };
-    let mut written = match current(context.api, resource, &call.namespace, &call.name).await {
+    let mut written = match write::old(context).await {
         Err(status) if status.is_not_found() && is_apply && context.part() == Part::Main => {
             // Applying to an object that does not exist creates it.
             let new = managed::applied(context, &managed::empty(resource), &patch.document)?;

@@ -17,13 +17,14 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
     let view = context.own_view()?;
     let ty = builtin().named("autoscaling/v1.Scale").expect("a scale is in the facts");
-    let old = current(context.api, &call.resource, &call.namespace, &call.name).await?;
     if call.verb == Verb::Get {
-        let object = stored::decode(&old, &call.resource)?;
+        let found = current(context.api, &call.resource, &call.namespace, &call.name).await?;
+        let object = stored::decode(&found, &call.resource)?;
         check_replicas(&object, &call.resource)?;
         let scale = scale_of(&object, &call.resource);
         return Ok((answer::of_type(StatusCode::OK, scale, ty, &view), Vec::new()));
     }
+    let old = write::old(context).await?;
     let written = if call.verb == Verb::Update {
         let (mut wanted, warnings) = decode_as(context, ty, "autoscaling/v1", "Scale")?;
         place(&mut wanted, call)?;
