@@ -31,6 +31,11 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
     let settled = |patched: Value| {
         let (new, warnings) = patch.decoded(patched, Shape::Own(resource), call)?;
         object::check_name(&new, call)?;
+        // Nothing but the object itself says what it is.
+        if resource.definition.is_some() && TypeMeta::of(&new).api_version.is_empty() {
+            let fault = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            return Err(Status::internal_error(fault));
+        }
         Ok((object::typed(new, resource), warnings))
     };
     let mut written = match write::old(context).await {
@@ -257,12 +262,12 @@ impl Patch {
 /// Why a patched object is not one of the resource's kind any more, if it is not. That of a definition may
 /// say that it is another: its rules are asked.
 fn of_another_type(patched: &Value, resource: &Resource) -> Option<String> {
-    if resource.definition.is_some() {
-        let is_nameless = patched.is_object() && TypeMeta::of(patched).kind.is_empty();
-        return is_nameless.then(|| custom::without_kind(&patched.to_string()));
-    }
     if !patched.is_object() {
         return TypeMeta::from_tree(patched.clone()).err().map(|error| error.to_string());
+    }
+    if resource.definition.is_some() {
+        let is_nameless = TypeMeta::of(patched).kind.is_empty();
+        return is_nameless.then(|| custom::without_kind(&patched.to_string()));
     }
     let found = TypeMeta::of(patched);
     let or = |said: String, own: &str| if said.is_empty() { own.to_owned() } else { said };
@@ -271,7 +276,10 @@ fn of_another_type(patched: &Value, resource: &Resource) -> Option<String> {
         api_version: or(found.api_version, &own.api_version),
         kind: or(found.kind, &own.kind),
     };
-    if said == own { None } else { object::another_type(&said, resource) }
+    if said == own {
+        return None;
+    }
+    object::another_type(&said, resource, |ty| json::canonicalize(patched.clone(), ty).err())
 }
 
 /// What is applied is merged before anyone asks whether it is of the kind.
