@@ -62,7 +62,7 @@ pub async fn create(
     let mut object = through_storage(object, resource)?;
     moments::fill(&mut object, resource, now);
     if owner == Owner::Client {
-        object = managed::updated(context, &managed::empty(resource), object, now);
+        object = managed::updated(context, &managed::empty(resource), object, now).await;
     }
     let operation = Operation::Create;
     let admitted =
@@ -263,7 +263,7 @@ async fn next_state(
         moments::fill(&mut new, resource, Timestamp::now());
     }
     if owner == Owner::Client {
-        new = managed::updated(context, old, new, Timestamp::now());
+        new = managed::updated(context, old, new, Timestamp::now()).await;
     }
     let operation = Operation::Update;
     let admitted =

@@ -12,7 +12,6 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use crate::state::convert::convert;
 pub use convert::{
     converted, converted_item, converted_one, current, for_storage, in_version, read_back,
     stored_back,
