@@ -174,8 +174,8 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta, path: &Path<'_>) -> E
         ("uid", &new.uid, &old.uid),
     ] {
         // What is not there is an empty text.
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        errors.extend(immutable(&text(now), &text(then), &path.child(field)));
+        let [now, then] = [now, then].map(|text| text.as_deref().unwrap_or_default());
+        errors.extend(immutable(&now, &then, &path.child(field)));
     }
     let (now, then) = (&new.creation_timestamp, &old.creation_timestamp);
     errors.extend(immutable(now, then, &path.child("creationTimestamp")));
