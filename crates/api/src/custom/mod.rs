@@ -26,7 +26,7 @@ mod versions;
 
 pub use columns::{Column, definitions as column_definitions};
 pub use object::{
-    Conversion, decode, decode_version, prepared, read, renamed, settle, without_kind,
+    Conversion, coerced, decode, decode_version, prepared, read, renamed, settle, without_kind,
 };
 pub use path::JsonPath;
 pub use rows::{Defined, DefinitionError, define};

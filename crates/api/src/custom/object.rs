@@ -116,6 +116,14 @@ pub fn prepared(mut object: Value, definition: &Definition) -> Result<Value, Str
     Ok(object)
 }
 
+/// An object that a webhook has converted, without what its new version does not know. It gets no defaults
+/// there, and what does not fit is for others to refuse: upstream's storage does as much
+/// (`apiextensions-apiserver/pkg/apiserver/customresource_handler.go`, `schemaCoercingConverter`).
+pub fn coerced(mut object: Value, version: &Version) -> Result<Value, String> {
+    coerce(&mut object, version, false).map_err(|error| error.to_string())?;
+    Ok(object)
+}
+
 /// Drops what the schema does not know, and answers where that was. Metadata that cannot be read is
 /// an error, or dropped as well if it is `lenient`: it was stored before anybody looked at it.
 fn coerce(value: &mut Value, version: &Version, lenient: bool) -> Result<Vec<String>, DecodeError> {
@@ -217,6 +225,23 @@ mod tests {
             json!({ "apiVersion": "a.io/v2", "kind": "Foo", "metadata": metadata,
                 "spec": { "a": "x" } }),
         );
+    }
+
+    #[test]
+    fn what_a_webhook_converted_is_pruned_and_gets_no_defaults() {
+        let definition = definition(VERSIONS, "v2");
+        for (spec, expected) in [
+            (json!({ "a": "1", "n": "m" }), json!({ "a": "1" })),
+            (json!("x"), json!("x")),
+            (json!({ "a": 5 }), json!({ "a": 5 })),
+        ] {
+            let object = json!({ "apiVersion": "a.io/v2", "kind": "Foo", "status": { "a": 1 },
+                "metadata": { "name": "f" }, "spec": spec });
+            let coerced = coerced(object, &definition.version).unwrap();
+            let whole = json!({ "apiVersion": "a.io/v2", "kind": "Foo",
+                "metadata": { "name": "f" }, "spec": expected });
+            assert_eq!(coerced, whole);
+        }
     }
 
     #[test]

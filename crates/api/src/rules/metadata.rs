@@ -168,9 +168,15 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta, path: &Path<'_>) -> E
         let field = path.child("generation");
         errors.push(Error::invalid(&field, generation, "must not be decremented"));
     }
-    errors.extend(immutable(&new.name, &old.name, &path.child("name")));
-    errors.extend(immutable(&new.namespace, &old.namespace, &path.child("namespace")));
-    errors.extend(immutable(&new.uid, &old.uid, &path.child("uid")));
+    for (field, now, then) in [
+        ("name", &new.name, &old.name),
+        ("namespace", &new.namespace, &old.namespace),
+        ("uid", &new.uid, &old.uid),
+    ] {
+        // What is not there is an empty text.
+        let [now, then] = [now, then].map(|text| text.as_deref().unwrap_or_default());
+        errors.extend(immutable(&now, &then, &path.child(field)));
+    }
     let (now, then) = (&new.creation_timestamp, &old.creation_timestamp);
     errors.extend(immutable(now, then, &path.child("creationTimestamp")));
     let (now, then) = (&new.deletion_timestamp, &old.deletion_timestamp);

@@ -212,7 +212,7 @@ pub fn stored(found: &KeyValue, resource: &Resource, view: &View) -> Result<Answ
             Some(tree) => object(StatusCode::OK, tree, resource, view),
         });
     }
-    stored::check(found, resource)?;
+    stored::check(found).map_err(|corrupt| corrupt.read())?;
     if view.encoding == Encoding::Protobuf {
         let body = in_protobuf(found, resource, view)?;
         return Ok(bytes(StatusCode::OK, view.encoding.media_type(), body));

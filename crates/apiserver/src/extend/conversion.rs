@@ -5,10 +5,12 @@
 //! annotations alone. The checks and their words are upstream's
 //! (`apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
 use super::backend::{self, Backend, Place};
+use super::review::Review;
 use crate::ground::uuid;
 use crate::server::ApiServer;
-use api::custom::Family;
+use api::custom::{self, Family};
 use api::field::{self, Path};
+use api::quote::json_type;
 use api::rules::metadata;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -182,8 +184,9 @@ struct Outcome {
 }
 
 fn converted_objects(answer: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
-    let answer: Answer = api::depth::read(answer)
-        .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
+    let (package, group) = ("apiextensions", "apiextensions.k8s.io");
+    let review = Review { package, group, version, kind: "ConversionReview" }.read(answer)?;
+    let answer: Answer = serde_json::from_value(review).map_err(|error| error.to_string())?;
     let is_v1 = version == "v1";
     let named = (&*answer.kind, &*answer.api_version);
     if is_v1 && named != ("ConversionReview", "apiextensions.k8s.io/v1") {
@@ -218,6 +221,14 @@ fn settled(
     what: &str,
 ) -> Result<Value, String> {
     let is_list = matches!(subject, Subject::List { .. });
+    if let Some(cause) = no_object(&new) {
+        return Err(match is_list {
+            true => format!(
+                "conversion webhook for {what} returned invalid converted object at index {index}: {cause}"
+            ),
+            false => cause,
+        });
+    }
     let invalid = |cause: String| {
         let object = if is_list { "converted object" } else { "object" };
         format!("conversion webhook for {what} returned invalid {object} at index {index}: {cause}")
@@ -254,6 +265,21 @@ fn settled(
         return Err(invalid("it is nested too deep".into()));
     }
     Ok(new)
+}
+
+/// Why what a webhook returned is no object that says what it is, if it is none.
+fn no_object(new: &Value) -> Option<String> {
+    match new {
+        Value::Null => Some("unexpected end of JSON input".to_owned()),
+        Value::Object(_) if new["kind"].as_str().unwrap_or_default().is_empty() => {
+            Some(custom::without_kind(&new.to_string()))
+        }
+        Value::Object(_) => None,
+        other => Some(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            json_type(other)
+        )),
+    }
 }
 
 /// The original's metadata with the labels and annotations of the converted object.
@@ -376,6 +402,13 @@ mod tests {
             |new| new["kind"] = json!("Bar"),
             true,
             "conversion webhook for e.io/v2, Kind=FooList returned invalid converted object at index 0: invalid kind (expected Foo, received Bar)",
+        );
+        check(|new| *new = Value::Null, false, "unexpected end of JSON input");
+        check(|new| *new = json!({}), false, "Object 'Kind' is missing in '{}'");
+        check(
+            |new| *new = json!([]),
+            true,
+            "conversion webhook for e.io/v2, Kind=FooList returned invalid converted object at index 0: json: cannot unmarshal array into Go value of type map[string]interface {}",
         );
         check(
             |new| new["metadata"]["labels"] = json!({ "x": 1 }),

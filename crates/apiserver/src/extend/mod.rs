@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  backend/      one client for all of them: where a service is, TLS, connections that are kept
+//!  review        what a webhook answers, read as upstream reads it
 //!  conversion    a definition's objects in another of its versions, by its webhook
 //!  definitions/  rows of the registry that come and go
 //! ```
@@ -11,3 +12,4 @@
 pub mod backend;
 pub mod conversion;
 pub mod definitions;
+pub mod review;

@@ -3,6 +3,7 @@
 pub mod allocation;
 pub mod another;
 pub mod convert;
+pub mod corrupt;
 pub mod encryption;
 pub mod following;
 pub mod identity;

@@ -5,13 +5,14 @@
 //! when they are sent, at a place that is always the same. Nothing is decoded for that, and the
 //! bytes are the store's own.
 use super::convert as versions;
+use super::corrupt::Corrupt;
 use api::codec::DecodeError;
 use api::codec::object::TypeMeta;
 use api::codec::protobuf;
 use api::convert;
 use api::depth;
 use api::kinds::{Resource, find_kind};
-use api::status::{Reason, Status};
+use api::status::Status;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -125,13 +126,13 @@ pub fn from_protobuf(bytes: &[u8]) -> Option<Result<Bytes, String>> {
 }
 
 /// Whether [`write_json`] has something to write: of what others wrote that is not certain.
-pub fn check(stored: &KeyValue, resource: &Resource) -> Result<(), Status> {
+pub fn check(stored: &KeyValue) -> Result<(), Corrupt> {
     if stored.value.starts_with(HEAD) {
         return Ok(());
     }
     depth::read::<IgnoredAny>(&stored.value)
         .map(drop)
-        .map_err(|error| unreadable(stored, resource, &error.to_string()))
+        .map_err(|error| Corrupt::new(stored, error.to_string()))
 }
 
 /// Appends the object's JSON, with its resource version. The row must serve the stored version.
@@ -184,23 +185,27 @@ fn first_value<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 
 /// The object as a tree, in the version of the row it was asked by.
 pub fn decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
-    let object = named(tree(stored, resource)?, resource);
+    try_decode(stored, resource).map_err(|corrupt| corrupt.read())
+}
+
+/// The same, for whoever says himself what is the matter with one that cannot be read.
+pub fn try_decode(stored: &KeyValue, resource: &Resource) -> Result<Value, Corrupt> {
+    let object = named(tree(stored)?, resource);
     if let Some(definition) = &resource.definition {
         if stored.slot.is_marked(definition.version.id) {
             return Ok(object);
         }
-        return versions::read(object, definition)
-            .map_err(|cause| unreadable(stored, resource, &cause));
+        return versions::read(object, definition).map_err(|cause| Corrupt::new(stored, cause));
     }
     convert::convert(object, &resource.api_version())
-        .map_err(|error| unreadable(stored, resource, &error.to_string()))
+        .map_err(|error| Corrupt::new(stored, error.to_string()))
 }
 
 /// The same, where it is not what [`write_json`] writes. A definition may have changed since an object was
 /// stored; those that it leaves as they are are found out once, and sent like those of built-in kinds then.
 pub fn read(stored: &KeyValue, resource: &Resource) -> Result<Option<Value>, Status> {
     if resource.is_sent_as_stored() {
-        return check(stored, resource).map(|()| None);
+        return check(stored).map(|()| None).map_err(|corrupt| corrupt.read());
     }
     let Some(definition) = &resource.definition else {
         return decode(stored, resource).map(Some);
@@ -208,9 +213,9 @@ pub fn read(stored: &KeyValue, resource: &Resource) -> Result<Option<Value>, Sta
     if stored.slot.is_marked(definition.version.id) {
         return Ok(None);
     }
-    let there = tree(stored, resource)?;
+    let there = tree(stored).map_err(|corrupt| corrupt.read())?;
     let read = versions::read(named(there.clone(), resource), definition)
-        .map_err(|cause| unreadable(stored, resource, &cause))?;
+        .map_err(|cause| Corrupt::new(stored, cause).read())?;
     if read != there {
         return Ok(Some(read));
     }
@@ -228,9 +233,9 @@ pub fn write_read(stored: &KeyValue, resource: &Resource, out: &mut Vec<u8>) -> 
 }
 
 /// What is stored, with its resource version.
-fn tree(stored: &KeyValue, resource: &Resource) -> Result<Value, Status> {
-    let mut object: Value = depth::read(&stored.value)
-        .map_err(|error| unreadable(stored, resource, &error.to_string()))?;
+fn tree(stored: &KeyValue) -> Result<Value, Corrupt> {
+    let mut object: Value =
+        depth::read(&stored.value).map_err(|error| Corrupt::new(stored, error.to_string()))?;
     put_resource_version(&mut object, stored.mod_revision);
     Ok(object)
 }
@@ -242,13 +247,6 @@ fn named(mut object: Value, resource: &Resource) -> Value {
         TypeMeta { api_version, kind: resource.kind.into() }.write_into(&mut object);
     }
     object
-}
-
-fn unreadable(stored: &KeyValue, resource: &Resource, cause: &str) -> Status {
-    let (resource, key) = (resource.group_resource(), &stored.key);
-    let cause = format!("object not decodable revision={}: {cause}", stored.mod_revision);
-    let message = format!("failed to read one or more {resource} from the storage: {key}: {cause}");
-    Status { code: 500, reason: Reason::StoreReadError, message, ..Status::default() }
 }
 
 pub fn put_resource_version(object: &mut Value, revision: u64) {

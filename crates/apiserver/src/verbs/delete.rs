@@ -28,7 +28,10 @@ pub async fn delete(context: Context<'_>) -> Result<Answer, Status> {
     let options = options(context)?;
     if options.unread {
         remove_unread(context, &options).await?;
-        let done = success(&call.resource, &call.name, &Value::Null);
+        // Of what nobody could read, upstream knows but the kind and the name.
+        let (name, kind) = (call.name.clone(), call.resource.kind.into());
+        let done = Status::success(Details { name, kind, ..Details::default() });
+        let done = Status { code: 200, ..done };
         return Ok(answer::status(StatusCode::OK, &done, &view));
     }
     let (object, gone) = remove(context, &call.namespace, &call.name, &options).await?;
@@ -98,16 +101,18 @@ async fn remove_unread(context: Context<'_>, options: &DeleteOptions) -> Result<
         return Err(Status::forbidden(resource.group_resource(), &call.name, cause));
     }
     let missing = || Status::not_found(resource.group_resource(), &call.name);
+    let key = resource.key(&call.namespace, &call.name);
     match current(api, resource, &call.namespace, &call.name).await {
         Ok(found) if stored::decode(&found, resource).is_ok() => {
-            let cause = "the object can be read: delete it without this option";
+            let cause = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is not allowed because the object is decodable from storage"
+            );
             return Err(Status::conflict(resource.group_resource(), &call.name, cause));
         }
         Err(status) if status.is_not_found() => return Err(status),
         _ => {}
     }
     let store = api.store().untransformed();
-    let key = resource.key(&call.namespace, &call.name);
     loop {
         let found = store.get(key.as_bytes()).await.map_err(|e| status_of(e, resource))?;
         let revision = found.ok_or_else(missing)?.mod_revision;
@@ -168,8 +173,8 @@ async fn remove_object(
         match try_remove(context.api, resource, &old, object, options).await? {
             Attempt::Done(object, gone) => return Ok((object, gone)),
             Attempt::Beaten(Some(newer)) => {
-                let newer = definitions::converted(context.api, resource, vec![newer]).await?;
-                old = newer.into_iter().next().unwrap_or(old);
+                let newer = definitions::converted_one(context.api, resource, newer).await;
+                old = newer.map_err(|corrupt| corrupt.written())?;
             }
             Attempt::Beaten(None) => {
                 return Err(Status::not_found(resource.group_resource(), name));
@@ -193,8 +198,8 @@ pub async fn remove_unasked(
         let object = stored::decode(&old, resource)?;
         match try_remove(api, resource, &old, object, &DeleteOptions::default()).await? {
             Attempt::Beaten(Some(newer)) => {
-                let newer = definitions::converted(api, resource, vec![newer]).await?;
-                old = newer.into_iter().next().unwrap_or(old);
+                let newer = definitions::converted_one(api, resource, newer).await;
+                old = newer.map_err(|corrupt| corrupt.written())?;
             }
             Attempt::Done(..) | Attempt::Beaten(None) => return Ok(()),
         }
@@ -230,10 +235,16 @@ async fn try_remove(
     };
     let options = WriteOptions::default();
     match allocation::commit(api, resource, place, value, claims, options).await? {
-        Committed::Applied(event) => {
-            let mut object = if gone { old } else { marked };
+        Committed::Applied(event) if gone => {
+            let mut object = old;
             stored::put_resource_version(&mut object, event.revision());
-            Ok(Attempt::Done(object, gone))
+            Ok(Attempt::Done(object, true))
+        }
+        Committed::Applied(event) => {
+            let mut object = marked;
+            stored::put_resource_version(&mut object, event.revision());
+            let read = definitions::stored_back(api, resource, &event.kv).await?;
+            Ok(Attempt::Done(read.unwrap_or(object), false))
         }
         Committed::Conflict(newer) => Ok(Attempt::Beaten(newer)),
         Committed::Taken => Err(Status::internal_error("a deletion claimed something")),

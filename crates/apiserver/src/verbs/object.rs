@@ -9,11 +9,11 @@ use crate::state::another;
 use crate::state::peculiar::{self, Deletion, Naming};
 use api::codec::json::{self, Decoded};
 use api::codec::object::{self, Encoding, TypeMeta};
-use api::codec::{DecodeError, FieldValidation};
+use api::codec::{DecodeError, FieldValidation, yaml};
 use api::custom;
 use api::kinds::Resource;
 use api::names;
-use api::schema::TypeRef;
+use api::schema::{TypeRef, builtin};
 use api::status::Status;
 use http::header;
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub fn decode(
 ) -> Result<(Value, Vec<String>), Status> {
     let resource = &call.resource;
     if let Some(given) = &received.given {
-        check_type(&TypeMeta::of(given), resource)?;
+        check_type(&TypeMeta::of(given), resource, |_| None)?;
         let decoded = resource.settle_given(Value::clone(given));
         return settle(decoded.map_err(|e| unfit(resource, &e))?, resource, validation);
     }
@@ -44,11 +44,17 @@ pub fn decode(
         Some(_) if found.kind.is_empty() => {
             return Err(unrecognized(&custom::without_kind(&String::from_utf8_lossy(body))));
         }
+        Some(_) if found.api_version.is_empty() && says_null(body, encoding) => {
+            let kind = resource.kind;
+            return Err(Status::bad_request(format!(
+                "{kind} in version \"\" cannot be handled as a {kind}: .apiVersion accessor error: <nil> is of the type <nil>, expected string"
+            )));
+        }
         Some(definition) if found.api_version != definition.version.api_version => {
             return Err(of_another_version(body, encoding, &found, resource, validation));
         }
         Some(_) => {}
-        None => check_type(&found, resource)?,
+        None => check_type(&found, resource, |ty| object::decode(body, encoding, ty).err())?,
     }
     let decoded = resource.decode_given(body, encoding);
     let decoded = decoded.map_err(|e| unfit(resource, &e))?;
@@ -123,8 +129,21 @@ pub fn unfit(resource: &Resource, error: &DecodeError) -> Status {
     ))
 }
 
+/// Whether an object says that its version is nothing, rather than not to say what it is.
+fn says_null(body: &[u8], encoding: Encoding) -> bool {
+    let read = match encoding {
+        Encoding::Yaml => yaml::decode_untyped(body),
+        Encoding::Json | Encoding::Protobuf => json::decode_untyped(body),
+    };
+    read.is_ok_and(|decoded| decoded.value.get("apiVersion").is_some_and(Value::is_null))
+}
+
 /// An object may leave its type to the path, but may not be of another.
-fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
+fn check_type(
+    found: &TypeMeta,
+    resource: &Resource,
+    read: impl FnOnce(TypeRef<'_>) -> Option<DecodeError>,
+) -> Result<(), Status> {
     let expected = TypeMeta { api_version: resource.api_version(), kind: resource.kind.into() };
     let or = |said: &String, own: &String| if said.is_empty() { own } else { said }.clone();
     let found = TypeMeta {
@@ -134,7 +153,7 @@ fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
     if found == expected {
         return Ok(());
     }
-    match another_type(&found, resource) {
+    match another_type(&found, resource, read) {
         Some(fault) => {
             let (kind, (_, version)) = (&found.kind, found.group_version());
             Err(Status::bad_request(format!(
@@ -147,9 +166,18 @@ fn check_type(found: &TypeMeta, resource: &Resource) -> Result<(), Status> {
 }
 
 /// Why an object of a type cannot become one of the resource's kind; none if it is of another version of
-/// it.
-pub fn another_type(found: &TypeMeta, resource: &Resource) -> Option<String> {
-    another::unregistered(found)
+/// it. What says that it is something is read as that first: `read` says what is wrong with it then.
+pub fn another_type(
+    found: &TypeMeta,
+    resource: &Resource,
+    read: impl FnOnce(TypeRef<'_>) -> Option<DecodeError>,
+) -> Option<String> {
+    if let Some(fault) = another::unregistered(found) {
+        return Some(fault);
+    }
+    let unread = found.type_in(builtin()).and_then(read);
+    unread
+        .map(|error| error.to_string())
         .or_else(|| another::unconvertible(found, resource.group, resource.kind))
 }
 

@@ -1,8 +1,9 @@
 //! patch, in its four languages.
+use super::managed::{self, Conversions};
 use super::object::{self, text};
 use super::write::{self, Owner};
-use super::{Context, Outgoing, current, managed};
-use crate::answer;
+use super::{Context, Outgoing};
+use crate::answer::{self, Written};
 use crate::call::Call;
 use api::codec::json::{self, Decoded};
 use api::codec::object::TypeMeta;
@@ -26,17 +27,42 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
     let view = context.view()?;
     let patch = Patch::read(context)?;
     context.audit(|record| record.request_patch(&patch.document));
+    call.write_options().check("PatchOptions", patch.language == PatchType::Apply)?;
+    let conversions = Conversions::default();
+    let mut written = loop {
+        let written = attempt(context, &patch, &conversions).await;
+        // Before a webhook had converted what it had to, nothing has come of it.
+        if !conversions.ask(context).await {
+            break written?;
+        }
+    };
+    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    let warnings = std::mem::take(&mut written.warnings);
+    Ok((answer::written(code, written, resource, &view), warnings))
+}
+
+async fn attempt(
+    context: Context<'_>,
+    patch: &Patch,
+    conversions: &Conversions,
+) -> Result<Written, Status> {
+    let (call, resource) = (context.call, &context.call.resource);
     let is_apply = patch.language == PatchType::Apply;
-    call.write_options().check("PatchOptions", is_apply)?;
     let settled = |patched: Value| {
         let (new, warnings) = patch.decoded(patched, Shape::Own(resource), call)?;
         object::check_name(&new, call)?;
+        // Nothing but the object itself says what it is.
+        if resource.definition.is_some() && TypeMeta::of(&new).api_version.is_empty() {
+            let fault = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            return Err(Status::internal_error(fault));
+        }
         Ok((object::typed(new, resource), warnings))
     };
-    let mut written = match current(context.api, resource, &call.namespace, &call.name).await {
+    match write::old(context).await {
         Err(status) if status.is_not_found() && is_apply && context.part() == Part::Main => {
             // Applying to an object that does not exist creates it.
-            let new = managed::applied(context, &managed::empty(resource), &patch.document)?;
+            let nothing = managed::empty(resource);
+            let new = managed::applied(context, conversions, &nothing, &patch.document)?;
             if !text(&new, "uid").is_empty() {
                 return Err(Status::conflict(
                     resource.group_resource(),
@@ -50,25 +76,22 @@ pub async fn patch(context: Context<'_>) -> Outgoing {
             let (new, warnings) = settled(new)?;
             let mut written = write::create(context, new, Owner::Settled).await?;
             written.warnings.splice(..0, warnings);
-            written
+            Ok(written)
         }
-        Err(status) => return Err(status),
+        Err(status) => Err(status),
         Ok(old) if is_apply => {
             write::update(context, old, Owner::Settled, |old| {
-                settled(managed::applied(context, old, &patch.document)?)
+                settled(managed::applied(context, conversions, old, &patch.document)?)
             })
-            .await?
+            .await
         }
         Ok(old) => {
             write::update(context, old, Owner::Client, |old| {
                 settled(patch.applied_to(old.clone(), resource.ty())?)
             })
-            .await?
+            .await
         }
-    };
-    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let warnings = std::mem::take(&mut written.warnings);
-    Ok((answer::written(code, written, resource, &view), warnings))
+    }
 }
 
 /// A patch as it was sent.
@@ -257,12 +280,12 @@ impl Patch {
 /// Why a patched object is not one of the resource's kind any more, if it is not. That of a definition may
 /// say that it is another: its rules are asked.
 fn of_another_type(patched: &Value, resource: &Resource) -> Option<String> {
-    if resource.definition.is_some() {
-        let is_nameless = patched.is_object() && TypeMeta::of(patched).kind.is_empty();
-        return is_nameless.then(|| custom::without_kind(&patched.to_string()));
-    }
     if !patched.is_object() {
         return TypeMeta::from_tree(patched.clone()).err().map(|error| error.to_string());
+    }
+    if resource.definition.is_some() {
+        let is_nameless = TypeMeta::of(patched).kind.is_empty();
+        return is_nameless.then(|| custom::without_kind(&patched.to_string()));
     }
     let found = TypeMeta::of(patched);
     let or = |said: String, own: &str| if said.is_empty() { own.to_owned() } else { said };
@@ -271,7 +294,10 @@ fn of_another_type(patched: &Value, resource: &Resource) -> Option<String> {
         api_version: or(found.api_version, &own.api_version),
         kind: or(found.kind, &own.kind),
     };
-    if said == own { None } else { object::another_type(&said, resource) }
+    if said == own {
+        return None;
+    }
+    object::another_type(&said, resource, |ty| json::canonicalize(patched.clone(), ty).err())
 }
 
 /// What is applied is merged before anyone asks whether it is of the kind.

@@ -1,7 +1,7 @@
 //! update: the whole object, put in the old one's place.
 use super::object;
 use super::write::{self, Owner};
-use super::{Context, Outgoing, current};
+use super::{Context, Outgoing};
 use crate::answer;
 use api::rules::Part;
 use http::StatusCode;
@@ -17,8 +17,7 @@ pub async fn update(context: Context<'_>) -> Outgoing {
     object::check_name(&new, call)?;
     let may_create =
         call.resource.rules.strategy.allow_create_on_update && context.part() == Part::Main;
-    let mut written = match current(context.api, &call.resource, &call.namespace, &call.name).await
-    {
+    let mut written = match write::old(context).await {
         Err(status) if status.is_not_found() && may_create => {
             let written = write::create(context, new, Owner::Client).await;
             let mut written = written.inspect_err(|_| received.remark(&warnings))?;

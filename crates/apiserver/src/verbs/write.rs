@@ -10,8 +10,10 @@ use crate::call::Call;
 use crate::extend::definitions;
 use crate::guard::authz;
 use crate::state::allocation::{self, Claims, Committed};
+use crate::state::corrupt::Corrupt;
 use crate::state::keeping;
 use crate::state::keys::status_of;
+use crate::state::objects;
 use crate::state::peculiar;
 use crate::state::stored;
 use api::codec::object::TypeMeta;
@@ -60,7 +62,7 @@ pub async fn create(
     let mut object = through_storage(object, resource)?;
     moments::fill(&mut object, resource, now);
     if owner == Owner::Client {
-        object = managed::updated(context, &managed::empty(resource), object, now);
+        object = managed::updated(context, &managed::empty(resource), object, now).await;
     }
     let operation = Operation::Create;
     let admitted =
@@ -128,7 +130,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
             return Err(Status::already_exists(resource.group_resource(), &name));
         }
         // What could not be stored is told, too.
-        definitions::for_storage(context.api, resource, &object).await?;
+        let object = tried(context, object).await?;
         return Ok(Created::Done(Written { object, stored: None, created: true, warnings }));
     }
     let wanted = definitions::for_storage(context.api, resource, &object).await?;
@@ -137,12 +139,45 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     match allocation::commit(context.api, resource, (key, 0), Some(bytes), claims, options).await? {
         Committed::Applied(event) => {
             stored::put_resource_version(&mut object, event.revision());
+            let object = kept(context, object, &event.kv).await?;
             let stored = Some(event.kv);
             Ok(Created::Done(Written { object, stored, created: true, warnings }))
         }
         Committed::Conflict(_) => Err(Status::already_exists(resource.group_resource(), &name)),
         Committed::Taken => Ok(Created::Taken(object)),
     }
+}
+
+/// What is only tried, as it would be read back.
+async fn tried(context: Context<'_>, object: Value) -> Result<Value, Status> {
+    let (api, resource) = (context.api, &context.call.resource);
+    let wanted = definitions::for_storage(api, resource, &object).await?;
+    let read = definitions::read_back(api, resource, wanted).await?;
+    Ok(read.unwrap_or(object))
+}
+
+/// What has been stored, as it is read back.
+async fn kept(
+    context: Context<'_>,
+    object: Value,
+    stored: &Arc<KeyValue>,
+) -> Result<Value, Status> {
+    let read = definitions::stored_back(context.api, &context.call.resource, stored).await?;
+    Ok(read.unwrap_or(object))
+}
+
+/// The object that a write is about, as it is now.
+pub async fn old(context: Context<'_>) -> Result<Arc<KeyValue>, Status> {
+    let (api, call) = (context.api, context.call);
+    let found = objects::found(api, &call.resource, &call.namespace, &call.name).await?;
+    let found = definitions::converted_one(api, &call.resource, found).await;
+    found.map_err(|corrupt| unwritable(call, &corrupt))
+}
+
+/// What is said of one that cannot be read. A write that is only tried reads it like anybody else: upstream's
+/// dry run is a get (`registry/generic/registry/dryrun.go`).
+fn unwritable(call: &Call, corrupt: &Corrupt) -> Status {
+    if call.is_dry_run() { corrupt.read() } else { corrupt.written() }
 }
 
 /// A state that is wanted, and what is worth a word about it.
@@ -158,17 +193,17 @@ pub async fn update(
 ) -> Result<Written, Status> {
     let (call, resource) = (context.call, &context.call.resource);
     loop {
-        let before = stored::decode(&old, resource)?;
+        let before = stored::try_decode(&old, resource);
+        let before = before.map_err(|corrupt| unwritable(call, &corrupt))?;
         let (new, mut warnings) = wanted(&before)?;
         let (new, mut claims, more) = next_state(context, &before, new, owner).await?;
         warnings.extend(more);
         let mut object = new.clone();
         stored::put_resource_version(&mut object, old.mod_revision);
         let changes = object != before || is_stale(context, &old).await?;
-        if call.is_dry_run() && changes {
-            definitions::for_storage(context.api, resource, &new).await?;
-        }
         if call.is_dry_run() || !changes {
+            // A webhook that would not have it stored is heard, even if nothing is to be stored.
+            let object = tried(context, object).await?;
             return Ok(Written { object, stored: None, created: false, warnings });
         }
         let options = keeping::options(context.api, resource, Some(&before), &new).await?;
@@ -187,11 +222,14 @@ pub async fn update(
             Committed::Applied(event) => {
                 stored::put_resource_version(&mut object, event.revision());
                 let stored = (!event.is_delete()).then_some(event.kv);
+                if let Some(stored) = &stored {
+                    object = kept(context, object, stored).await?;
+                }
                 return Ok(Written { object, stored, created: false, warnings });
             }
             Committed::Conflict(Some(newer)) => {
-                let newer = definitions::converted(context.api, resource, vec![newer]).await?;
-                old = newer.into_iter().next().unwrap_or(old);
+                let newer = definitions::converted_one(context.api, resource, newer).await;
+                old = newer.map_err(|corrupt| corrupt.written())?;
             }
             Committed::Taken => {}
             Committed::Conflict(None) => {
@@ -225,7 +263,7 @@ async fn next_state(
         moments::fill(&mut new, resource, Timestamp::now());
     }
     if owner == Owner::Client {
-        new = managed::updated(context, old, new, Timestamp::now());
+        new = managed::updated(context, old, new, Timestamp::now()).await;
     }
     let operation = Operation::Update;
     let admitted =

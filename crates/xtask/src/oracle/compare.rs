@@ -25,12 +25,18 @@ impl fmt::Display for Difference {
 
 /// What a server says where it says nothing.
 pub const NOTHING: &str = "nothing";
+/// What their server is too busy to say is placed at these words and our code.
+pub const BUSY: &str = "429 for";
 /// What separates a message from a diff.
 const DIFF: &str = "\n@@ ";
 
 /// Everything that differs, but for identity, times and versions, and for how the structs in the
 /// causes about the `masked` fields are shown.
 pub fn differences(ours: &Said, theirs: &Said, masked: &[&str]) -> Vec<Difference> {
+    if theirs.code == 429 && ours.code != 429 {
+        let said = format!("429 {}", theirs.body["message"].as_str().unwrap_or_default());
+        return vec![Difference::of(format!("{BUSY} {}", ours.code), ours.code.to_string(), said)];
+    }
     let nobodys = |said: &Said| Said { body: nobodys(&said.body), ..said.clone() };
     let (mut ours, mut theirs) = (nobodys(ours), nobodys(theirs));
     mask(&mut ours.body, &mut theirs.body, masked);

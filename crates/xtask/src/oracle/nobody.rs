@@ -30,28 +30,35 @@ fn without_identity(answer: &Value) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|_| answer.clone())
 }
 
-/// The version that a message says an object has made nobody's.
+/// What messages say before a version.
+const BEFORE_VERSIONS: [&str; 3] = [
+    "ResourceVersion in object meta: ",
+    "object not decodable revision=",
+    "\\\"resourceVersion\\\":\\\"",
+];
+
+/// The versions that messages say objects have made nobody's.
 fn without_versions(text: &str) -> String {
-    const SAYS: &str = "ResourceVersion in object meta: ";
-    let (first, rest) = text.split_once(SAYS).map_or((text, None), |(a, b)| (a, Some(b)));
-    match rest {
-        Some(rest) => {
-            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-            format!("{first}{SAYS}VERSION{rest}")
-        }
-        None => text.to_owned(),
-    }
+    let number = |rest: &str| rest.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned();
+    BEFORE_VERSIONS
+        .iter()
+        .fold(text.to_owned(), |text, before| hidden(&text, before, "VERSION", number))
 }
 
-/// The times of managers that a message shows made nobody's.
+/// What messages say before a moment: of managers, and of the object that they show.
+const BEFORE_MOMENTS: [&str; 2] = ["\\\"time\\\":\\\"", "\\\"creationTimestamp\\\":\\\""];
+
+/// The moments that messages show made nobody's.
 fn without_moments(text: &str) -> String {
-    const TIME: &str = "\\\"time\\\":\\\"";
-    let mut parts = text.split(TIME);
+    let moment = |rest: &str| rest.split_once('Z').map_or(rest, |(_, rest)| rest).to_owned();
+    BEFORE_MOMENTS.iter().fold(text.to_owned(), |text, before| hidden(&text, before, "NOW", moment))
+}
+
+/// A text with a word in place of what `rest` takes away, everywhere behind `before`.
+fn hidden(text: &str, before: &str, word: &str, rest: impl Fn(&str) -> String) -> String {
+    let mut parts = text.split(before);
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| {
-        let rest = part.split_once('Z').map_or(part, |(_, rest)| rest);
-        text + TIME + "NOW" + rest
-    })
+    parts.fold(first, |text, part| text + before + word + &rest(part))
 }
 
 /// Every uid made nobody's.

@@ -1,5 +1,5 @@
 //! How many requests there were, how many were answered alike, and what differs.
-use super::compare::{Difference, differences};
+use super::compare::{BUSY, Difference, differences};
 use super::known::Known;
 use super::server::{Pair, Request, Said};
 use std::collections::BTreeMap;
@@ -80,8 +80,13 @@ impl Report {
                 ours = mine;
                 continue;
             }
-            if !unexplained.iter().any(|found| may_be_chance(found)) {
+            let is_busy = unexplained.iter().any(|found| found.place.starts_with(BUSY));
+            if !is_busy && !unexplained.iter().any(|found| may_be_chance(found)) {
                 break;
+            }
+            if is_busy {
+                // Its watch cache begins anew once a second.
+                tokio::time::sleep(PAUSE).await;
             }
             let Some(again) = pair.ask_theirs(request).await? else { break };
             found = compare(&ours, &again);

@@ -20,9 +20,10 @@ impl Updater<'_, '_> {
         version: &str,
         last: &Set,
     ) -> Result<Value, Failure> {
-        let Some((converted, ty)) = self.at(&merged, self.api_version, version)? else {
-            return Ok(merged);
-        };
+        let converted = self.at(&merged, self.api_version, version).map_err(|failure| {
+            failure.during("failed to convert merged object to last applied version")
+        })?;
+        let Some((converted, ty)) = converted else { return Ok(merged) };
         let last = typed::with_named_fields(last, ty);
         let pruned = typed::remove_items(&converted, &last, ty, Emptied::Null);
         let pruned = self.add_back_owned(&converted, pruned, managed, version)?;

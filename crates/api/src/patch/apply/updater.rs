@@ -7,7 +7,7 @@ use super::typed::{self, Comparison, View};
 use crate::schema::TypeRef;
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An object of one kind in several versions; a manager's fields are named in the version it used.
 pub(super) struct Updater<'a, 's> {
@@ -39,6 +39,16 @@ pub enum ConvertError {
 pub(super) enum Failure {
     Conflicts(Conflicts),
     Convert(String),
+}
+
+impl Failure {
+    /// What could not be converted, and for what it was.
+    pub(super) fn during(self, what: &str) -> Failure {
+        match self {
+            Failure::Convert(cause) => Failure::Convert(format!("{what}: {cause}")),
+            conflicts @ Failure::Conflicts(_) => conflicts,
+        }
+    }
 }
 
 impl From<String> for Failure {
@@ -82,6 +92,11 @@ impl<'s> Updater<'_, 's> {
     ) -> Result<(Value, Option<Entry<'t>>), Failure> {
         let view = if view == View::Typed { View::Merged } else { view };
         self.forget_missing_versions(managed);
+        // Whoever owns something of the object must be able to see it.
+        let versions = managed.entries.iter().map(|entry| &entry.manager.api_version);
+        for version in versions.collect::<BTreeSet<_>>() {
+            self.at(live, self.api_version, version)?;
+        }
         let ty = self.type_of(self.api_version)?;
         let merged = typed::merge(live, config, ty);
         let set = self.filtered(self.api_version, typed::field_set(config, ty));
@@ -98,7 +113,8 @@ impl<'s> Updater<'_, 's> {
         let object = match last.as_ref().filter(gives_up) {
             Some(last) => {
                 let version = &last.manager.api_version;
-                self.prune(merged, managed, version, last.fields())?
+                let pruned = self.prune(merged, managed, version, last.fields());
+                pruned.map_err(|failure| failure.during("failed to prune fields"))?
             }
             None => merged,
         };
@@ -222,7 +238,8 @@ impl<'s> Updater<'_, 's> {
         version: &str,
     ) -> Result<Option<Comparison>, Failure> {
         let live = self.at(change.live, self.api_version, version)?;
-        let new = self.at(change.new, self.api_version, version)?;
+        let new = self.at(change.new, self.api_version, version);
+        let new = new.map_err(|failure| failure.during("failed to convert new object"))?;
         let (Some((live, ty)), Some((new, _))) = (live, new) else { return Ok(None) };
         let comparison = typed::compare(&live, &new, ty, change.view);
         Ok(Some(comparison.map(|set| self.filtered(version, set))))

@@ -1,7 +1,6 @@
 //! `AdmissionReview`: the question, and what an answer may say.
 use super::matter::{Kind, Matter, Named};
-use crate::state::another;
-use api::codec::object::TypeMeta;
+use crate::extend::review;
 use api::status::{Outcome, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -154,25 +153,11 @@ pub fn verdict(
     is_mutating: bool,
 ) -> Result<Verdict, String> {
     let undecodable = |cause: String| format!("failed to call webhook: {cause}");
-    if answer.is_empty() {
-        return Err(undecodable(
-            "0-length response with status code: 200 and content type: ".into(),
-        ));
-    }
-    let said = TypeMeta::from_json(answer).map_err(|error| undecodable(error.to_string()))?;
-    let is_named = !said.kind.is_empty() && !said.api_version.is_empty();
-    if is_named && said != own(version) {
-        let (named, (_, other)) = (&said.kind, said.group_version());
-        return Err(undecodable(match said == own("v1") || said == own("v1beta1") {
-            true => {
-                format!("converting ({other}.{named}) to ({version}.{named}): unknown conversion")
-            }
-            false => another::not_of_the_scheme(&said),
-        }));
-    }
-    let answer: Option<Answer> =
-        api::depth::read(answer).map_err(|error| undecodable(error.to_string()))?;
-    let answer = answer.unwrap_or_default();
+    let (package, group) = ("admission", "admission.k8s.io");
+    let review = review::Review { package, group, version, kind: "AdmissionReview" };
+    let review = review.read(answer).map_err(undecodable)?;
+    let answer: Answer =
+        serde_json::from_value(review).map_err(|error| undecodable(error.to_string()))?;
     let invalid = |cause: String| Err(format!("received invalid webhook response: {cause}"));
     let Some(response) = answer.response else {
         return invalid("webhook response was absent".into());
@@ -207,11 +192,6 @@ pub fn verdict(
         warnings: response.warnings.unwrap_or_default(),
         audit_annotations: response.audit_annotations.unwrap_or_default(),
     })
-}
-
-/// What a review of a version calls itself.
-fn own(version: &str) -> TypeMeta {
-    TypeMeta { api_version: format!("admission.k8s.io/{version}"), kind: "AdmissionReview".into() }
 }
 
 fn check_patch(patch: &[u8], kind: Option<&str>, is_mutating: bool) -> Result<(), String> {
@@ -362,9 +342,18 @@ mod tests {
     #[test]
     fn garbage_is_no_answer() {
         for (answer, expected) in [
-            (&b""[..], "failed to call webhook: 0-length response"),
-            (b"hello", "failed to call webhook: couldn't get version/kind; json parse error: "),
-            (b"{\"response\":{\"allowed\":\"yes\"}}", "failed to call webhook: invalid type"),
+            (
+                &b"hello"[..],
+                "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal string",
+            ),
+            (
+                b"{\"response\":{\"allowed\":\"yes\"}}",
+                "failed to call webhook: json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
+            ),
+            (
+                b"{\"response\":{\"patch\":\"%%%\"}}",
+                "failed to call webhook: illegal base64 data at input byte 0",
+            ),
             (
                 b"[1]",
                 "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal array",

@@ -15,6 +15,8 @@ pub enum Failure {
     Refused(Status),
     #[error("unexpected error when reading response body. Please retry. Original error: {0}")]
     Broken(String),
+    #[error("0-length response with status code: {code} and content type: {media}")]
+    Empty { code: u16, media: String },
     #[error("Post {url:?}: the answer is larger than {limit} bytes")]
     TooLarge { url: String, limit: usize },
 }

@@ -63,7 +63,7 @@ impl Backend {
         Ok(Backend { place, tls, pool: Arc::default() })
     }
 
-    /// Posts JSON; the body of the answer, which is a success.
+    /// Posts JSON; the body of the answer, which is a success and not empty.
     pub async fn post(&self, api: &ApiServer, question: Question) -> Result<Bytes, Failure> {
         let deadline = Instant::now() + question.timeout;
         // Rounded up, as upstream does.
@@ -90,6 +90,7 @@ impl Backend {
             Err(_) => return Err(Failure::Broken(failure::DEADLINE.into())),
         };
         match is_good {
+            true if body.is_empty() => Err(empty(head.status, &head.headers)),
             true => Ok(body),
             false => Err(refusal(head.status, &head.headers, &body)),
         }
@@ -122,6 +123,13 @@ impl Backend {
         let found = resolve(api, &service.namespace, &service.name, self.place.port).await;
         found.map_err(|status| status.message)
     }
+}
+
+/// Who says nothing of what it is that he does not say is taken to speak JSON.
+fn empty(code: StatusCode, headers: &http::HeaderMap) -> Failure {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+    let media = media.filter(|media| !media.is_empty()).unwrap_or("application/json");
+    Failure::Empty { code: code.as_u16(), media: media.to_owned() }
 }
 
 /// What is no answer, as upstream's client reads it: a redirect is one of those, and not followed. Who

@@ -7,6 +7,7 @@
 use crate::extend::conversion::Subject;
 use crate::server::ApiServer;
 use crate::state::convert::convert;
+use crate::state::corrupt::{self, Corrupt};
 use crate::state::{objects, stored};
 use api::custom::{self, Definition};
 use api::kinds::Resource;
@@ -28,9 +29,7 @@ pub async fn in_version(
     if !definition.family.converts_by_webhook() || object["apiVersion"] == api_version {
         return convert(object, definition, api_version);
     }
-    let converted = ask(api, definition, Subject::One, vec![object], api_version).await?;
-    let converted = converted.into_iter().next();
-    converted.ok_or_else(|| failed("the webhook returned nothing".into()))
+    alone(api, definition, object, api_version).await.map_err(failed)
 }
 
 /// The object as the store has it now, in the version of its row.
@@ -41,11 +40,7 @@ pub async fn current(
     name: &str,
 ) -> Result<Arc<KeyValue>, Status> {
     let found = objects::found(api, resource, namespace, name).await?;
-    if resource.definition.is_none() {
-        return Ok(found);
-    }
-    let missing = || Status::not_found(resource.group_resource(), name);
-    converted(api, resource, vec![found]).await?.pop().ok_or_else(missing)
+    converted_one(api, resource, found).await.map_err(|corrupt| corrupt.read())
 }
 
 /// The definition, if a webhook converts its objects.
@@ -54,43 +49,26 @@ fn by_webhook(resource: &Resource) -> Option<&Definition> {
     definition.family.converts_by_webhook().then_some(definition)
 }
 
-/// What was stored, with every object in the version of the row that a webhook has to convert: all of
-/// them in one question.
+/// What was stored, with every object in the version of the row that a webhook has to convert.
 pub async fn converted(
     api: &ApiServer,
     resource: &Resource,
-    mut all: Vec<Arc<KeyValue>>,
+    all: Vec<Arc<KeyValue>>,
 ) -> Result<Vec<Arc<KeyValue>>, Status> {
-    let Some(definition) = by_webhook(resource) else { return Ok(all) };
-    let wanted = &definition.version.api_version;
-    let (mut places, mut objects) = (Vec::new(), Vec::new());
-    for (place, each) in all.iter().enumerate() {
-        // What cannot be read is told of by whoever reads it.
-        let Ok(object) = api::depth::read::<Value>(&each.value) else { continue };
-        if object["apiVersion"] == wanted.as_str() {
-            continue;
-        }
-        let object = custom::prepared(object, definition).map_err(failed)?;
-        places.push(place);
-        objects.push(object);
+    let converted = convert_all(api, resource, all, corrupt::MOST).await;
+    converted.map_err(|corrupt| Corrupt::listed(&corrupt, resource))
+}
+
+/// The same of one object.
+pub async fn converted_one(
+    api: &ApiServer,
+    resource: &Resource,
+    stored: Arc<KeyValue>,
+) -> Result<Arc<KeyValue>, Corrupt> {
+    match by_webhook(resource) {
+        Some(definition) => convert_one(api, definition, stored).await,
+        None => Ok(stored),
     }
-    if objects.is_empty() {
-        return Ok(all);
-    }
-    let subject = match objects.len() {
-        1 => Subject::One,
-        _ => Subject::List { api_version: wanted, kind: resource.list_kind },
-    };
-    let objects = ask(api, definition, subject, objects, wanted).await?;
-    for (place, object) in places.into_iter().zip(objects) {
-        let value = stored::lay_out(&object)?;
-        let converted = KeyValue { value, ..KeyValue::clone(&all[place]) };
-        // A webhook's word is the last: its object gets no defaults of its new version, and loses nothing
-        // that its schema does not know.
-        converted.slot.mark(definition.version.id);
-        all[place] = Arc::new(converted);
-    }
-    Ok(all)
 }
 
 /// The same of what a watch tells.
@@ -103,12 +81,12 @@ pub async fn converted_item(
         return Ok(item);
     }
     match item {
-        Item::Initial(objects) => Ok(Item::Initial(converted(api, resource, objects).await?)),
+        Item::Initial(objects) => Ok(Item::Initial(told(api, resource, objects).await?)),
         Item::Events(mut batch) => {
             let there = |event: &Event| (!event.is_delete()).then(|| event.kv.clone());
             let states = batch.events.iter().flat_map(|event| [there(event), event.prev.clone()]);
             let states: Vec<Arc<KeyValue>> = states.flatten().collect();
-            let mut states = converted(api, resource, states).await?.into_iter();
+            let mut states = told(api, resource, states).await?.into_iter();
             for event in &mut batch.events {
                 if !event.is_delete()
                     && let Some(state) = states.next()
@@ -125,6 +103,116 @@ pub async fn converted_item(
     }
 }
 
+/// One that cannot be converted is enough to end a watch.
+async fn told(
+    api: &ApiServer,
+    resource: &Resource,
+    all: Vec<Arc<KeyValue>>,
+) -> Result<Vec<Arc<KeyValue>>, Status> {
+    let converted = convert_all(api, resource, all, 1).await;
+    converted.map_err(|corrupt| Corrupt::listed(&corrupt, resource))
+}
+
+/// All in one question; if that has no good answer, each in one of its own, as upstream always does: those
+/// that cannot be converted are told of, until there are so many.
+async fn convert_all(
+    api: &ApiServer,
+    resource: &Resource,
+    mut all: Vec<Arc<KeyValue>>,
+    most: usize,
+) -> Result<Vec<Arc<KeyValue>>, Vec<Corrupt>> {
+    let Some(definition) = by_webhook(resource) else { return Ok(all) };
+    let wanted = &definition.version.api_version;
+    let mut others = Vec::new();
+    for (place, each) in all.iter().enumerate() {
+        // What cannot be read is told of by whoever reads it.
+        let Ok(object) = api::depth::read::<Value>(&each.value) else { continue };
+        if object["apiVersion"] != wanted.as_str() {
+            others.push((place, object));
+        }
+    }
+    let places: Vec<usize> = others.iter().map(|(place, _)| *place).collect();
+    if places.len() > 1 {
+        let objects = others.into_iter().map(|(_, object)| object).collect();
+        if let Ok(objects) = together(api, resource, definition, objects).await {
+            let mut laid_out = Vec::with_capacity(places.len());
+            for (place, object) in places.iter().zip(&objects) {
+                laid_out.push(in_place_of(&all[*place], object, definition).map_err(|c| vec![c])?);
+            }
+            places.into_iter().zip(laid_out).for_each(|(place, object)| all[place] = object);
+            return Ok(all);
+        }
+    }
+    let mut corrupt = Vec::new();
+    for place in places {
+        match convert_one(api, definition, all[place].clone()).await {
+            Ok(converted) => all[place] = converted,
+            Err(fault) => corrupt.push(fault),
+        }
+        if corrupt.len() >= most {
+            break;
+        }
+    }
+    if corrupt.is_empty() { Ok(all) } else { Err(corrupt) }
+}
+
+/// Several objects in the version of the row, by one question.
+async fn together(
+    api: &ApiServer,
+    resource: &Resource,
+    definition: &Definition,
+    objects: Vec<Value>,
+) -> Result<Vec<Value>, String> {
+    let version = &definition.version;
+    let prepared = objects.into_iter().map(|object| custom::prepared(object, definition));
+    let prepared: Vec<Value> = prepared.collect::<Result<_, String>>()?;
+    let subject = Subject::List { api_version: &version.api_version, kind: resource.list_kind };
+    let converted = ask(api, definition, subject, prepared, &version.api_version).await?;
+    converted.into_iter().map(|object| custom::coerced(object, version)).collect()
+}
+
+/// One stored object in the version of the row. What cannot be read is told of by whoever reads it.
+async fn convert_one(
+    api: &ApiServer,
+    definition: &Definition,
+    stored: Arc<KeyValue>,
+) -> Result<Arc<KeyValue>, Corrupt> {
+    let Ok(object) = api::depth::read::<Value>(&stored.value) else { return Ok(stored) };
+    if object["apiVersion"] == definition.version.api_version.as_str() {
+        return Ok(stored);
+    }
+    match read_alone(api, definition, object).await {
+        Ok(object) => in_place_of(&stored, &object, definition),
+        Err(cause) => Err(Corrupt::new(&stored, cause)),
+    }
+}
+
+/// An object as it is stored, in the version of the row: defaulted in its own version, converted, and
+/// pruned in the new one.
+async fn read_alone(
+    api: &ApiServer,
+    definition: &Definition,
+    object: Value,
+) -> Result<Value, String> {
+    let version = &definition.version;
+    let prepared = custom::prepared(object, definition)?;
+    let converted = alone(api, definition, prepared, &version.api_version).await?;
+    custom::coerced(converted, version)
+}
+
+/// What was stored with a webhook's object in its place.
+fn in_place_of(
+    before: &KeyValue,
+    object: &Value,
+    definition: &Definition,
+) -> Result<Arc<KeyValue>, Corrupt> {
+    let value = stored::lay_out(object).map_err(|status| Corrupt::new(before, status.message))?;
+    let converted = KeyValue { value, ..KeyValue::clone(before) };
+    // Nothing is to be done with it any more: a webhook's object gets no defaults of its new version.
+    converted.slot.mark(definition.version.id);
+    Ok(Arc::new(converted))
+}
+
 /// The object in the version that it is stored in, if a webhook has to convert it.
 pub async fn for_storage<'v>(
     api: &ApiServer,
@@ -136,7 +224,52 @@ pub async fn for_storage<'v>(
     if object["apiVersion"] == *wanted {
         return Ok(Cow::Borrowed(object));
     }
-    in_version(api, definition, object.clone(), &wanted).await.map(Cow::Owned)
+    let converted = in_version(api, definition, object.clone(), &wanted).await?;
+    match definition.family.version(&wanted) {
+        Some(version) => custom::coerced(converted, version).map(Cow::Owned).map_err(failed),
+        None => Ok(Cow::Owned(converted)),
+    }
+}
+
+/// What [`for_storage`] made of an object that is not stored after all, as it would be read again: none if
+/// it is what it was. A client is shown what a webhook left of its object, not what it sent.
+pub async fn read_back(
+    api: &ApiServer,
+    resource: &Resource,
+    wanted: Cow<'_, Value>,
+) -> Result<Option<Value>, Status> {
+    match (by_webhook(resource), wanted) {
+        (Some(definition), Cow::Owned(object)) => {
+            read_alone(api, definition, object).await.map(Some).map_err(failed)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The same of an object that has been stored.
+pub async fn stored_back(
+    api: &ApiServer,
+    resource: &Resource,
+    stored: &Arc<KeyValue>,
+) -> Result<Option<Value>, Status> {
+    if by_webhook(resource).is_none() || resource.api_version() == resource.storage_version() {
+        return Ok(None);
+    }
+    let told = |corrupt: Corrupt| corrupt.written();
+    let converted = converted_one(api, resource, stored.clone()).await.map_err(told)?;
+    stored::try_decode(&converted, resource).map(Some).map_err(told)
+}
+
+/// One object in another version, as the webhook has it.
+async fn alone(
+    api: &ApiServer,
+    definition: &Definition,
+    object: Value,
+    api_version: &str,
+) -> Result<Value, String> {
+    let converted = ask(api, definition, Subject::One, vec![object], api_version).await?;
+    let converted = converted.into_iter().next();
+    converted.ok_or_else(|| "the webhook returned nothing".to_owned())
 }
 
 /// In a place of its own: to find the webhook's service, an object is read.
@@ -146,10 +279,10 @@ fn ask<'a>(
     subject: Subject<'a>,
     objects: Vec<Value>,
     wanted: &'a str,
-) -> BoxFuture<'a, Result<Vec<Value>, Status>> {
+) -> BoxFuture<'a, Result<Vec<Value>, String>> {
     Box::pin(async move {
-        let converter = api.extend().converters.get(api, &definition.family).map_err(failed)?;
-        converter.convert(api, subject, objects, wanted).await.map_err(failed)
+        let converter = api.extend().converters.get(api, &definition.family)?;
+        converter.convert(api, subject, objects, wanted).await
     })
 }
 

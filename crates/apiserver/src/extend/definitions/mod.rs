@@ -12,8 +12,10 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use crate::state::convert::convert;
-pub use convert::{converted, converted_item, current, for_storage, in_version};
+pub use convert::{
+    converted, converted_item, converted_one, current, for_storage, in_version, read_back,
+    stored_back,
+};
 pub use follow::start;
 pub use rules::{faults, said};
 

@@ -227,7 +227,7 @@ async fn a_converter_that_lies_is_found_out() {
         ("group", "invalid groupVersion (expected e.io/v2, received v1)"),
         ("labels", "metadata.labels[a] must be a string, but is int64"),
         ("metadata", "must have the same name: a != "),
-        ("nothing", "invalid groupVersion (expected e.io/v2, received )"),
+        ("nothing", "unexpected end of JSON input"),
         ("less", "returned 0 objects, expected 1"),
         ("more", "returned 2 objects, expected 1"),
         ("review", "expected response.uid="),
@@ -238,6 +238,18 @@ async fn a_converter_that_lies_is_found_out() {
         // Upstream's code for it: the server cannot show what is there.
         assert_eq!(said.code, 500, "{lie}: {said:?}");
         assert!(said.message().contains(words), "{lie}: {}", said.message());
+        // Who reads it is told where it is, who lists it that it was in the list, who writes it neither.
+        let begin = "Internal error occurred: StorageError: corrupt object, Code: 7, Key: /e.io/things/default/a, ";
+        assert!(said.message().starts_with(begin), "{lie}: {}", said.message());
+        let dry = format!("{other}?dryRun=All");
+        let said = server.ask_as(Method::PATCH, &dry, media, json!({ "spec": "x" })).await;
+        assert!(said.message().starts_with(begin), "{lie}: {}", said.message());
+        let said = server.ask_as(Method::PATCH, &other, media, json!({ "spec": "x" })).await;
+        assert!(said.message().starts_with("object not decodable revision="), "{lie}: {said:?}");
+        let said = server.get(&THINGS.replace("/v1/", "/v2/")).await;
+        assert_eq!(said.body["reason"], "StorageReadError", "{lie}: {said:?}");
+        let key = "/registry/e.io/things/default/a";
+        assert_eq!(said.body["details"]["causes"][0]["field"], key, "{lie}: {said:?}");
         // As it is stored it can be read all the while, and so can all else.
         assert_eq!(server.get(&path).await.body["spec"], lie);
     }
@@ -247,6 +259,34 @@ async fn a_converter_that_lies_is_found_out() {
     for field in ["ownerReferences", "finalizers", "resourceVersion", "uid"] {
         assert_eq!(said.body["metadata"][field], before.body["metadata"][field], "{field}");
     }
+}
+
+#[tokio::test]
+async fn what_an_apply_changes_is_seen_in_the_versions_of_those_who_own_it() {
+    let server = Server::start().await;
+    // It converts to the newer version, and not back.
+    let beside = Beside::start(&[], |asked| {
+        let request = &asked.body["request"];
+        let to = request["desiredAPIVersion"].clone();
+        let mut objects = request["objects"].as_array().cloned().unwrap_or_default();
+        objects.iter_mut().for_each(|object| object["apiVersion"] = to.clone());
+        let result = match to == "e.io/v1" {
+            true => json!({ "status": "Failure", "message": "not back" }),
+            false => json!({ "status": "Success" }),
+        };
+        let mut review = asked.body.clone();
+        review["response"] =
+            json!({ "uid": request["uid"], "convertedObjects": objects, "result": result });
+        ready(reply(&review))
+    })
+    .await;
+    define_converted(&server, &beside).await;
+    let path = format!("{THINGS}/a?fieldManager=me&force=true").replace("/v1/", "/v2/");
+    let config = json!({ "apiVersion": "e.io/v2", "kind": "Thing", "metadata": { "name": "a" },
+        "spec": "y" });
+    let said = server.ask_as(Method::PATCH, &path, "application/apply-patch+yaml", config).await;
+    assert_eq!(said.code, 500, "{said:?}");
+    assert_eq!(said.message(), "conversion webhook for e.io/v2, Kind=Thing failed: not back");
 }
 
 #[tokio::test]

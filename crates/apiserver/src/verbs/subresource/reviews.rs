@@ -26,7 +26,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let is_of_oneself = kind == (AUTHENTICATION, "SelfSubjectReview");
     if !is_of_oneself && kind != (AUTHORIZATION, "SelfSubjectRulesReview") {
         let nothing = managed::empty(&call.resource);
-        review = managed::updated(context, &nothing, review, Timestamp::now());
+        review = managed::updated(context, &nothing, review, Timestamp::now()).await;
     }
     let verdict = (call.resource.rules.validate_create)(&call.resource, &review);
     let errors = verdict.map_err(|error| Status::bad_request(error.to_string()))?.errors;

@@ -1,30 +1,34 @@
 //! The scale subresource: one number of a workload, read and written as `autoscaling/v1.Scale`.
 use crate::answer;
+use crate::state::another;
 use crate::state::scale::{paths, put, scale_of};
 use crate::state::stored;
 use crate::verbs::object::{check_name, decode_as, place, text};
 use crate::verbs::patch::{Patch, Shape};
 use crate::verbs::write::{self, Owner};
 use crate::verbs::{Context, Outgoing, current};
+use api::codec::object::{self as codec, Encoding, TypeMeta};
 use api::custom::scale_of_path;
 use api::kinds::{Resource, Verb};
 use api::schema::builtin;
 use api::status::Status;
-use http::StatusCode;
+use http::{StatusCode, header};
 use serde_json::Value;
 
 pub async fn run(context: Context<'_>) -> Outgoing {
     let call = context.call;
     let view = context.own_view()?;
     let ty = builtin().named("autoscaling/v1.Scale").expect("a scale is in the facts");
-    let old = current(context.api, &call.resource, &call.namespace, &call.name).await?;
     if call.verb == Verb::Get {
-        let object = stored::decode(&old, &call.resource)?;
+        let found = current(context.api, &call.resource, &call.namespace, &call.name).await?;
+        let object = stored::decode(&found, &call.resource)?;
         check_replicas(&object, &call.resource)?;
         let scale = scale_of(&object, &call.resource);
         return Ok((answer::of_type(StatusCode::OK, scale, ty, &view), Vec::new()));
     }
+    let old = write::old(context).await?;
     let written = if call.verb == Verb::Update {
+        check_type(context)?;
         let (mut wanted, warnings) = decode_as(context, ty, "autoscaling/v1", "Scale")?;
         place(&mut wanted, call)?;
         check_name(&wanted, call)?;
@@ -45,6 +49,32 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     };
     let scale = scale_of(&written.object, &call.resource);
     Ok((answer::of_type(StatusCode::OK, scale, ty, &view), written.warnings))
+}
+
+/// What says that it is something else is no scale.
+fn check_type(context: Context<'_>) -> Result<(), Status> {
+    let received = context.received;
+    let found = match &received.given {
+        Some(given) => TypeMeta::of(given),
+        None => {
+            let content_type = received.header(header::CONTENT_TYPE);
+            let encoding = Encoding::of_request(content_type, Encoding::ALL)?;
+            // What cannot be read is told of by whoever reads it.
+            codec::type_meta(&received.body, encoding).unwrap_or_default()
+        }
+    };
+    let or = |said: String, own: &str| if said.is_empty() { own.to_owned() } else { said };
+    let found = TypeMeta {
+        api_version: or(found.api_version, "autoscaling/v1"),
+        kind: or(found.kind, "Scale"),
+    };
+    let fault = another::unregistered(&found)
+        .or_else(|| another::unconvertible(&found, "autoscaling", "Scale"));
+    let Some(fault) = fault else { return Ok(()) };
+    let (kind, (_, version)) = (&found.kind, found.group_version());
+    Err(Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a Scale: {fault}"
+    )))
 }
 
 /// The workload with the replicas that are wanted. A client that names a version means the
