@@ -78,7 +78,8 @@ pub fn run(options: &Options, tasks: &tokio::runtime::Runtime) -> anyhow::Result
         tasks.block_on(log_out(&places.kubelet_dir, options.yes))?;
     }
     remove(&folders, options.yes)?;
-    if !options.yes && !(before.is_empty() && folders.is_empty()) {
+    let is_clean = before.is_empty() && folders.is_empty();
+    if !options.yes && !is_clean {
         println!("\nNothing was removed yet: add --yes.");
     }
     Ok(())
