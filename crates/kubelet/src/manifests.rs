@@ -5,6 +5,8 @@ use crate::handler;
 use crate::pod;
 use crate::runtime::cri;
 use crate::worker::Kubelet;
+use api::codec::yaml;
+use api::schema::builtin;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -147,7 +149,11 @@ fn read(folder: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
 
 /// A manifest as a pod of this node: named after it, with a uid made of what it says.
 fn parse(text: &str, node: &str, source: &str) -> Result<Pod, String> {
-    let mut pod: Pod = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    // By way of a tree, with the API's own rules for what fits: a parser of YAML for every type of a pod
+    // is megabytes of the binary.
+    let ty = builtin().named("core/v1.Pod").expect("a pod is in the facts");
+    let tree = yaml::decode(text.as_bytes(), ty).map_err(|error| error.to_string())?.value;
+    let mut pod: Pod = serde_json::from_value(tree).map_err(|error| error.to_string())?;
     let name = pod.metadata.name.clone().filter(|name| !name.is_empty()).ok_or("it has no name")?;
     if pod::spec(&pod).containers.is_empty() {
         return Err("it has no containers".to_owned());
