@@ -59,10 +59,11 @@ pub async fn serve(api: ApiServer, connection: &Connection, request: Request<Inc
         Ok(Ok(Step::Answered(answer))) => Ok(Ok(answer)),
         Ok(Ok(Step::Ready(ready))) => {
             let heavy = ready.received.body.len() > HEAVY;
-            let finishing = async move {
+            // In a place of its own: it is handed from here to whoever finishes it.
+            let finishing = Box::pin(async move {
                 let outcome = AssertUnwindSafe(ready.run(&mut exchange)).catch_unwind().await;
                 exchange.end(outcome).await
-            };
+            });
             // It ends with an answer: panics are caught within.
             return connection.lane.finish(heavy, finishing).await.unwrap_or_else(panicked);
         }
