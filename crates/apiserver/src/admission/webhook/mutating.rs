@@ -10,6 +10,7 @@ use super::matter::{Matter, Named};
 use super::review::Verdict;
 use super::versions::{put_back, read_again, shown};
 use crate::admission::{Attributes, Operation};
+use api::codec::json as codec;
 use api::patch::json_patch::{Limits, Patch};
 use api::status::Status;
 use serde_json::{Value, json};
@@ -131,8 +132,8 @@ async fn apply(
     let undecodable = |cause: String| {
         Failed::Calling(format!("received undecodable patch in webhook response: {cause}"))
     };
-    let document: Value =
-        api::depth::read(&verdict.patch).map_err(|error| undecodable(error.to_string()))?;
+    let document = codec::decode_untyped(&verdict.patch);
+    let document: Value = document.map_err(|error| undecodable(error.to_string()))?.value;
     if document.as_array().is_some_and(Vec::is_empty) {
         return Ok(false);
     }
