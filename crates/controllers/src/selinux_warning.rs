@@ -5,6 +5,7 @@
 //! iSCSI and Fibre Channel); elsewhere files are relabelled one by one. What was told once is not told
 //! again while it is as it was.
 use crate::action::Action;
+use crate::attach_detach::wanted::iscsi_name;
 use crate::driver::{Controller, Watching};
 use crate::pods;
 use crate::world::{Memo, World};
@@ -271,10 +272,6 @@ fn named(
     }
     let path = spec.host_path.as_ref()?;
     Some((format!("kubernetes.io/host-path/{}", path.path), false))
-}
-
-fn iscsi_name(portal: &str, iqn: &str, lun: i32) -> String {
-    format!("kubernetes.io/iscsi/{portal}:{iqn}:{lun}")
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub fn check_turns(row: &Controller, text: &str, keys: &[&str], expect: Expect) 
 }
 
 /// Lets a function look at a world as the row sees it.
-fn in_world<K: Key>(
+pub fn in_world<K: Key>(
     row: &Controller<K>,
     text: &str,
     look: impl FnOnce(&World, &client::testing::World),

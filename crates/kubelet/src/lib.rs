@@ -135,7 +135,8 @@ pub async fn run(
         services,
         name,
     );
-    kubelet.csi.take_up(&config.root);
+    csi::take_up(&config.root, &kubelet.in_use);
+    iscsi::take_up(&config.root, &kubelet.in_use);
     kubelet.devices.take_up(&config.root);
     kubelet.cpus.take_up(&config.root);
     kubelet.dra.take_up(&config.root, context.now());
@@ -163,7 +164,7 @@ pub async fn run(
         recorder,
         port,
         pressure: kubelet.pressure.clone(),
-        csi: kubelet.csi.clone(),
+        in_use: kubelet.in_use.clone(),
         devices: kubelet.devices.clone(),
         going_down: kubelet.going_down.clone(),
     };

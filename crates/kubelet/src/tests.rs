@@ -4,11 +4,12 @@ mod away;
 use crate::config::Config;
 use crate::eviction::thresholds::Signal;
 use crate::fake::Fake;
+use crate::testing::until;
 use client::Context;
 use client::testing::World;
 use expect_test::{Expect, expect};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{AttachedVolume, ConfigMap, Event, Node, Pod, Secret};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -67,6 +68,21 @@ impl Machine {
 
     pub async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// What the node's status says it uses.
+    pub fn in_use(&self) -> Vec<String> {
+        let status = self.world.get::<Node>("", "n1").and_then(|node| node.status.clone());
+        status.and_then(|status| status.volumes_in_use).unwrap_or_default()
+    }
+
+    /// Once the node says that it uses a volume, the control plane says that it has it.
+    pub async fn attach(&self, volume: &str) {
+        until("the volume is in use", || self.in_use().iter().any(|name| name == volume)).await;
+        let mut node = Node::clone(&self.world.get::<Node>("", "n1").unwrap());
+        let attached = AttachedVolume { name: volume.to_owned(), device_path: String::new() };
+        node.status.get_or_insert_default().volumes_attached = Some(vec![attached]);
+        self.world.put(&node);
     }
 
     /// `Running ready c running`

@@ -7,65 +7,122 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A volume that a CSI driver attaches.
+/// A volume that a node's kubelet mounts once it is attached to the node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
-    /// The PersistentVolume's.
+    /// The PersistentVolume's, or that of the volume in the pod.
     pub name: String,
-    pub driver: String,
-    pub handle: String,
+    /// As nodes' statuses call it.
+    pub unique_name: String,
+    pub means: Means,
     /// Several nodes may have it.
     pub is_shared: bool,
 }
 
+/// How a volume is attached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Means {
+    /// A VolumeAttachment asks a CSI driver's own attacher for it.
+    Driver { driver: String, handle: String },
+    /// The node reaches it as it is: it is the node's when the node's status says so.
+    Status,
+}
+
+/// Volumes that are attached by [`Means::Status`] have names that begin so.
+const ISCSI: &str = "kubernetes.io/iscsi/";
+
+/// Whether the volume of this name is attached by [`Means::Status`].
+pub fn is_of_status(unique_name: &str) -> bool {
+    unique_name.starts_with(ISCSI)
+}
+
+/// A disk of an iSCSI target, as nodes' statuses call it: with the portal as it was written.
+pub fn iscsi_name(portal: &str, iqn: &str, lun: i32) -> String {
+    format!("{ISCSI}{portal}:{iqn}:{lun}")
+}
+
 impl Volume {
-    /// As kubelets call it.
-    pub fn unique_name(&self) -> String {
-        format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
+    pub fn csi(name: String, driver: &str, handle: &str, is_shared: bool) -> Volume {
+        Volume {
+            name,
+            unique_name: format!("kubernetes.io/csi/{driver}^{handle}"),
+            means: Means::Driver { driver: driver.to_owned(), handle: handle.to_owned() },
+            is_shared,
+        }
     }
 
-    /// The name of its attachment to a node: drivers and kubelets compute the same.
-    pub fn attachment(&self, node: &str) -> String {
+    fn iscsi(name: String, unique_name: String, is_shared: bool) -> Volume {
+        Volume { name, unique_name, means: Means::Status, is_shared }
+    }
+
+    /// The name of its attachment to a node, if it has one: drivers and kubelets compute the same.
+    pub fn attachment(&self, node: &str) -> Option<String> {
         use std::fmt::Write;
-        let text = format!("{}{}{node}", self.handle, self.driver);
+        let Means::Driver { driver, handle } = &self.means else { return None };
+        let text = format!("{handle}{driver}{node}");
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        digest.as_ref().iter().fold("csi-".to_owned(), |mut name, byte| {
+        Some(digest.as_ref().iter().fold("csi-".to_owned(), |mut name, byte| {
             let _ = write!(name, "{byte:02x}");
             name
-        })
+        }))
     }
 }
 
 fn volume(found: &PersistentVolume) -> Option<Volume> {
     let spec = found.spec.as_ref()?;
-    let csi = spec.csi.as_ref()?;
+    let name = found.metadata.name.clone()?;
     let modes = spec.access_modes.as_deref().unwrap_or_default();
-    Some(Volume {
-        name: found.metadata.name.clone()?,
-        driver: csi.driver.clone(),
-        handle: csi.volume_handle.clone(),
-        // Who does not say how it may be used leaves it to the driver.
-        is_shared: modes.is_empty()
-            || modes.iter().any(|mode| matches!(&**mode, "ReadWriteMany" | "ReadOnlyMany")),
+    // Who does not say how it may be used leaves it to the driver.
+    let is_shared = modes.is_empty()
+        || modes.iter().any(|mode| matches!(&**mode, "ReadWriteMany" | "ReadOnlyMany"));
+    if let Some(csi) = &spec.csi {
+        return Some(Volume::csi(name, &csi.driver, &csi.volume_handle, is_shared));
+    }
+    let disk = spec.iscsi.as_ref()?;
+    let unique_name = iscsi_name(&disk.target_portal, &disk.iqn, disk.lun);
+    Some(Volume::iscsi(name, unique_name, is_shared))
+}
+
+/// Disks that a pod names itself. Nobody says how they may be used, so any node may have them, as upstream has
+/// it (`IsMultiAttachAllowed` in `pkg/volume/util/util.go`).
+fn inline(pod: &Pod) -> impl Iterator<Item = Volume> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| {
+        let disk = volume.iscsi.as_ref()?;
+        let unique_name = iscsi_name(&disk.target_portal, &disk.iqn, disk.lun);
+        Some(Volume::iscsi(volume.name.clone(), unique_name, true))
     })
 }
 
-/// The volumes of a node's pods, by the name of the attachment, and the pods that use each.
-pub fn on(node: &str, world: &World) -> BTreeMap<String, (Volume, Vec<Arc<Pod>>)> {
-    let mut found = BTreeMap::<String, (Volume, Vec<Arc<Pod>>)>::new();
+/// Most pods bring nothing that could be attached.
+pub fn may_need(pod: &Pod) -> bool {
+    !pods::claims(pod).is_empty() || inline(pod).next().is_some()
+}
+
+/// Volumes by their unique names, and the pods that use each.
+pub type Wanted = BTreeMap<String, (Volume, Vec<Arc<Pod>>)>;
+
+/// The volumes of a node's pods.
+pub fn on(node: &str, world: &World) -> Wanted {
+    let mut found = Wanted::new();
     for pod in pods_on(node, world) {
         if pods::is_finished(&pod) {
             continue;
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for (claim, _) in pods::claims(&pod) {
-            let claim = world.find::<PersistentVolumeClaim>(namespace, &claim);
-            let Some(volume) = claim.and_then(|claim| bound(&claim, world)) else { continue };
-            if !is_attachable(&volume.driver, world) {
+        let claims = pods::claims(&pod);
+        let claimed = claims.iter().filter_map(|(claim, _)| {
+            bound(&*world.find::<PersistentVolumeClaim>(namespace, claim)?, world)
+        });
+        for volume in claimed.chain(inline(&pod)) {
+            if !is_attachable(&volume, world) {
                 continue;
             }
-            let name = volume.attachment(node);
-            found.entry(name).or_insert((volume, Vec::new())).1.push(pod.clone());
+            let name = volume.unique_name.clone();
+            let (known, users) = found.entry(name).or_insert((volume.clone(), Vec::new()));
+            // A disk may be claimed and named: what one of them forbids is forbidden.
+            known.is_shared &= volume.is_shared;
+            users.push(pod.clone());
         }
     }
     found
@@ -92,7 +149,8 @@ fn bound(claim: &PersistentVolumeClaim, world: &World) -> Option<Volume> {
 }
 
 /// A driver that has not said otherwise attaches.
-fn is_attachable(driver: &str, world: &World) -> bool {
+fn is_attachable(volume: &Volume, world: &World) -> bool {
+    let Means::Driver { driver, .. } = &volume.means else { return true };
     let driver = world.find::<CSIDriver>("", driver);
     driver.is_none_or(|driver| driver.spec.attach_required != Some(false))
 }
@@ -118,4 +176,15 @@ pub fn nodes_of_volume(volume: &PersistentVolume, world: &World) -> Vec<Namespac
         Some(NamespacedName::new(named.namespace.as_deref()?, named.name.as_deref()?))
     };
     claim().map(|claim| nodes_of_claim(&claim, world)).unwrap_or_default()
+}
+
+/// The nodes that may wait for one of these volumes.
+pub fn nodes_of_names(names: &[&str], world: &World) -> Vec<NamespacedName> {
+    let informer = world.informer::<PersistentVolume>();
+    let read = informer.read();
+    let is_named = |found: &PersistentVolume| {
+        volume(found).is_some_and(|volume| names.contains(&&*volume.unique_name))
+    };
+    let named = read.iter().filter(|(_, found)| is_named(found));
+    named.flat_map(|(_, found)| nodes_of_volume(found, world)).collect()
 }

@@ -23,10 +23,11 @@ pub use volume::Volume;
 
 use crate::plugins::connect;
 use crate::turns::Turns;
+use crate::volumes::in_use::InUse;
 use parking_lot::Mutex;
 use proto::node_client::NodeClient;
 use proto::node_service_capability::{self, rpc::Type};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -39,8 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub struct Csi {
     drivers: Mutex<BTreeMap<String, Node>>,
-    /// Volumes that may be on this node, as its status names them.
-    in_use: Mutex<BTreeSet<String>>,
     /// Targets that this process has published.
     published: Mutex<HashSet<PathBuf>>,
     /// Calls for one volume wait for each other.
@@ -48,18 +47,6 @@ pub struct Csi {
 }
 
 impl Csi {
-    /// What the node's status says is in use.
-    pub fn in_use(&self) -> Vec<String> {
-        self.in_use.lock().iter().cloned().collect()
-    }
-
-    /// What was staged before this process began.
-    pub fn take_up(&self, root: &Path) {
-        let staged = mount::staged(root);
-        let names = staged.iter().map(|(_, data)| volume::unique_name(&data.driver, &data.handle));
-        self.in_use.lock().extend(names);
-    }
-
     fn driver(&self, name: &str) -> Result<Node, String> {
         let found = self.drivers.lock().get(name).cloned();
         found.ok_or_else(|| {
@@ -69,6 +56,13 @@ impl Csi {
 
     async fn turn(&self, name: String) -> tokio::sync::OwnedMutexGuard<()> {
         self.turns.wait(&name).await
+    }
+}
+
+/// What was staged before this process began is in use.
+pub fn take_up(root: &Path, in_use: &InUse) {
+    for (file, data) in mount::staged(root) {
+        in_use.take_up(volume::unique_name(&data.driver, &data.handle), &file);
     }
 }
 

@@ -5,7 +5,7 @@ use super::volume::{Data, Place, Volume, unique_name};
 use super::{Node, Type, shown};
 use crate::pod;
 use crate::volumes::ownership;
-use crate::worker::Kubelet;
+use crate::worker::{Kubelet, LOOKS};
 use client::source::Patch;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, SecretReference};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
@@ -16,15 +16,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::Code;
-
-/// Pauses between looks at an attachment that is not there yet; then the pod waits its turn.
-const LOOKS: [Duration; 5] = [
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-    Duration::from_millis(1600),
-];
 
 impl Kubelet {
     /// Makes a volume ready for a pod: where the pod sees it. What fails says at what.
@@ -69,14 +60,22 @@ impl Kubelet {
             return Ok(HashMap::new());
         }
         // The control plane leaves attached what a node says it uses.
-        if self.csi.in_use.lock().insert(volume.unique_name()) {
+        let (name, uid) = (volume.unique_name(), pod::uid(call.pod));
+        if self.in_use.want(&name, &place.staging_data, uid) {
             self.config.look_again.notify_one();
         }
         let spec = call.driver.map(|driver| &driver.spec);
         let context = match spec.is_none_or(|spec| spec.attach_required != Some(false)) {
-            true => self.attached(volume).await.map_err(|why| {
-                format!("MountVolume.WaitForAttach failed for volume \"{}\" : {why}", volume.name)
-            })?,
+            true => {
+                let context = self.attached(volume).await.map_err(|why| {
+                    format!(
+                        "MountVolume.WaitForAttach failed for volume \"{}\" : {why}",
+                        volume.name
+                    )
+                })?;
+                self.verify_attached(&name, &volume.name).await?;
+                context
+            }
             false => HashMap::new(),
         };
         let failed = |why: String| {
@@ -295,9 +294,6 @@ impl Kubelet {
             let _ = fs::remove_dir(&path);
             fs::remove_file(&file).map_err(|error| failed(error.to_string()))?;
             let _ = file.parent().map(fs::remove_dir);
-        }
-        if self.csi.in_use.lock().remove(&unique_name(&data.driver, &data.handle)) {
-            self.config.look_again.notify_one();
         }
         Ok(())
     }

@@ -227,11 +227,6 @@ impl Machine {
         pod.metadata.deletion_grace_period_seconds = Some(1);
         self.world.put(&pod);
     }
-
-    fn in_use(&self) -> Vec<String> {
-        let node = self.world.get::<NodeObject>("", "n1").unwrap();
-        node.status.clone().unwrap_or_default().volumes_in_use.unwrap_or_default()
-    }
 }
 
 async fn start(driver: Value, can: &[Type]) -> (Machine, Mock) {
@@ -292,6 +287,7 @@ async fn a_claimed_volume_is_staged_once_and_published_for_each_pod() {
         "status": { "attached": true, "attachmentMetadata": { "device": "/dev/sdz" } }
     }));
     machine.csi_pod("a", json!({ "name": "v", "persistentVolumeClaim": { "claimName": "pv" } }));
+    machine.attach("kubernetes.io/csi/mock.csi^handle-pv").await;
     until("a runs", || machine.phase("a") == "Running").await;
     assert_eq!(
         mock.calls(),

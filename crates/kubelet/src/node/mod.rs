@@ -5,15 +5,15 @@ mod object;
 mod usage;
 
 pub use facts::Facts;
-pub use object::{allocatable, labels, without_reserved};
+pub use object::{MANAGED, allocatable, labels, without_reserved};
 pub use usage::Usage;
 
 use crate::config::Config;
-use crate::csi::Csi;
 use crate::devices::Devices;
 use crate::eviction::Pressure;
 use crate::runtime::{Runtime, cri};
 use crate::shutdown::GoingDown;
+use crate::volumes::in_use::InUse;
 use api::status::Status;
 use client::events::{Happening, Recorder, reference};
 use client::source::Patch;
@@ -39,7 +39,7 @@ pub struct NodeLoop {
     pub port: Option<u16>,
     /// What the machine is short of.
     pub pressure: Arc<Pressure>,
-    pub csi: Arc<Csi>,
+    pub in_use: Arc<InUse>,
     pub devices: Arc<Devices>,
     pub going_down: Arc<GoingDown>,
 }
@@ -90,7 +90,7 @@ impl NodeLoop {
     async fn facts(&self) -> Facts {
         let mut facts = self.config.machine.read(&self.config.root);
         facts.pressures = self.pressure.now();
-        facts.volumes_in_use = self.csi.in_use();
+        facts.volumes_in_use = self.in_use.names();
         facts.devices = self.devices.amounts();
         match self.runtime.version(cri::VersionRequest::default()).await {
             Ok(version) => {
@@ -145,9 +145,11 @@ impl NodeLoop {
         let node = object::node(&self.config, &facts, self.port, self.context.now());
         let made = match self.client.create(&node).await {
             Err(status) if status.is_already_exists() => {
-                let labels = json!({ "metadata": { "labels": node.metadata.labels } });
+                let (labels, annotations) = (&node.metadata.labels, &node.metadata.annotations);
+                let metadata = json!({ "labels": labels, "annotations": annotations });
+                let patch = Patch::Strategic(json!({ "metadata": metadata }));
                 let name = &self.config.node_name;
-                self.client.patch::<Node>("", name, Patch::Strategic(labels)).await?
+                self.client.patch::<Node>("", name, patch).await?
             }
             made => made?,
         };

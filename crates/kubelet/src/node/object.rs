@@ -14,9 +14,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// The node leaves it to the control plane to attach volumes.
+pub const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
 pub fn node(config: &Config, facts: &Facts, port: Option<u16>, now: Timestamp) -> Node {
-    let annotations =
-        [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    let annotations = [(MANAGED.to_owned(), "true".to_owned())];
     Node {
         metadata: ObjectMeta {
             name: Some(config.node_name.clone()),

@@ -5,6 +5,7 @@
 //! objects change. Others are mounted by programs of the machine ([`nfs`], [`iscsi`]). Whatever is not here
 //! is refused by name, and the pod waits with an event.
 pub mod atomic;
+pub mod in_use;
 pub mod iscsi;
 pub mod nfs;
 pub mod ownership;

@@ -161,9 +161,13 @@ impl Kubelet {
     /// Where a pod has a disk of an iSCSI target.
     async fn mount_iscsi(&self, pod: &Pod, disk: &Disk) -> Result<PathBuf, String> {
         let (root, uid) = (&self.config.root, pod::uid(pod));
+        if self.in_use.want(&disk.unique_name, &disk.folder(root), uid) {
+            self.config.look_again.notify_one();
+        }
         if let Some(path) = self.iscsi.mounted(root, uid, disk) {
             return Ok(path);
         }
+        self.verify_attached(&disk.unique_name, &disk.name).await?;
         let chap = match &disk.secret {
             None => Chap::default(),
             Some(secret) => self.chap(secret).await.map_err(|why| {

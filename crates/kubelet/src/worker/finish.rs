@@ -33,7 +33,11 @@ impl Kubelet {
         volumes::tear_down(&folder.join("volume-subpaths")).map_err(failed)?;
         self.unmount_csi(uid).await.map_err(SyncError::Other)?;
         self.iscsi.unmount(&self.config.root, uid).await.map_err(SyncError::Other)?;
-        volumes::tear_down(&folder.join("volumes")).map_err(failed)
+        volumes::tear_down(&folder.join("volumes")).map_err(failed)?;
+        if self.in_use.let_go(uid) {
+            self.config.look_again.notify_one();
+        }
+        Ok(())
     }
 
     async fn remove_folder(&self, uid: &str) -> Result<(), SyncError> {
@@ -100,6 +104,9 @@ impl Kubelet {
         }
         // Last: a target that does not answer takes its time.
         self.iscsi.detach_orphans(&self.config.root).await;
+        if self.in_use.sweep() {
+            self.config.look_again.notify_one();
+        }
     }
 
     /// A static pod's status is written to its mirror, which is made if it is not there.

@@ -5,6 +5,7 @@
 //! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
 //! where the last one ended.
 mod admit;
+mod attached;
 mod certificates;
 mod claims;
 mod deadline;
@@ -20,6 +21,7 @@ mod resize;
 mod start;
 mod watched;
 
+pub use attached::LOOKS;
 pub use evict::Evicted;
 
 use crate::backoff::Backoff;
@@ -44,6 +46,7 @@ use crate::server::Counters;
 use crate::shutdown::GoingDown;
 use crate::status;
 use crate::users::{self, Users};
+use crate::volumes::in_use::InUse;
 use crate::volumes::iscsi::Iscsi;
 use api::names::NamespacedName;
 use api::status::Status;
@@ -84,6 +87,8 @@ pub struct Kubelet {
     pub pressure: Arc<Pressure>,
     pub csi: Arc<Csi>,
     pub iscsi: Iscsi,
+    /// Volumes that the node's status says are in use.
+    pub in_use: Arc<InUse>,
     pub devices: Arc<Devices>,
     pub dra: Dra,
     /// Whether the machine is going down.
@@ -212,6 +217,7 @@ impl Kubelet {
             pressure: Arc::default(),
             csi: Arc::default(),
             iscsi,
+            in_use: Arc::default(),
             devices: Arc::default(),
             dra: Dra::default(),
             going_down: Arc::default(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,8 @@ pub const SESSION_KEYS: [&str; 4] = [
 pub struct Disk {
     /// Of the persistent volume, or of the volume in the pod.
     pub name: String,
+    /// As the node's status names it.
+    pub unique_name: String,
     /// With their ports, each once; the disk's folder is named after the first.
     pub portals: Vec<String>,
     pub iqn: String,
@@ -122,6 +125,7 @@ impl Disk {
             (source.chap_auth_discovery == Some(true), source.chap_auth_session == Some(true));
         let disk = Disk {
             name: name.to_owned(),
+            unique_name: unique_name(&source.target_portal, &source.iqn, source.lun),
             portals,
             iqn: source.iqn.clone(),
             lun: u32::try_from(source.lun).map_err(|_| format!("{} is no LUN", source.lun))?,
@@ -209,6 +213,11 @@ pub fn pod_volumes(root: &Path, uid: &str) -> PathBuf {
     root.join("pods").join(uid).join("volumes/kubernetes.io~iscsi")
 }
 
+/// What the control plane calls a disk: with the portal as whoever wrote the volume has it.
+fn unique_name(portal: &str, iqn: &str, lun: impl Display) -> String {
+    format!("kubernetes.io/iscsi/{portal}:{iqn}:{lun}")
+}
+
 /// What becomes a word of a command and a part of a path is no more than that.
 fn word(field: &str, text: &str) -> Result<(), String> {
     let is_odd = |c: char| matches!(c, '/' | '\\') || c.is_whitespace() || c.is_control();
@@ -270,6 +279,18 @@ impl Record {
         let mut all = [&self.iqn, &self.iface].into_iter().chain(&self.portals);
         let are_words = all.all(|text| word("", text).is_ok());
         are_words && !self.portals.is_empty() && self.lun.parse::<u32>().is_ok()
+    }
+
+    /// How the node's status may name it. The name has the portal as the API has it, the folder has it
+    /// with a port, and what lies in the folder is hidden by what is mounted there.
+    pub fn unique_names(&self) -> Vec<String> {
+        let portal = self.portals.first().map(String::as_str).unwrap_or_default();
+        let mut spellings = vec![portal];
+        if let Some(address) = portal.strip_suffix(format!(":{PORT}").as_str()) {
+            spellings.push(address);
+            spellings.extend(address.strip_prefix('[').and_then(|it| it.strip_suffix(']')));
+        }
+        spellings.iter().map(|portal| unique_name(portal, &self.iqn, &self.lun)).collect()
     }
 
     pub fn number(&self) -> u64 {
@@ -360,6 +381,7 @@ mod tests {
             "ip-fd00::1:3260-iscsi-iqn.2001-04.com.example:d-lun-2"
         );
         let named = Record::of_folder(Path::new(folder)).unwrap();
+        assert_eq!(disk.unique_name, "kubernetes.io/iscsi/10.0.0.1:iqn.2001-04.com.example:d:2");
         assert_eq!(
             (named.portals[0].as_str(), named.iqn.as_str(), named.number(), named.iface.as_str()),
             ("10.0.0.1:3260", "iqn.2001-04.com.example:d", 2, "default")
@@ -370,6 +392,18 @@ mod tests {
             ("10.0.0.1:3260:v", "default")
         );
         assert!(own.record().has_own_interface() && !disk.record().has_own_interface());
+    }
+
+    #[test]
+    fn a_folder_knows_what_its_disk_may_be_called() {
+        for portal in ["10.0.0.1", "10.0.0.1:3260", "10.0.0.1:860", "fd00::1", "[fd00::1]"] {
+            let disk = inline(json!({ "targetPortal": portal })).unwrap();
+            let named = Record::of_folder(&disk.folder(Path::new("/k"))).unwrap().unique_names();
+            assert!(named.contains(&disk.unique_name), "{portal}: {named:?}");
+        }
+        let disk = inline(json!({ "targetPortal": "10.0.0.1:860" })).unwrap();
+        let named = Record::of_folder(&disk.folder(Path::new("/k"))).unwrap().unique_names();
+        assert_eq!(named, ["kubernetes.io/iscsi/10.0.0.1:860:iqn.2001-04.com.example:d:2"]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod tests;
 pub use disk::{Chap, Disk};
 pub use host::Host;
 
+use super::in_use::InUse;
 use super::ownership;
 use crate::turns::Turns;
 use disk::Record;
@@ -231,6 +232,16 @@ impl Iscsi {
 /// Of a device only the container's rights to it can be less.
 fn is_bound_read_only(disk: &Disk) -> bool {
     disk.read_only && !disk.is_block
+}
+
+/// Disks that an earlier kubelet has left on this machine are in use.
+pub fn take_up(root: &Path, in_use: &InUse) {
+    for folder in detach::folders(root) {
+        let names = Record::of_folder(&folder).map(|record| record.unique_names());
+        for name in names.into_iter().flatten() {
+            in_use.take_up(name, &folder);
+        }
+    }
 }
 
 /// The folders of disks that a kubelet with this root has on this machine.

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const IQN: &str = "iqn.2001-04.com.example:disk";
+const UNIQUE_NAME: &str = "kubernetes.io/iscsi/10.0.0.1:iqn.2001-04.com.example:disk:0";
 
 const ISCSIADM: &str = r#"
 while [ $# -gt 0 ]; do
@@ -455,7 +456,8 @@ async fn a_machine_without_an_initiator_says_what_to_install() {
     let empty = machine.folder.path().to_owned();
     machine.run_kubelet_with(machine.context.clone(), |config| config.iscsi_host = host(&empty));
     put_pod(&machine);
-    machine.pass(1).await;
+    machine.attach(UNIQUE_NAME).await;
+    machine.pass(5).await;
     let events = machine.world.all::<Event>();
     let told = events.iter().filter_map(|event| event.message.clone());
     let told = told.filter(|text| text.contains("iscsiadm")).collect::<Vec<_>>();
@@ -474,6 +476,7 @@ async fn a_pod_has_its_disk_until_it_ends() {
     let host = host(scripted.folder.path());
     machine.run_kubelet_with(machine.context.clone(), |config| config.iscsi_host = host);
     put_pod(&machine);
+    machine.attach(UNIQUE_NAME).await;
     let phase = || {
         let pod = machine.world.get::<Pod>("default", "web");
         pod.and_then(|pod| pod.status.clone()?.phase).unwrap_or_default()
@@ -485,6 +488,41 @@ async fn a_pod_has_its_disk_until_it_ends() {
     let folder = machine.folder.path().join("kubelet/pods/u1");
     until("the pod is gone", || !folder.exists()).await;
     assert_eq!(scripted.iscsi.host.mounts(), []);
+    until("it is not in use", || machine.in_use().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_is_not_attached_is_left_alone() {
+    let scripted = Scripted::new();
+    let machine = Machine::new();
+    let host = host(scripted.folder.path());
+    machine.run_kubelet_with(machine.context.clone(), |config| config.iscsi_host = host);
+    put_pod(&machine);
+    let said = "Volume not attached according to node status for volume \"v\"";
+    let is_told = || {
+        let events = machine.world.all::<Event>();
+        events.iter().any(|event| event.message.as_deref().is_some_and(|it| it.contains(said)))
+    };
+    until("the pod waits", is_told).await;
+    assert_eq!(machine.in_use(), [UNIQUE_NAME]);
+    assert_eq!(scripted.log(), "", "nobody spoke with the target");
+    // A pod that waits in vain keeps nothing.
+    machine.world.remove::<Pod>("default", "web");
+    until("it is not in use", || machine.in_use().is_empty()).await;
+    assert_eq!(scripted.log(), "");
+}
+
+#[tokio::test]
+async fn a_kubelet_that_begins_anew_knows_what_is_in_use() {
+    let machine = Scripted::new();
+    machine.mount("a", &disk(json!({}))).await.unwrap();
+    let in_use = InUse::default();
+    take_up(&machine.root(), &in_use);
+    // The folder does not tell whether the API has the port.
+    let with_port = UNIQUE_NAME.replace("10.0.0.1", "10.0.0.1:3260");
+    assert_eq!(in_use.names(), [with_port.as_str(), UNIQUE_NAME]);
+    machine.unmount("a").await;
+    assert!(in_use.names().is_empty());
 }
 
 fn put_pod(machine: &Machine) {
