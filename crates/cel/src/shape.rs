@@ -274,6 +274,8 @@ pub enum Identity<'s> {
 
 /// The types at a place in a schema, and below it.
 pub struct ShapeTypes {
+    /// What the type of the place itself is called.
+    name: &'static str,
     schema: Arc<Json>,
     /// From the root, which is a whole object.
     way: Vec<Step>,
@@ -281,7 +283,12 @@ pub struct ShapeTypes {
 
 impl ShapeTypes {
     pub fn new(schema: Arc<Json>, way: Vec<Step>) -> Self {
-        ShapeTypes { schema, way }
+        ShapeTypes { name: SELF, schema, way }
+    }
+
+    /// The types of whole objects, which are called by their kind.
+    pub fn of_kind(name: &'static str, schema: Arc<Json>) -> Self {
+        ShapeTypes { name, schema, way: Vec::new() }
     }
 
     /// The place itself.
@@ -291,7 +298,7 @@ impl ShapeTypes {
 
     /// The place that a type's name leads to.
     fn find(&self, name: &str) -> Option<Shape<'_>> {
-        let rest = name.strip_prefix(SELF)?;
+        let rest = name.strip_prefix(self.name)?;
         if !rest.is_empty() && !rest.starts_with('.') {
             return None;
         }

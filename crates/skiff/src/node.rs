@@ -196,6 +196,11 @@ impl Embedded {
     }
 }
 
+/// The path of a socket that was named as `unix:///PATH`.
+pub fn socket(url: &str) -> Result<PathBuf, String> {
+    socket_path(url).map(Path::to_owned).map_err(|error| error.to_string())
+}
+
 fn socket_path(url: &str) -> anyhow::Result<&Path> {
     Ok(Path::new(url.strip_prefix("unix://").context("the socket must start with unix://")?))
 }

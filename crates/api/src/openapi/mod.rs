@@ -14,6 +14,7 @@ pub mod v2;
 pub mod v3;
 
 pub use descriptions::Descriptions;
+pub use publish::resolved;
 
 use serde_json::{Value, json};
 

@@ -11,6 +11,7 @@ use crate::custom::Definition;
 use crate::kinds::Resource;
 use crate::schema::builtin;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Adds the schemas of the kind and of its list, if a definition brought them.
 pub(super) fn add(row: &Resource, dialect: Dialect, schemas: &mut Schemas<'static>) {
@@ -20,6 +21,33 @@ pub(super) fn add(row: &Resource, dialect: Dialect, schemas: &mut Schemas<'stati
     let object = object(row, definition, &shared);
     schemas.add(name(row.kind), object);
     schemas.add(name(row.list_kind), list(row, definition, &shared));
+}
+
+/// What v3 says of the objects of a definition, and in the place of references what they refer to; none
+/// for a kind that is built in (`apiserver/pkg/cel/openapi/resolver`).
+pub fn resolved(row: &Resource) -> Option<Value> {
+    let definition = row.definition.as_ref()?;
+    let mut schemas = Schemas::new(Dialect::V3, builtin());
+    let shared = Shared::new(Dialect::V3, &mut schemas);
+    let mut schema = object(row, definition, &shared);
+    resolve(&mut schema, &schemas.finish());
+    Some(schema)
+}
+
+/// Metadata are all that a definition's schema refers to, and no part of them contains itself.
+fn resolve(schema: &mut Value, parts: &BTreeMap<String, Value>) {
+    if let Some(part) = referred(schema, parts) {
+        *schema = part.clone();
+    }
+    each_below(schema, |inner| resolve(inner, parts));
+}
+
+/// What a schema refers to, be it alone or beside a description.
+fn referred<'p>(schema: &Value, parts: &'p BTreeMap<String, Value>) -> Option<&'p Value> {
+    let wrapped = schema["allOf"].as_array().into_iter().flatten();
+    let mut ways =
+        std::iter::once(schema).chain(wrapped).filter_map(|schema| schema["$ref"].as_str());
+    ways.find_map(|way| parts.get(way.rsplit('/').next()?))
 }
 
 /// What every object has.
@@ -123,14 +151,7 @@ fn finish(schema: &mut Value, row: &Resource, kind: &str, definition: &Definitio
 
 /// An object within an object has type and metadata, too.
 fn embed(schema: &mut Value, shared: &Shared, is_root: bool) {
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.values_mut().for_each(|property| embed(property, shared, false));
-    }
-    for below in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.get_mut(below).filter(|inner| inner.is_object()) {
-            embed(inner, shared, false);
-        }
-    }
+    each_below(schema, |inner| embed(inner, shared, false));
     let is = |schema: &Value, word: &str| schema.get(word).is_some_and(|value| *value == true);
     let open = is(schema, "x-kubernetes-preserve-unknown-fields") && shared.dialect == Dialect::V2;
     if is_root || open || !is(schema, "x-kubernetes-embedded-resource") {
@@ -144,6 +165,18 @@ fn embed(schema: &mut Value, shared: &Shared, is_root: bool) {
         }
     }
     schema["required"] = required.into();
+}
+
+/// Fields, elements and entries.
+fn each_below(schema: &mut Value, mut visit: impl FnMut(&mut Value)) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(&mut visit);
+    }
+    for below in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(below).filter(|inner| inner.is_object()) {
+            visit(inner);
+        }
+    }
 }
 
 /// What a definition says, as far as the dialect can say it.

@@ -1,6 +1,7 @@
 //! The components of a cluster beside its API server: one row each.
 use super::{Machine, addons, images, manifests, metrics_server, stand_ins};
 use crate::alone::{self, Leading, Served, Serving};
+use crate::controller_manager::Kinds;
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use crate::rootless;
@@ -72,6 +73,8 @@ pub struct Cluster {
     pub sources: Arc<SourceOf>,
     /// Nodes that have opened a way to themselves.
     pub ways: Arc<WayTo>,
+    /// What the API serves, custom kinds among it where the API server is this machine's.
+    pub kinds: Arc<Kinds>,
     pub node_name: String,
     /// The node's own addresses; never none.
     pub node_ips: Vec<IpAddr>,
@@ -172,7 +175,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             Some(pki) => Some(crate::controller_manager::signer(&pki.service_account_key())?),
             None => None,
         },
-        policy_check: Some(crate::controller_manager::policy_check()),
+        policy_check: Some(crate::controller_manager::policy_check(cluster.kinds.clone())),
         ..Settings::default()
     };
     let name = "kube-controller-manager";
@@ -237,6 +240,12 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     };
     let name = format!("system:node:{}", cluster.node_name);
     let source = cluster.source("kubelet", &user(&name, &["system:nodes"]))?;
+    if let Some(socket) = &cluster.machine.container_runtime_endpoint {
+        // That runtime has its own network, by CNI, and its own images.
+        let runtime = runtime::cri::Client::new(socket)?;
+        let running = kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime));
+        return Ok(Box::pin(running).await?);
+    }
     let embedded = cluster.machine.embedded();
     let network: Arc<dyn Network> = match (crate::node::cni(&embedded.places), &cluster.network) {
         (Some(plugins), _) => plugins,

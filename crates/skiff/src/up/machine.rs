@@ -39,6 +39,10 @@ pub struct Machine {
     /// Mirrors, credentials and authorities of registries.
     #[arg(long, default_value = "/etc/skiff/registries.yaml")]
     registries: PathBuf,
+    /// The socket of a container runtime that pods run on in the place of the embedded one:
+    /// `unix:///run/containerd/containerd.sock`. Images and the pod network (CNI) are then that runtime's.
+    #[arg(long, value_parser = crate::node::socket)]
+    pub container_runtime_endpoint: Option<PathBuf>,
     #[command(flatten)]
     plugins: Plugins,
     #[command(flatten)]
@@ -129,17 +133,22 @@ impl Machine {
         Embedded::at(root, &places.state_dir, &places.cgroup_root, registries, plugins)
     }
 
+    /// Whether pods have the built-in network: plugins, or another runtime, make their own.
+    pub fn has_own_network(&self) -> bool {
+        self.container_runtime_endpoint.is_none()
+            && crate::node::cni(&self.embedded().places).is_none()
+    }
+
     /// The pod network, unless somebody else makes one; whether somebody minds policies in it.
     pub fn network(&self, policies: bool) -> anyhow::Result<Option<NodeNetwork>> {
-        let embedded = self.embedded();
-        if crate::node::cni(&embedded.places).is_some() {
+        if !self.has_own_network() {
             return Ok(None);
         }
         let settings = network::Settings {
             cluster_cidrs: self.cluster_cidrs(),
             policies,
             encrypt: self.encrypt,
-            ..network::Settings::new(embedded.places.pod_network())
+            ..network::Settings::new(self.embedded().places.pod_network())
         };
         Ok(Some(NodeNetwork::open(settings)?))
     }
@@ -193,6 +202,24 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        machine: Machine,
+    }
+
+    #[test]
+    fn another_runtime_has_its_own_network() {
+        let parse = |typed: &str| Line::try_parse_from([typed]).map(|line| line.machine);
+        let endpoint = "--container-runtime-endpoint=unix:///run/other.sock";
+        let Ok(machine) = parse(endpoint) else { panic!("{endpoint} is a flag") };
+        assert_eq!(machine.container_runtime_endpoint, Some(PathBuf::from("/run/other.sock")));
+        assert!(!machine.has_own_network());
+        assert!(parse("--container-runtime-endpoint=/run/other.sock").is_err());
+    }
 
     #[test]
     fn networks_are_one_or_one_of_each_family() {

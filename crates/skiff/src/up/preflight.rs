@@ -20,9 +20,9 @@ pub fn check(is_node: bool, machine: &Machine) -> anyhow::Result<()> {
 /// Who asks for encryption has it, or no cluster: nobody is to find out later that it went in the clear.
 fn encryption(machine: &Machine) -> anyhow::Result<()> {
     anyhow::ensure!(
-        crate::node::cni(&machine.embedded().places).is_none(),
-        "--encrypt is for the built-in pod network, and CNI plugins make another here: leave it out, or \
-         take their configuration away"
+        machine.has_own_network(),
+        "--encrypt is for the built-in pod network, and CNI plugins or another runtime make their own here: \
+         leave it out, or take their configuration away"
     );
     match network::encryption() {
         Err(error) if error.is_unsupported() => anyhow::bail!(

@@ -1,11 +1,14 @@
 //! The cluster that is judged: one of ours, a network namespace for each node, or somebody's.
+use super::containerd::{self, Home};
 use super::images::Made;
-use super::options::Options;
+use super::options::{Options, Runtime};
 use super::upstream::{Part, Place};
 use super::{registry, shell, upstream};
+use netlink::route::Route;
+use netlink::{Family, NetlinkError, Socket};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -32,14 +35,16 @@ struct Member {
     number: u8,
     folder: PathBuf,
     network: Held,
-    /// The cluster itself first.
+    /// In the order in which they were started.
     processes: Vec<Child>,
+    /// Where containerd is, if pods run on it.
+    containerd: Option<Home>,
 }
 
 /// Conditions and taints of nodes, as kubectl prints them.
 const NODES_READY: &str = "jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {end}\
                            {.items[*].spec.taints}";
-/// How long upstream's kubelet may take to be ready.
+/// How long upstream's kubelet may take to be ready, and a node to be given its share of addresses.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Cluster {
@@ -69,17 +74,22 @@ impl Ours {
         programs: &Path,
     ) -> Result<Ours, String> {
         let Machines { all, switch } = network::machines(options.nodes.max(1));
-        let member = |(number, network)| Member::new(options.name(), number, folder, network);
+        let name = options.subject().name;
+        let member =
+            |(number, network)| Member::new(name, number, folder, network, options.runtime);
         let nodes = (1..).zip(all).map(member).collect();
         let mut ours = Ours { skiff: skiff.to_owned(), nodes, _switch: switch };
         for node in &ours.nodes {
-            node.reset(&ours.skiff)?; // what an earlier run, killed, has left
+            node.clear(&ours.skiff)?; // what an earlier run, killed, has left
         }
         let address = registry::serve(&ours.nodes[0].network.path, network::ADDRESS, images)?;
-        for node in &ours.nodes {
+        for node in &mut ours.nodes {
             shell::make_folder(&node.folder)?;
             registry::write_configuration(&node.registries(), address)?;
-            node.import(&ours.skiff, images)?;
+            match options.runtime {
+                Runtime::Embedded => node.import(&ours.skiff, images)?,
+                Runtime::Containerd => node.run_containerd(&ours.skiff, address, images)?,
+            }
         }
         let process = ours.up(&options.with)?;
         ours.nodes[0].processes.push(process);
@@ -91,6 +101,9 @@ impl Ours {
         for at in 1..ours.nodes.len() {
             let process = ours.join(&ours.nodes[at])?;
             ours.nodes[at].processes.push(process);
+            if options.runtime == Runtime::Containerd {
+                ours.connect(at, &programs.join("kubectl"))?;
+            }
         }
         Ok(ours)
     }
@@ -116,12 +129,61 @@ impl Ours {
         command.args(node.places()).args(node.machine());
         node.start(command, "this machine is node")
     }
+
+    /// Pods' addresses of one more node, and the ways between them and those of the nodes before it:
+    /// what our pod network does by itself where it is not another runtime's plugin.
+    fn connect(&self, at: usize, kubectl: &Path) -> Result<(), String> {
+        let node = &self.nodes[at];
+        let share = self.share_of(node, kubectl)?;
+        if let Some(home) = &node.containerd {
+            home.give_addresses(&share)?;
+        }
+        for other in &self.nodes[..at] {
+            other.lead(&share, node.address())?;
+            node.lead(&self.share_of(other, kubectl)?, other.address())?;
+        }
+        Ok(())
+    }
+
+    /// The pod CIDR that a node was given; waited for.
+    fn share_of(&self, node: &Member, kubectl: &Path) -> Result<String, String> {
+        let (first, begun) = (&self.nodes[0], Instant::now());
+        loop {
+            let mut command = first.within(kubectl);
+            command.arg("--kubeconfig").arg(first.folder.join("data/kubeconfig"));
+            command.args(["get", "node", &format!("node-{}", node.number)]);
+            let said = shell::output(command.args(["-o", "jsonpath={.spec.podCIDR}"]));
+            match said {
+                Ok(share) if !share.is_empty() => return Ok(share),
+                _ if begun.elapsed() < PATIENCE => {}
+                said => return Err(format!("node-{} has no addresses: {said:?}", node.number)),
+            }
+        }
+    }
 }
 
 impl Member {
-    fn new(cluster: &'static str, number: u8, folder: &Path, network: Held) -> Member {
+    fn new(
+        cluster: &'static str,
+        number: u8,
+        folder: &Path,
+        network: Held,
+        runtime: Runtime,
+    ) -> Member {
         let folder = folder.join(format!("node-{number}"));
-        Member { cluster, number, folder, network, processes: Vec::new() }
+        let (processes, containerd) = (Vec::new(), None);
+        let mut member = Member { cluster, number, folder, network, processes, containerd };
+        if runtime == Runtime::Containerd {
+            let state = PathBuf::from(member.state());
+            member.containerd = Some(Home {
+                folder: member.folder.join("containerd"),
+                state: state.join("c"),
+                addresses: state.join("network"),
+                cgroup_root: member.cgroup_root(),
+                network: format!("skiff-{cluster}-{number}"),
+            });
+        }
+        member
     }
 
     fn address(&self) -> Ipv4Addr {
@@ -145,6 +207,44 @@ impl Member {
             shell::output(&mut import)?;
         }
         Ok(())
+    }
+
+    /// Starts the containerd that pods run on, with the images in it.
+    fn run_containerd(
+        &mut self,
+        skiff: &Path,
+        registry: SocketAddr,
+        images: &[Made],
+    ) -> Result<(), String> {
+        let Some(home) = &self.containerd else { return Ok(()) };
+        let program = Home::install();
+        home.furnish(skiff, registry, images)?;
+        if self.number == 1 {
+            // The others' are known when they have joined.
+            home.give_addresses(containerd::FIRST_SHARE)?;
+        }
+        let mut process = self.spawn(&program, &home.arguments(), "containerd")?;
+        let filled = home.fill(&mut process, images);
+        // It ends with the cluster, whatever became of the images.
+        self.processes.push(process);
+        filled
+    }
+
+    /// The way to another node's pods.
+    fn lead(&self, share: &str, by: Ipv4Addr) -> Result<(), String> {
+        let wrong = || format!("{share} is no network");
+        let (address, prefix) = share.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
+        let destination = (address, prefix);
+        let set = || -> Result<(), NetlinkError> {
+            let mut socket = Socket::open(Family::Route)?;
+            let link = socket.link("card0")?.expect("every machine has one").index;
+            socket.set_route(&Route { destination, link, gateway: Some(by.into()) })
+        };
+        netlink::namespace::within(&self.network.path, set)
+            .map_err(|error| error.to_string())?
+            .map_err(|error| format!("failed to lead to {share}: {error}"))
     }
 
     /// Starts a program and waits for the line that says that it runs.
@@ -249,12 +349,16 @@ impl Member {
         .to_vec()
     }
 
-    fn machine(&self) -> [String; 3] {
-        [
+    fn machine(&self) -> Vec<String> {
+        let mut all = vec![
             format!("--node-name=node-{}", self.number),
             format!("--node-ip={}", self.address()),
             format!("--registries={}", self.registries().display()),
-        ]
+        ];
+        if let Some(home) = &self.containerd {
+            all.push(format!("--container-runtime-endpoint={}", home.endpoint()));
+        }
+        all
     }
 
     fn within(&self, program: &Path) -> Command {
@@ -263,7 +367,11 @@ impl Member {
         command
     }
 
-    fn reset(&self, skiff: &Path) -> Result<(), String> {
+    /// Removes what was made on the machine: by containerd first, whose mounts are among ours.
+    fn clear(&self, skiff: &Path) -> Result<(), String> {
+        if let Some(home) = &self.containerd {
+            home.clear()?;
+        }
         let mut reset = self.within(skiff);
         shell::output(reset.args(["reset", "--yes"]).args(self.places())).map(drop)
     }
@@ -278,7 +386,7 @@ impl Drop for Ours {
             }
         }
         for node in &self.nodes {
-            if let Err(problem) = node.reset(&self.skiff) {
+            if let Err(problem) = node.clear(&self.skiff) {
                 eprintln!("the remains of node {} are still there: {problem}", node.number);
             }
         }

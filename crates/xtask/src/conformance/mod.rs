@@ -6,6 +6,7 @@
 //! Everything made is in `target/conformance`: programs, images, the cluster's data while it runs,
 //! and of each run the reports and a log of every failed test.
 mod cluster;
+mod containerd;
 mod images;
 mod interrupted;
 mod options;
@@ -45,12 +46,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let images = if options.smoke { Vec::new() } else { images::make(&kitchen)? };
 
-    let page = match options.with.is_empty() {
-        true => "docs/conformance.md",
-        false => "docs/conformance-mixed.md",
-    };
-    let page = places.repository.join(page);
-    let parts: Vec<&str> = options.with.iter().map(|part| part.name).collect();
+    let subject = options.subject();
+    let page = places.repository.join(subject.page);
     let written = if options.smoke { None } else { std::fs::read_to_string(&page).ok() };
     let mut rows = report::rows(&written.unwrap_or_default());
     let names = match options.any {
@@ -73,7 +70,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         Some(path) => Cluster::Named(path.clone()),
         None => {
             let skiff = skiff(&options)?;
-            let folder = places.made.join(options.name());
+            let folder = places.made.join(subject.name);
             interrupted::cluster_begins();
             Cluster::Ours(Box::new(Ours::start(&skiff, &folder, &images, &options, &programs)?))
         }
@@ -86,7 +83,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         if tests.is_empty() {
             continue;
         }
-        let folder = places.made.join(options.name()).join("runs").join(kind);
+        let folder = places.made.join(subject.name).join("runs").join(kind);
         let timeout = options.timeout.as_str();
         let run = suite::Run { programs: &programs, cluster: &cluster, procs, timeout, folder };
         rows = report::updated(rows, &run.tests(&tests)?, &commit);
@@ -94,7 +91,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             continue;
         }
         let recipes: Vec<_> = images.iter().map(|made| &made.recipe).collect();
-        shell::write(&page, report::page(&parts, &names, &rows, &recipes))?;
+        shell::write(&page, report::page(&subject, &names, &rows, &recipes))?;
     }
     drop(cluster);
     let counted: Vec<String> = match options.smoke || options.any {

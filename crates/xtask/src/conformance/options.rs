@@ -1,4 +1,5 @@
 //! What a run is told.
+use super::report::Subject;
 use super::suite::sig;
 use super::upstream::{self, Part};
 use regex_automata::meta::Regex;
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 
 pub const USAGE: &str = "[--smoke] [--any] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
                          [--timeout 2h] [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager] \
-                         [--kubeconfig FILE | --skiff FILE]";
+                         [--runtime containerd] [--kubeconfig FILE | --skiff FILE]";
 
 pub struct Options {
     /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
@@ -23,6 +24,8 @@ pub struct Options {
     pub nodes: u8,
     /// Upstream's parts in the place of ours.
     pub with: Vec<&'static Part>,
+    /// What our kubelets run pods on.
+    pub runtime: Runtime,
     pub timeout: String,
     /// A cluster that runs already, in place of one of ours.
     pub kubeconfig: Option<PathBuf>,
@@ -30,10 +33,40 @@ pub struct Options {
     pub skiff: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Runtime {
+    Embedded,
+    /// Debian's, over its CRI socket.
+    Containerd,
+}
+
 impl Options {
-    /// What the cluster and its places are called: one with upstream's parts can be judged beside ours.
-    pub fn name(&self) -> &'static str {
-        if self.with.is_empty() { "conformance" } else { "mixed" }
+    /// What is judged: each has places and a page of its own.
+    pub fn subject(&self) -> Subject {
+        if self.runtime == Runtime::Containerd {
+            return Subject {
+                name: "containerd",
+                page: "docs/conformance-containerd.md",
+                title: "Conformance on containerd",
+                besides: " with Debian's containerd in the place of the embedded runtime"
+                    .to_owned(),
+            };
+        }
+        if self.with.is_empty() {
+            return Subject {
+                name: "conformance",
+                page: "docs/conformance.md",
+                title: "Conformance",
+                besides: String::new(),
+            };
+        }
+        let parts: Vec<&str> = self.with.iter().map(|part| part.name).collect();
+        Subject {
+            name: "mixed",
+            page: "docs/conformance-mixed.md",
+            title: "Conformance of a mixture",
+            besides: format!(" with upstream's {}", parts.join(", ")),
+        }
     }
 
     /// Whether a test is asked for by name and group.
@@ -53,6 +86,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         procs: 4,
         nodes: 1,
         with: Vec::new(),
+        runtime: Runtime::Embedded,
         timeout: "4h".to_owned(),
         kubeconfig: None,
         skiff: None,
@@ -80,6 +114,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
                 options.with =
                     value()?.split(',').map(upstream::find).collect::<Result<_, String>>()?;
             }
+            "--runtime" => options.runtime = runtime(&value()?)?,
             "--timeout" => options.timeout = value()?,
             "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
             "--skiff" => options.skiff = Some(value()?.into()),
@@ -89,9 +124,20 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
     if options.any && options.focus.is_none() && options.sig.is_none() {
         return Err("--any without --focus or --sig would be thousands of tests".to_owned());
     }
+    if options.runtime != Runtime::Embedded && !options.with.is_empty() {
+        return Err("upstream's parts run beside the embedded runtime".to_owned());
+    }
     match options.nodes > 1 && !options.with.is_empty() {
         true => Err("upstream's parts run on one node".to_owned()),
         false => Ok(options),
+    }
+}
+
+fn runtime(name: &str) -> Result<Runtime, String> {
+    match name {
+        "embedded" => Ok(Runtime::Embedded),
+        "containerd" => Ok(Runtime::Containerd),
+        _ => Err(format!("no runtime {name}; there are embedded, containerd")),
     }
 }
 
@@ -115,6 +161,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_judged_has_its_own_places_and_page() {
+        let check = |arguments: &str, name: &str, page: &str| {
+            let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+            let subject = parse(&words).expect("options").subject();
+            assert_eq!((subject.name, subject.page), (name, page), "{arguments}");
+        };
+        check("--sig node", "conformance", "docs/conformance.md");
+        check("--runtime embedded", "conformance", "docs/conformance.md");
+        check("--with kubelet,kube-proxy", "mixed", "docs/conformance-mixed.md");
+        check("--runtime containerd --nodes 2", "containerd", "docs/conformance-containerd.md");
+    }
+
+    #[test]
     fn what_is_no_option_is_told() {
         let problem = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
@@ -122,6 +181,10 @@ mod tests {
         };
         assert_eq!(problem(&["--procs"]), "--procs needs a value");
         assert_eq!(problem(&["--procs", "x"]), "--procs: invalid digit found in string");
+        let known = "no runtime docker; there are embedded, containerd";
+        assert_eq!(problem(&["--runtime", "docker"]), known);
+        let mixed = problem(&["--runtime", "containerd", "--with", "kubelet"]);
+        assert_eq!(mixed, "upstream's parts run beside the embedded runtime");
         assert!(problem(&["--any"]).starts_with("--any without --focus"));
         assert!(problem(&["--quick"]).starts_with("no option --quick; there are [--smoke]"));
     }

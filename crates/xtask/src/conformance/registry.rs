@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where images' names lead in the place of their own registry.
-const DOMAIN: &str = "registry.k8s.io";
+pub const DOMAIN: &str = "registry.k8s.io";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 #[derive(Default)]

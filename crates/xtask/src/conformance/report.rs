@@ -1,4 +1,4 @@
-//! `docs/conformance.md`: what the last run of each test said. The page is also the memory: a run
+//! `docs/conformance.md` and its like: what the last run of each test said. The page is also the memory: a run
 //! changes the rows of the tests it ran, and no others.
 use super::outcome::{Outcome, Verdict};
 use super::programs::RELEASE;
@@ -14,6 +14,16 @@ pub struct Row {
     pub seconds: String,
     pub commit: String,
     pub message: String,
+}
+
+/// What is judged, and on which page: clusters that differ have pages that know nothing of each other.
+pub struct Subject {
+    /// What the cluster and its places are called, so that one can be judged beside another.
+    pub name: &'static str,
+    pub page: &'static str,
+    pub title: &'static str,
+    /// What the cluster has besides Skiff, or in the place of a part of it.
+    pub besides: String,
 }
 
 const NOT_RUN: &str = "not run";
@@ -63,19 +73,15 @@ pub fn sum<'a>(names: impl Iterator<Item = &'a String>, rows: &BTreeMap<String, 
     format!("{text}{} {NOT_RUN}, of {}", count(None), results.len())
 }
 
-/// The page of Skiff alone, or with these parts of upstream's in the place of its own.
 pub fn page(
-    parts: &[&str],
+    subject: &Subject,
     names: &[String],
     rows: &BTreeMap<String, Row>,
     recipes: &[&Recipe],
 ) -> String {
-    let (title, whose) = match parts.is_empty() {
-        true => ("Conformance", String::new()),
-        false => ("Conformance of a mixture", format!(" with upstream's {}", parts.join(", "))),
-    };
+    let Subject { title, besides, .. } = subject;
     let mut page = format!(
-        "# {title}\n\nUpstream's suite {RELEASE} on Skiff{whose}, run by `cargo xtask conformance`, \
+        "# {title}\n\nUpstream's suite {RELEASE} on Skiff{besides}, run by `cargo xtask conformance`, \
          which writes this page: one row per test, with what its last run said.\n\n**{}**\n\n",
         sum(names.iter(), rows)
     );
@@ -130,7 +136,15 @@ mod tests {
         let names = ["[sig-a] one", "[sig-a] two"].map(str::to_owned);
         let outcomes = [(names[0].clone(), failed("<nil> | odd"))].into();
         let told = updated(BTreeMap::new(), &outcomes, "abc");
-        let written = page(&[], &names, &told, &[]);
+        let subject = Subject {
+            name: "conformance",
+            page: "docs/conformance.md",
+            title: "Conformance",
+            besides: " with others".to_owned(),
+        };
+        let written = page(&subject, &names, &told, &[]);
+        assert!(written.starts_with("# Conformance\n"), "{written}");
+        assert!(written.contains(" on Skiff with others, run by "), "{written}");
         assert_eq!(rows(&written), told);
         assert!(
             written.contains("**0 passed, 1 failed, 0 skipped, 1 not run, of 2**"),

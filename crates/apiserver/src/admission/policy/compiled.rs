@@ -1,8 +1,8 @@
 //! A policy with its expressions compiled.
 use super::conditions::MatchConditions;
 use super::environment::{Has, environment};
-use api::kinds::Resource;
-use cel::{CompileError, Environment, Program, SchemaTypes, Type};
+use api::kinds::ResourceRef;
+use cel::{CompileError, Environment, Program, SchemaTypes, ShapeTypes, Type, Types};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, ParamKind, ValidatingAdmissionPolicy, Variable as VariableText,
 };
@@ -33,7 +33,7 @@ pub struct Composed {
     params: bool,
     declared: Vec<(String, Type)>,
     /// The type of `object`, where expressions are checked for one kind only.
-    object: Option<(Arc<SchemaTypes>, Type)>,
+    object: Option<(Arc<dyn Types>, Type)>,
 }
 
 impl Composed {
@@ -43,16 +43,28 @@ impl Composed {
 
     /// The same for objects of one kind.
     pub fn of_kind(
-        kind: &'static Resource,
+        kind: &ResourceRef,
         variables: Option<&[VariableText]>,
         params: bool,
     ) -> Composed {
-        let types = Arc::new(SchemaTypes::of_kind(kind.kind, kind.ty()));
-        Composed::over(Some((types, Type::object(kind.kind))), variables, params, false)
+        let (types, ty): (Arc<dyn Types>, Type) = match kind {
+            ResourceRef::BuiltIn(row) => {
+                let types = SchemaTypes::of_kind(row.kind, row.ty());
+                (Arc::new(types), Type::object(row.kind))
+            }
+            ResourceRef::Defined(row) => {
+                // As it is published: all of the metadata has types there.
+                let schema = api::openapi::resolved(row).unwrap_or_default();
+                let types = ShapeTypes::of_kind(row.kind, Arc::new(schema));
+                let ty = types.shape().and_then(|shape| shape.declared(row.kind));
+                (Arc::new(types), ty.unwrap_or(Type::Dyn))
+            }
+        };
+        Composed::over(Some((types, ty)), variables, params, false)
     }
 
     fn over(
-        object: Option<(Arc<SchemaTypes>, Type)>,
+        object: Option<(Arc<dyn Types>, Type)>,
         variables: Option<&[VariableText]>,
         params: bool,
         patches: bool,
@@ -91,7 +103,7 @@ impl Composed {
 /// The type of `variables` itself: its fields are variables of the environment, found before it.
 struct Variables;
 
-impl cel::Types for Variables {
+impl Types for Variables {
     fn knows(&self, object: &str) -> bool {
         object == "kubernetes.variables"
     }
