@@ -1,8 +1,9 @@
 //! Which names a definition gets, and the conditions that say so, in upstream's words
-//! (`apiextensions-apiserver/pkg/controller/{status,establish,finalizer}`).
+//! (`apiextensions-apiserver/pkg/controller/{status,establish,finalizer,apiapproval}`).
 //!
 //! A name that another definition of the group has is not given twice; what a definition has, it
 //! keeps. Once all its names are accepted it is established: served, and for good.
+use super::approval::{self, Approval};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -32,6 +33,25 @@ impl Condition {
     pub fn established() -> Condition {
         let message = "the initial names have been accepted";
         Condition::new("Established", true, "InitialNamesAccepted", message)
+    }
+
+    /// Who approved of a definition in one of Kubernetes' own groups; of others nothing is said.
+    pub fn approval(definition: &Value) -> Option<Condition> {
+        let group = definition["spec"]["group"].as_str().unwrap_or_default();
+        if !approval::is_protected(group) {
+            return None;
+        }
+        let annotation = definition["metadata"]["annotations"][approval::ANNOTATION].as_str();
+        let annotation = annotation.unwrap_or_default();
+        let approval = Approval::of(annotation);
+        let reason = match approval {
+            Approval::Missing => "MissingAnnotation",
+            Approval::Bypassed => "UnapprovedAnnotation",
+            Approval::Approved => "ApprovedAnnotation",
+            Approval::Invalid => "InvalidAnnotation",
+        };
+        let (is_approved, said) = (approval == Approval::Approved, approval.said(annotation));
+        Some(Condition::new("KubernetesAPIApprovalPolicyConformant", is_approved, reason, &said))
     }
 
     /// Puts it in its place, or at the end; a condition that stays as it is keeps its time.
@@ -223,6 +243,46 @@ mod tests {
         assert_eq!(said(&short), r#"false ShortNamesConflict: "f" is already in use NotAccepted"#);
         assert_eq!(accept(&short, &taken()).names["plural"], "bars");
         assert!(accept(&short, &taken()).names.get("shortNames").is_none());
+    }
+
+    #[test]
+    fn who_approved_is_said_in_groups_of_kubernetes_own() {
+        for (group, annotation, expected) in [
+            ("a.io", "", None),
+            ("notk8s.io", "", None),
+            (
+                "a.k8s.io",
+                "",
+                Some(
+                    "false MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
+                ),
+            ),
+            (
+                "k8s.io",
+                "unapproved, a test",
+                Some("false UnapprovedAnnotation: not approved: \"unapproved, a test\""),
+            ),
+            (
+                "kubernetes.io",
+                "https://e.io/1",
+                Some("true ApprovedAnnotation: approved in https://e.io/1"),
+            ),
+            (
+                "b.kubernetes.io",
+                "yes",
+                Some(
+                    "false InvalidAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
+                ),
+            ),
+        ] {
+            let definition = json!({ "spec": { "group": group },
+                "metadata": { "annotations": { "api-approved.kubernetes.io": annotation } } });
+            let said = Condition::approval(&definition).map(|condition| {
+                let Condition { status, reason, message, .. } = condition;
+                format!("{status} {reason}: {message}")
+            });
+            assert_eq!(said.as_deref(), expected, "{group} {annotation}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! **It may not know** the store, or who converts objects by webhook: [`object::read`] is given a
 //! conversion.
 pub mod accept;
+pub mod approval;
 mod columns;
 mod lists;
 mod object;
@@ -26,7 +27,8 @@ mod versions;
 
 pub use columns::{Column, definitions as column_definitions};
 pub use object::{
-    Conversion, coerced, decode, decode_version, prepared, read, renamed, settle, without_kind,
+    Conversion, coerced, decode, decode_version, patched, prepared, read, renamed, settle,
+    without_kind,
 };
 pub use path::JsonPath;
 pub use rows::{Defined, DefinitionError, define};

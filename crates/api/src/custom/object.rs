@@ -78,6 +78,21 @@ pub fn settle(mut value: Value, definition: &Definition) -> Result<json::Decoded
     Ok(json::Decoded { value, problems })
 }
 
+/// What a hook made of an object, with the defaults of the version that it calls itself. What that version does
+/// not know stays until the object is stored: another version, to which it is converted first, may know it
+/// (`apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`, `unstructuredDefaulter`).
+pub fn patched(mut value: Value, definition: &Definition) -> Result<Value, DecodeError> {
+    metadata(&mut value, false, &mut Vec::new())?;
+    let said = TypeMeta::of(&value);
+    if said.kind == definition.kind
+        && let Some(version) = definition.family.version(&said.api_version)
+    {
+        set_defaults(&mut value, version.schema.root())
+            .map_err(|error| DecodeError::Type(error.to_string()))?;
+    }
+    Ok(value)
+}
+
 /// One object in another version of its definition.
 pub type Conversion<'c> = &'c dyn Fn(Value, &Version) -> Result<Value, String>;
 
@@ -176,7 +191,7 @@ mod tests {
   schema:
     openAPIV3Schema:
       type: object
-      properties: {spec: {type: object, properties: {a: {type: string}, b: {type: string, default: y}}}}";
+      properties: {spec: {type: object, properties: {a: {type: string}, b: {type: string, default: 'y'}}}}";
 
     #[test]
     fn what_is_sent_is_pruned_and_defaulted() {
@@ -242,6 +257,23 @@ mod tests {
                 "metadata": { "name": "f" }, "spec": expected });
             assert_eq!(coerced, whole);
         }
+    }
+
+    #[test]
+    fn what_a_hook_made_gets_the_defaults_of_what_it_says_it_is_and_keeps_the_rest() {
+        let definition = definition(VERSIONS, "v2");
+        for (version, kind, expected) in [
+            ("a.io/v2", "Foo", json!({ "n": "m", "b": "y" })),
+            ("a.io/v1", "Foo", json!({ "n": "m", "a": "x" })),
+            ("a.io/v3", "Foo", json!({ "n": "m" })),
+            ("a.io/v2", "Bar", json!({ "n": "m" })),
+        ] {
+            let object = json!({ "apiVersion": version, "kind": kind,
+                "metadata": { "name": "f" }, "spec": { "n": "m" } });
+            let patched = patched(object, &definition).unwrap();
+            assert_eq!(patched["spec"], expected, "{version} {kind}");
+        }
+        assert!(patched(json!({ "metadata": { "labels": 7 } }), &definition).is_err());
     }
 
     #[test]

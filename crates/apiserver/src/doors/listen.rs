@@ -208,7 +208,8 @@ async fn talk(
         service_fn(move |mut request: Request<Incoming>| {
             let (api, connection) = (api.clone(), connection.clone());
             request.extensions_mut().insert(address);
-            async move {
+            // In a place of its own: what serves a request is large, and the protocol hands it on.
+            Box::pin(async move {
                 let under_way = Activity::begin(&connection);
                 let answer = serve(api, &connection, request).await;
                 // A stream goes on for as long as it is sent.
@@ -216,7 +217,7 @@ async fn talk(
                     Some(_) => answer,
                     None => holding::until_sent(answer, under_way),
                 })
-            }
+            })
         })
     };
     let mut serving = pin!(server.serve_connection_with_upgrades(TokioIo::new(stream), service));

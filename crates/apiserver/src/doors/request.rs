@@ -58,6 +58,11 @@ pub fn parse_with(
         [plural, name, part, rest @ ..] => (*plural, *name, *part, rest),
     };
     let resource = registry.find(group, version, plural);
+    // A custom resource with a namespace that is called so: `namespaces/x` is the object `x` of the namespace `x`,
+    // by the way upstream reads paths (`apiserver/pkg/endpoints/request/requestinfo.go`).
+    let is_namesake =
+        plural == "namespaces" && resource.as_ref().is_some_and(|it| it.is_namespaced());
+    let namespace = if is_namesake && namespace.is_empty() { name } else { namespace };
     let watch = watch_path || name.is_empty() && is_watch;
     let verb = verb(method, name.is_empty(), watch);
     // Below `watch/` that is the verb, whatever the method.

@@ -18,6 +18,8 @@ pub struct Review<'a> {
 
 /// The versions that there are of each kind.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// What a webhook may answer in place of a review, to be refused.
+const STATUS: &str = "Status";
 
 impl Review<'_> {
     /// The review in an answer, in its canonical form.
@@ -32,18 +34,22 @@ impl Review<'_> {
             None => TypeMeta::from_json(answer),
             Some(tree) => TypeMeta::from_tree(tree.clone()),
         };
-        self.check(said.map_err(words)?)?;
-        let ty = self.ty().ok_or_else(|| format!("{} has no type", self.kind))?;
+        let said = self.completed(said.map_err(words)?);
+        let ty = self.type_of(&said).ok_or_else(|| another::not_of_the_scheme(&said))?;
         let read = match tree {
             None => json::decode(answer, ty),
             Some(tree) => json::canonicalize(tree, ty),
         };
-        read.map(|decoded| decoded.value).map_err(words)
+        // It is read as what it says that it is before anybody sees that something else was asked for.
+        let read = read.map_err(words)?;
+        match self.unlike(&said) {
+            Some(fault) => Err(fault),
+            None => Ok(read.value),
+        }
     }
 
-    /// Refuses what is another kind, or another version of this one. What an answer does not say of itself is
-    /// what was asked for.
-    fn check(&self, mut said: TypeMeta) -> Result<(), String> {
+    /// What an answer does not say of itself is what was asked for.
+    fn completed(&self, mut said: TypeMeta) -> TypeMeta {
         let own = self.named(self.version);
         if said.kind.is_empty() {
             said.kind.clone_from(&own.kind);
@@ -51,29 +57,36 @@ impl Review<'_> {
         if said.api_version.is_empty() {
             said.api_version.clone_from(&own.api_version);
         }
-        if said == own {
-            return Ok(());
+        said
+    }
+
+    /// Why an answer cannot be taken for what was asked for: it is a `Status`, or another version of the review.
+    fn unlike(&self, said: &TypeMeta) -> Option<String> {
+        if *said == self.named(self.version) {
+            return None;
         }
-        let is_review = VERSIONS.iter().any(|version| said == self.named(version));
-        // A Status is the same in every group.
-        let found = match said.kind.as_str() {
-            "Status" => "v1",
-            _ if is_review => said.group_version().1,
-            _ => return Err(another::not_of_the_scheme(&said)),
-        };
+        let found = if said.kind == STATUS { "v1" } else { said.group_version().1 };
         let (version, kind) = (self.version, self.kind);
-        Err(format!("converting ({found}.{}) to ({version}.{kind}): unknown conversion", said.kind))
+        Some(format!(
+            "converting ({found}.{}) to ({version}.{kind}): unknown conversion",
+            said.kind
+        ))
     }
 
     fn named(&self, version: &str) -> TypeMeta {
         TypeMeta { api_version: format!("{}/{version}", self.group), kind: self.kind.to_owned() }
     }
 
-    /// An older version that is not among the types has those of the newer one.
-    fn ty(&self) -> Option<TypeRef<'static>> {
+    /// The type of what an answer says that it is, if there is one. A `Status` is the same in every group; an older
+    /// review that is not among the types has those of the newer one.
+    fn type_of(&self, said: &TypeMeta) -> Option<TypeRef<'static>> {
+        if said.kind == STATUS {
+            return builtin().named("meta/v1.Status");
+        }
+        let version = VERSIONS.into_iter().find(|version| *said == self.named(version))?;
         let of =
             |version: &str| builtin().named(&format!("{}/{version}.{}", self.package, self.kind));
-        of(self.version).or_else(|| of("v1"))
+        of(version).or_else(|| of("v1"))
     }
 }
 
@@ -121,6 +134,11 @@ mod tests {
         check(
             r#"{"apiVersion":"apiextensions.k8s.io/v1beta1"}"#,
             "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion",
+        );
+        // What does not fit is told of first.
+        check(
+            r#"{"apiVersion":"apiextensions.k8s.io/v1beta1","response":5}"#,
+            "json: cannot unmarshal number into Go struct field ConversionReview.response of type v1.ConversionResponse",
         );
         check(
             r#"{"kind":"Status","apiVersion":"v1"}"#,

@@ -18,19 +18,16 @@ pub use version::{Placed, schemas};
 use super::admission::{client_config_service, client_config_url};
 use super::table::{Column, NAME, text, with};
 use super::{Field, Kind, Metadata, Part, Strategy, prepare};
+use crate::custom::approval::{self, Approval};
 use crate::field::BadValue;
 use crate::names;
 use crate::pem::{self, Block};
-use crate::url::Url;
 use crate::x509;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use version::Shared;
-
-const APPROVAL: &str = "api-approved.kubernetes.io";
-const PULL: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 impl Kind for CustomResourceDefinition {
     const METADATA: Metadata = Metadata::AnyFinalizer;
@@ -111,7 +108,7 @@ impl Kind for CustomResourceDefinition {
         whole(&spec, false);
         definition_names(&definition.at("status.acceptedNames"));
         stored(&definition.at("status.storedVersions"), &spec.at("versions"));
-        approval(definition, None);
+        approve(definition, None);
         keeps_unknown(&spec, None);
     }
 
@@ -129,7 +126,7 @@ impl Kind for CustomResourceDefinition {
         spec.at("names.plural").immutable(&before.at("names.plural"));
         definition_names(&new.at("status.acceptedNames"));
         stored(&new.at("status.storedVersions"), &spec.at("versions"));
-        approval(new, Some(old));
+        approve(new, Some(old));
         keeps_unknown(&spec, Some(&before));
     }
 }
@@ -201,34 +198,23 @@ fn stored(stored: &Field<'_, '_>, versions: &Field<'_, '_>) {
 }
 
 /// A group of the community needs its approval; one that is there unapproved may stay so.
-fn approval(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
-    let group = new.at("spec.group").text();
-    let theirs = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
-        group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    });
+fn approve(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
     let state = |definition: &Field<'_, '_>| {
         let annotations = definition.at("metadata.annotations");
-        let text = annotations.key(APPROVAL).text();
-        let is_url =
-            Url::parse(text).is_ok_and(|url| !url.scheme.is_empty() && !url.host.is_empty());
-        match text {
-            "" => 0,
-            text if text.starts_with("unapproved") => 1,
-            _ if is_url => 2,
-            _ => 3,
-        }
+        Approval::of(annotations.key(approval::ANNOTATION).text())
     };
-    if !theirs || old.is_some_and(|old| state(old) == state(new)) {
+    if !approval::is_protected(new.at("spec.group").text())
+        || old.is_some_and(|old| state(old) == state(new))
+    {
         return;
     }
     let annotations = new.at("metadata.annotations");
-    let annotation = annotations.key(APPROVAL);
-    match state(new) {
-        0 => annotation.required(format!(
-            "protected groups must have approval annotation \"{APPROVAL}\", {PULL}"
-        )),
-        3 => annotation.invalid(format!("protected groups must have approval annotation \"{APPROVAL}\" with either a URL or a reason starting with \"unapproved\", {PULL}")),
-        _ => {}
+    let annotation = annotations.key(approval::ANNOTATION);
+    let state = state(new);
+    match state {
+        Approval::Missing => annotation.required(state.said("")),
+        Approval::Invalid => annotation.invalid(state.said(annotation.text())),
+        Approval::Bypassed | Approval::Approved => {}
     }
 }
 

@@ -54,12 +54,14 @@ impl Labels {
     }
 }
 
-/// The version that a hook is to be asked about, if it is to be asked.
+/// The version that a hook is to be asked about, if it is to be asked. Whether it may change the object says how it
+/// is told that the object cannot be had in that version.
 pub async fn target<'m>(
     hook: &Hook,
     attributes: &Attributes<'_>,
     matter: &'m Matter<'_>,
     labels: &Labels,
+    is_mutating: bool,
 ) -> Result<Option<&'m Named>, Status> {
     let Some(target) = rules::target(hook, matter) else { return Ok(None) };
     let (object, old) = (attributes.object.as_deref(), attributes.old);
@@ -75,8 +77,10 @@ pub async fn target<'m>(
         return Ok(Some(target));
     }
     let resource = &attributes.call.resource;
-    let object = versions::shown(attributes.api, object, resource, target).await?;
-    let old = versions::shown(attributes.api, old, resource, target).await?;
+    let unconverted = |status: Status| versions::unconverted(status, is_mutating);
+    let object = versions::shown(attributes.api, object, resource, target).await;
+    let object = object.map_err(unconverted)?;
+    let old = versions::shown(attributes.api, old, resource, target).await.map_err(unconverted)?;
     let none = Value::Null;
     let (object, old) = (object.as_deref().unwrap_or(&none), old.as_deref().unwrap_or(&none));
     let matched = target.row.as_deref().unwrap_or(resource);

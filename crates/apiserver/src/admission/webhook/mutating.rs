@@ -8,9 +8,10 @@ use super::configuration::Hook;
 use super::is_exempt;
 use super::matter::{Matter, Named};
 use super::review::Verdict;
-use super::versions::{put_back, read_again, shown};
+use super::versions::{bring_home, put_back, read_again, shown, unconverted};
 use crate::admission::{Attributes, Operation};
 use api::codec::json as codec;
+use api::codec::object::TypeMeta;
 use api::patch::json_patch::{Limits, Patch};
 use api::status::Status;
 use serde_json::{Value, json};
@@ -43,13 +44,14 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let (matter, labels) = (Matter::of(attributes), Labels::default());
+    let home = attributes.object.as_deref().map(TypeMeta::of).unwrap_or_default().api_version;
     let is_again = attributes.reinvocation.is_again;
     if is_again && attributes.reinvocation.webhooks.left.as_ref() != attributes.object.as_deref() {
         // A plugin changed what the hooks had left.
         attributes.reinvocation.webhooks.object_changed();
     }
     for (index, hook) in hooks.mutating.iter().enumerate() {
-        let Some(target) = call::target(hook, attributes, &matter, &labels).await? else {
+        let Some(target) = call::target(hook, attributes, &matter, &labels, true).await? else {
             continue;
         };
         // Who was not asked in the first round is not asked in the second either.
@@ -57,6 +59,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             continue;
         }
         let place = format!("round_{}_index_{index}", u8::from(is_again));
+        go_home_from_other_versions(attributes, target, &home).await?;
         let outcome = ask(attributes, hook, &matter, target, &place).await;
         if matches!(outcome, Ok(true)) {
             attributes.reinvocation.webhooks.object_changed();
@@ -75,12 +78,30 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             Err(failed) => return Err(failed.closed(hook)),
         }
     }
+    if let Some(object) = attributes.object.as_deref_mut() {
+        bring_home(attributes.api, object, &attributes.call.resource, &home).await?;
+    }
     let seen = &mut attributes.reinvocation.webhooks;
     seen.left = match seen.asked.is_empty() {
         true => None,
         false => attributes.object.as_deref().cloned(),
     };
     Ok(())
+}
+
+/// What a hook made of the object stays in that hook's version as long as those that follow speak it. Whoever
+/// speaks another sees what the request's version has of it.
+async fn go_home_from_other_versions(
+    attributes: &mut Attributes<'_>,
+    target: &Named,
+    home: &str,
+) -> Result<(), Status> {
+    let Some(object) = attributes.object.as_deref_mut() else { return Ok(()) };
+    if object["apiVersion"] == *target.kind.api_version() {
+        return Ok(());
+    }
+    let gone = bring_home(attributes.api, object, &attributes.call.resource, home).await;
+    gone.map_err(|status| unconverted(status, true))
 }
 
 /// Asks one hook and does what it says; whether that changed the object.
@@ -94,12 +115,13 @@ async fn ask(
     let resource = &attributes.call.resource;
     let api = attributes.api;
     let object = shown(api, attributes.object.as_deref(), resource, target).await;
-    let object = object.map_err(Failed::Refused)?.map(Cow::into_owned);
-    let old = shown(api, attributes.old, resource, target).await.map_err(Failed::Refused)?;
+    let refused = |status: Status| Failed::Refused(unconverted(status, true));
+    let object = object.map_err(refused)?.map(Cow::into_owned);
+    let old = shown(api, attributes.old, resource, target).await.map_err(refused)?;
     let objects = (object.as_ref(), old.as_deref());
     let asked = call::ask(api, hook, matter, target, objects, true).await;
     let changed = match asked {
-        Ok(verdict) => apply(attributes, hook, verdict, object, target, place).await,
+        Ok(verdict) => apply(attributes, hook, verdict, object, target, place),
         Err(failed) => Err(failed),
     };
     let mutated = matches!(changed, Ok(true));
@@ -110,7 +132,7 @@ async fn ask(
     changed
 }
 
-async fn apply(
+fn apply(
     attributes: &mut Attributes<'_>,
     hook: &Hook,
     verdict: Verdict,
@@ -156,13 +178,9 @@ async fn apply(
         });
         note.to_string()
     });
-    if after == before {
-        return Ok(false);
-    }
+    let changed = after != before;
     if let Some(object) = attributes.object.as_deref_mut() {
-        let resource = &attributes.call.resource;
-        let put = put_back(attributes.api, object, after, resource, target).await;
-        put.map_err(Failed::Refused)?;
+        put_back(object, after, &attributes.call.resource, target);
     }
-    Ok(true)
+    Ok(changed)
 }

@@ -463,18 +463,23 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 /// A definition of `widgets.e.io` in `v1` and `v2`, the first of which is stored.
 async fn define(server: &Server, conversion: Value) {
-    let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": {
-        "data": { "type": "object", "properties": { "size": { "type": "string" },
-            "color": { "type": "string", "default": "red" } } } } } });
-    let version = |name: &str, storage: bool| {
-        json!({ "name": name, "served": true,
-        "storage": storage, "schema": schema })
+    let data = json!({ "size": { "type": "string" },
+        "color": { "type": "string", "default": "red" } });
+    define_with(server, conversion, [data.clone(), data]).await;
+}
+
+/// The same with the properties that `data` has in either.
+async fn define_with(server: &Server, conversion: Value, [v1, v2]: [Value; 2]) {
+    let version = |name: &str, storage: bool, data: Value| {
+        let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": {
+            "data": { "type": "object", "properties": data } } } });
+        json!({ "name": name, "served": true, "storage": storage, "schema": schema })
     };
     let definition = json!({ "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition", "metadata": { "name": "widgets.e.io" },
         "spec": { "group": "e.io", "scope": "Namespaced", "conversion": conversion,
             "names": { "plural": "widgets", "kind": "Widget" },
-            "versions": [version("v1", true), version("v2", false)] } });
+            "versions": [version("v1", true, v1), version("v2", false, v2)] } });
     let said = server.create(DEFINITIONS, definition).await;
     assert_eq!(said.code, 201, "{said:?}");
     until("it is served", async || server.get("/apis/e.io/v1/widgets").await.code == 200).await;
@@ -515,6 +520,30 @@ async fn custom_objects_are_changed_pruned_and_defaulted_like_any_other() {
     assert_eq!(beside.questions()[1].body["request"]["requestKind"]["version"], "v2");
     let registered = "/apis/apiregistration.k8s.io/v1/apiservices/v2.e.io";
     until("it is registered", async || server.get(registered).await.code == 200).await;
+}
+
+#[tokio::test]
+async fn what_a_hooks_version_does_not_know_comes_back() {
+    let server = Server::start().await;
+    let text = |default: &str| json!({ "type": "string", "default": default });
+    let data = [json!({ "size": text("d") }), json!({ "tint": text("red") })];
+    define_with(&server, json!({ "strategy": "None" }), data).await;
+    let beside = Beside::start(&[], |asked| {
+        // The second hook sees what the first made of the object, with the defaults of their version.
+        let data = &asked.body["request"]["object"]["data"];
+        let seen = data["tint"].as_str().unwrap_or("none").to_owned();
+        let more = json!([{ "op": "add", "path": "/metadata/labels", "value": { "seen": seen } }]);
+        ready(reply(&verdict(&asked, patch(more))))
+    })
+    .await;
+    let rules = json!({ "matchPolicy": "Equivalent", "rules": [{ "operations": ["CREATE"],
+        "apiGroups": ["e.io"], "apiVersions": ["v2"], "resources": ["widgets"] }] });
+    let hooks = ["a.e.io", "b.e.io"].map(|name| hook(&beside, name, "/", rules.clone()));
+    configure(&server, "Mutating", "c", hooks.into()).await;
+    let path = "/apis/e.io/v1/namespaces/default/widgets";
+    let said = server.create(path, widget("v1", "a")).await;
+    assert_eq!((said.code, &said.body["data"]), (201, &json!({ "size": "1" })), "{said:?}");
+    assert_eq!(said.body["metadata"]["labels"], json!({ "seen": "red" }));
 }
 
 #[tokio::test]

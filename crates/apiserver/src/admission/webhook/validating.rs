@@ -2,7 +2,7 @@
 use super::call::{self, Failed, Labels};
 use super::is_exempt;
 use super::matter::Matter;
-use super::versions::shown;
+use super::versions::{shown, unconverted};
 use crate::admission::Attributes;
 use api::status::Status;
 use futures_util::StreamExt;
@@ -18,7 +18,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let (matter, labels) = (Matter::of(attributes), Labels::default());
     let mut asked = Vec::new();
     for hook in &hooks.validating {
-        if let Some(target) = call::target(hook, attributes, &matter, &labels).await? {
+        if let Some(target) = call::target(hook, attributes, &matter, &labels, false).await? {
             asked.push((hook, target));
         }
     }
@@ -30,8 +30,10 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         let (api, matter) = (attributes.api, &matter);
         let questions: FuturesUnordered<_> = FuturesUnordered::new();
         for (index, (hook, target)) in asked.iter().enumerate() {
-            let object = shown(api, attributes.object.as_deref(), resource, target).await?;
-            let old = shown(api, attributes.old, resource, target).await?;
+            let object = shown(api, attributes.object.as_deref(), resource, target).await;
+            let object = object.map_err(|status| unconverted(status, false))?;
+            let old = shown(api, attributes.old, resource, target).await;
+            let old = old.map_err(|status| unconverted(status, false))?;
             questions.push(async move {
                 let objects = (object.as_deref(), old.as_deref());
                 (index, call::ask(api, hook, matter, target, objects, false).await)

@@ -7,7 +7,7 @@ use crate::state::scale::{put_replicas, scale_of};
 use api::codec::json;
 use api::codec::object::TypeMeta;
 use api::convert;
-use api::custom;
+use api::custom::{self, Definition};
 use api::kinds::{Registry, Resource, Subresource};
 use api::rules::defaults;
 use api::schema::builtin;
@@ -59,22 +59,35 @@ pub async fn converted(
 ) -> Result<Value, Status> {
     match &resource.definition {
         Some(definition) => definitions::in_version(api, definition, object, version).await,
-        None => convert::convert(object, version).map_err(Status::internal_error),
+        None => convert::convert(object, version).map_err(plain),
     }
 }
 
-/// What a hook made of an object, read as a client's would be: in its type, with its defaults.
+/// A fault of the server that says nothing but what it is.
+fn plain(cause: impl Display) -> Status {
+    Status { code: 500, message: cause.to_string(), ..Status::default() }
+}
+
+/// That an object cannot be had in a hook's version. Upstream says whose fault that is, and says it twice where
+/// hooks may change the object (`webhook/mutating/dispatcher.go`, `VersionedAttribute`).
+pub fn unconverted(status: Status, is_mutating: bool) -> Status {
+    let told = Status::internal_error(status.message);
+    if is_mutating { Status::internal_error(told.message) } else { told }
+}
+
+/// What a hook made of an object: a built-in one is read as a client's would be, in its type; either gets the
+/// defaults of its version.
 pub fn read_again(mut changed: Value, target: &Named) -> Result<Value, Status> {
     let unreadable = |cause: &dyn Display| Status::internal_error(cause.to_string());
     let (kind, row) = (&target.kind, target.row.as_ref());
-    if row.is_some_and(|row| row.definition.is_some()) {
+    if let Some(definition) = row.and_then(|row| row.definition.as_ref()) {
         // Its rules say what is wrong with another kind.
         if TypeMeta::of(&changed).kind.is_empty() {
             return Err(unreadable(&custom::without_kind(&changed.to_string())));
         }
-    } else {
-        name_type(&mut changed, kind)?;
+        return custom::patched(changed, definition).map_err(|error| unreadable(&error));
     }
+    name_type(&mut changed, kind)?;
     if let Some(row) = row {
         let mut object = row.settle_given(changed).map_err(|error| unreadable(&error))?.value;
         row.set_defaults(&mut object);
@@ -106,33 +119,61 @@ fn name_type(changed: &mut Value, kind: &Kind) -> Result<(), Status> {
         if let Some(fault) = another::unregistered(&found) {
             return Err(Status::internal_error(fault));
         }
+        // It is read as what it says that it is before anybody sees that it is not what it was.
+        let (group, version) = found.group_version();
+        if let Some(ty) = builtin().kind(group, version, &found.kind) {
+            json::canonicalize_given(changed.clone(), ty).map_err(Status::internal_error)?;
+        }
         let fault = another::unconvertible(&found, &kind.group, &kind.kind);
         let message =
             fault.unwrap_or_else(|| format!("the patch changes the version to {found:?}"));
-        return Err(Status { code: 500, message, ..Status::default() });
+        return Err(plain(message));
     }
     own.write_into(changed);
     Ok(())
 }
 
-/// Puts what a hook made of the object it was shown back into the version of the request.
-pub async fn put_back(
+/// Puts what a hook made of the object it was shown in the object's place, in the version of the hook: the next may
+/// speak the same.
+pub fn put_back(object: &mut Value, changed: Value, resource: &Resource, target: &Named) {
+    match is_scale_of(object, target) {
+        true => put_replicas(object, &changed, resource),
+        false => *object = changed,
+    }
+}
+
+/// Puts an object that hooks changed in another version back into the one that its request has it in (`home`).
+pub async fn bring_home(
     api: &ApiServer,
     object: &mut Value,
-    changed: Value,
     resource: &Resource,
-    target: &Named,
+    home: &str,
 ) -> Result<(), Status> {
-    if is_scale_of(object, target) {
-        put_replicas(object, &changed, resource);
+    if TypeMeta::of(object).api_version == home {
         return Ok(());
     }
-    let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
-    *object = match changed["apiVersion"] == *version {
-        true => changed,
-        false => converted(api, changed, resource, &version).await?,
-    };
+    if let Some(definition) = &resource.definition
+        && let Some(cause) = foreign(object, definition, home)
+    {
+        return Err(plain(cause));
+    }
+    *object = converted(api, object.take(), resource, home).await?;
     Ok(())
+}
+
+/// Why a custom object cannot come from what it says that it is, in upstream's words
+/// (`apiextensions-apiserver/pkg/apiserver/conversion/converter.go`).
+fn foreign(object: &Value, definition: &Definition, home: &str) -> Option<String> {
+    let said = TypeMeta::of(object);
+    let ((group, version), kind) = (said.group_version(), &said.kind);
+    if home.split_once('/').is_none_or(|(own, _)| own != group) {
+        return Some(format!(
+            "{group}/{version}, Kind={kind} is unstructured and is not suitable for converting to {home:?}"
+        ));
+    }
+    let is_known = definition.family.version(&said.api_version).is_some();
+    let fault = "request to convert CR from an invalid group/version";
+    (!is_known).then(|| format!("{fault}: {}", said.api_version))
 }
 
 #[cfg(test)]
@@ -159,8 +200,11 @@ mod tests {
         assert_eq!(shown["apiVersion"], "autoscaling/v1");
         shown["spec"]["maxReplicas"] = json!(5);
         let changed = read_again(shown, &v1).expect("reads");
-        put_back(&server.api, &mut object, changed, resource, &v1).await.expect("converts");
-        assert_eq!(object["apiVersion"], "autoscaling/v2");
+        put_back(&mut object, changed, resource, &v1);
+        assert_eq!(object["apiVersion"], "autoscaling/v1");
+        let home = "autoscaling/v2";
+        bring_home(&server.api, &mut object, resource, home).await.expect("converts");
+        assert_eq!(object["apiVersion"], home);
         assert_eq!(object["spec"]["maxReplicas"], 5);
         let resource = find_kind("apps/v1", "Deployment").expect("a kind");
         let mut object = json!({ "apiVersion": "apps/v1", "kind": "Deployment",
@@ -171,11 +215,38 @@ mod tests {
         let mut shown = shown.expect("shown").expect("an object").into_owned();
         assert_eq!((&shown["kind"], &shown["spec"]["replicas"]), (&json!("Scale"), &json!(2)));
         shown["spec"]["replicas"] = json!(4);
-        put_back(&server.api, &mut object, shown, resource, &scale).await.expect("put back");
+        put_back(&mut object, shown, resource, &scale);
         assert_eq!(
             (&object["kind"], &object["spec"]["replicas"]),
             (&json!("Deployment"), &json!(4))
         );
+    }
+
+    #[test]
+    fn a_custom_object_comes_home_from_its_own_versions_alone() {
+        let names =
+            json!({ "plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList" });
+        let version = json!({ "name": "v1", "served": true, "storage": true,
+            "schema": { "openAPIV3Schema": { "type": "object" } } });
+        let definition = json!({ "metadata": { "name": "foos.a.io", "uid": "u" },
+            "spec": { "group": "a.io", "scope": "Namespaced", "names": names,
+                "versions": [version] },
+            "status": { "acceptedNames": names } });
+        let defined = custom::define(&definition).expect("a sound definition");
+        let definition = defined.rows[0].definition.clone().expect("a definition's row");
+        for (version, expected) in [
+            ("a.io/v1", None),
+            ("a.io/v9", Some("request to convert CR from an invalid group/version: a.io/v9")),
+            (
+                "v1",
+                Some(
+                    "/v1, Kind=Foo is unstructured and is not suitable for converting to \"a.io/v1\"",
+                ),
+            ),
+        ] {
+            let object = json!({ "apiVersion": version, "kind": "Foo" });
+            assert_eq!(foreign(&object, &definition, "a.io/v1").as_deref(), expected);
+        }
     }
 
     #[test]
@@ -195,6 +266,10 @@ mod tests {
         check(
             json!({ "apiVersion": "v1", "kind": "Secret" }),
             "converting (v1.Secret) to (core.Pod): unknown conversion",
+        );
+        check(
+            json!({ "apiVersion": "v1", "kind": "Secret", "data": { "a": "1" } }),
+            "Internal error occurred: illegal base64 data at input byte 0",
         );
         check(
             json!({ "apiVersion": "v2", "kind": "Pod" }),

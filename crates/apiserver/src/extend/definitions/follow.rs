@@ -168,21 +168,24 @@ impl Known {
         for name in &names {
             let definition = &self.entries[name].definition;
             let established = accept::is_true(definition, "Established");
+            let approval = Condition::approval(definition);
+            let approval = approval.filter(|approval| !approval.holds(definition));
             // Whoever has what it asks for has nothing to ask.
-            if established && accept::has_all_names(definition) {
+            if established && accept::has_all_names(definition) && approval.is_none() {
                 continue;
             }
             let group = definition["spec"]["group"].as_str().unwrap_or_default();
             let others = self.entries.values().map(|entry| &entry.definition);
             let accepted = accept::accept(definition, &Taken::of(group, others));
             let establishes = accepted.all_names() && !established;
-            if accepted.holds(definition) && !establishes {
+            if accepted.holds(definition) && !establishes && approval.is_none() {
                 continue;
             }
             let (mut conditions, uid) = (accepted.conditions.to_vec(), uid(definition));
             if establishes {
                 conditions[1] = Condition::established();
             }
+            conditions.extend(approval);
             let now = Timestamp::now();
             let say = move |definition: &mut Value| {
                 definition["status"]["acceptedNames"] = accepted.names.clone();

@@ -127,3 +127,19 @@ async fn a_namesake_of_a_built_in_kind_is_nobody_else() {
         assert_eq!(server.get(&one).await.code, 404, "{kind}");
     }
 }
+
+/// The path of a namespace leads to an object of that name in the namespace of that name, as upstream reads it.
+#[tokio::test]
+async fn a_namesake_of_namespaces_that_has_one_is_found_by_it_as_well() {
+    let server = Server::start().await;
+    define(&server, "Namespace", "namespaces", true).await;
+    let all = format!("/apis/{GROUP}/v1/namespaces");
+    let object = json!({ "apiVersion": format!("{GROUP}/v1"), "kind": "Namespace",
+        "metadata": { "name": "default" } });
+    let made = server.create(&format!("{all}/default/namespaces"), object).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let found = server.get(&format!("{all}/default")).await;
+    assert_eq!((found.code, &found.body["metadata"]["namespace"]), (200, &json!("default")));
+    let nothing = server.get(&format!("{all}/x")).await;
+    assert_eq!((nothing.code, &nothing.body["reason"]), (404, &json!("NotFound")));
+}
