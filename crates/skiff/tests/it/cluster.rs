@@ -76,6 +76,15 @@ impl Cluster {
         self.process.wait().expect("a killed process");
     }
 
+    /// Asks the server to end, as a machine that goes down does, and waits until it has.
+    pub fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let asked = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        asked.expect("a running process");
+        let status = self.process.wait().expect("an ended process");
+        assert!(status.success(), "{status}");
+    }
+
     pub fn start_again(&mut self) {
         self.process = up(&self.folder, self.network.as_ref(), &self.flags);
     }

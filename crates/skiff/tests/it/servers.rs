@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What a machine runs that is no node.
-const NO_NODE: &str = "kubelet,network-policy,proxy,metrics-server,servicelb,dns";
+pub const NO_NODE: &str = "kubelet,network-policy,proxy,metrics-server,servicelb,dns";
 
 /// A server with its data in a folder; it is ready.
 fn up(data: &Path, arguments: &[&str]) -> Running {

@@ -1,7 +1,8 @@
 //! A kubelet with its runtime that is killed without warning while pods come and go: what runs is not
 //! touched, what was to go goes, nothing is left behind.
 //!
-//! `FAULT_ROUNDS` says how often it is killed; the default suits CI.
+//! `FAULT_ROUNDS` says how often it is killed, `FAULT_PODS` how many pods are there at most; the defaults
+//! suit CI.
 use super::Node;
 use crate::cluster::Cluster;
 use client::https::{Config, Https};
@@ -16,8 +17,6 @@ use std::time::{Duration, Instant};
 
 const NAMESPACE: &str = "default";
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Pods that are there at most.
-const MOST: usize = 10;
 
 /// A pod that ends by itself, or one that does not.
 fn pod(name: &str, ends: bool) -> Value {
@@ -84,8 +83,10 @@ fn workers(cluster: &Cluster) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_kubelet_killed_at_any_moment_leaves_pods_alone_and_nothing_behind() {
-    let rounds =
-        std::env::var("FAULT_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let asked = |name: &str, usual: usize| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    };
+    let (rounds, most) = (asked("FAULT_ROUNDS", 12), asked("FAULT_PODS", 10));
     let cluster = Cluster::start().with_default_account();
     cluster.kubectl("create configmap told --from-literal=word=one");
     cluster.kubectl("create configmap kube-root-ca.crt --from-literal=ca.crt=none");
@@ -111,7 +112,7 @@ async fn a_kubelet_killed_at_any_moment_leaves_pods_alone_and_nothing_behind() {
             bed.create(pod(&format!("p{round}-{one}"), bed.context.number().is_multiple_of(3)))
                 .await;
         }
-        let surplus = (pods.len() + made as usize).saturating_sub(MOST);
+        let surplus = (pods.len() + made as usize).saturating_sub(most);
         for (name, pod) in pods.iter().take(surplus.max(bed.context.number() as usize % 3)) {
             running.remove(name);
             gone.extend(pod.metadata.uid.clone());
