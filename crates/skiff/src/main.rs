@@ -10,6 +10,7 @@ mod check;
 mod cni;
 mod configuration;
 mod controller_manager;
+mod dashboard;
 mod dns;
 mod etcd;
 mod face;
@@ -64,6 +65,8 @@ enum Command {
     Status(status::Options),
     /// Say why something is as it is, and what to type next.
     Why(why::Options),
+    /// Show the cluster in a browser.
+    Dashboard(dashboard::Options),
     /// Say whether this machine is fit to be a node, and what to do if it is not.
     Check(check::Options),
     /// List certificates and when they end, or make them again.
@@ -140,6 +143,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Command::Token(options) => tasks.block_on(token::run(options)),
         Command::Status(options) => tasks.block_on(status::run(options)),
         Command::Why(options) => tasks.block_on(why::run(options)),
+        Command::Dashboard(options) => tasks.block_on(dashboard::run(options)),
         Command::Check(options) => check::run(&options),
         Command::Certs(options) => certs::run(&options),
         Command::Install(options) => install::install(&options),
