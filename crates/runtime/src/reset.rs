@@ -73,7 +73,16 @@ fn groups(root: &Path, cgroup_root: &str, sandbox: &Path) -> Vec<String> {
 }
 
 impl Thing {
+    /// What is gone already needs nothing: another reset may be at work beside this one.
     pub fn remove(&self) -> io::Result<()> {
+        let removed = self.try_remove();
+        removed.or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })
+    }
+
+    fn try_remove(&self) -> io::Result<()> {
         match self {
             Thing::Processes(socket) => match socket.parent() {
                 Some(state) => shims::end(state),
@@ -118,6 +127,16 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_somebody_else_has_removed_is_no_trouble() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = Thing::Folder(folder.path().join("gone"));
+        gone.remove().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(Thing::Mount(file).remove().is_err(), "a fault is still told");
+    }
 
     /// Links below our folders, or in their place, lead to what is not ours.
     #[test]

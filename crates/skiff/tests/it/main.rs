@@ -10,6 +10,7 @@ mod controller_faults;
 mod controller_manager;
 mod controllers;
 mod custom_resources;
+mod dashboard;
 mod encryption;
 mod envtest;
 mod fairness;
