@@ -117,15 +117,17 @@ function data(resource, object) {
   return [h("h3", {}, "Data"), grid(["Key", "Value"], rows)];
 }
 
+// Without who manages which field: nobody reads that, and the server keeps what an update leaves out of it.
+const readable = async (at) => (await text(at, { accept: "application/yaml" })).replace(/^  managedFields:\n(?:(?:  -|   ).*\n)*/m, "");
+
 async function showYaml(place, at) {
-  const yaml = await text(at, { accept: "application/yaml" });
   const area = h("textarea", { class: "code", spellcheck: "false" });
-  area.value = yaml;
+  area.value = await readable(at);
   const save = async () => {
     try {
       await ask(at, { method: "PUT", type: "application/yaml", body: area.value });
       note("Saved.");
-      area.value = await text(at, { accept: "application/yaml" });
+      area.value = await readable(at);
     } catch (error) { note(error.message, true); }
   };
   place.replaceChildren(area, h("p", { class: "bar" }, h("button", { class: "first", onclick: save }, "Save"),

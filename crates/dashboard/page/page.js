@@ -53,7 +53,7 @@ export function age(since, now = Date.now()) {
 
 const GOOD = /^(Running|Ready|Active|Bound|Completed|Succeeded|Available|True|Normal|Established|Approved.*|Complete)$/;
 const WAIT = /^(Pending|ContainerCreating|PodInitializing|Init:.*|Terminating|Released|Unknown|SchedulingGated|Suspended|.*SchedulingDisabled)$/;
-const BAD = /^(.*Error.*|.*BackOff|Failed|Evicted|OOMKilled|NotReady.*|Lost|Warning|Denied|ImageInspect.*|InvalidImageName|FailureTarget)$/;
+const BAD = /^(.*Error.*|Err.*|.*BackOff|Failed|Evicted|OOMKilled|NotReady.*|Lost|Warning|Denied|ImageInspect.*|InvalidImageName|FailureTarget)$/;
 
 // How a word of a status looks; `1/2` is not yet what it is to be.
 export function mood(word) {
