@@ -103,21 +103,28 @@ fn reconcile_of_nodes(key: &NamespacedName, world: &World, now: Timestamp) -> Ve
         return if may { vec![approve(&request, text, now)] } else { Vec::new() };
     }
     if let Some((request, asked)) = open(key, world, CLIENT) {
-        let text = "Auto approving the certificate of a node's kube-proxy.";
-        let may = is_proxy_of_node(&request, &asked);
+        let text = match asked.subject.common_name.as_str() {
+            INGRESS => "Auto approving the certificate of a node's ingress.",
+            _ => "Auto approving the certificate of a node's kube-proxy.",
+        };
+        let may = is_user_of_node(&request, &asked);
         return if may { vec![approve(&request, text, now)] } else { Vec::new() };
     }
     Vec::new()
 }
 
+const PROXY: &str = "system:kube-proxy";
+/// As whom nodes serve what comes from outside.
+const INGRESS: &str = "skiff:ingress";
+
 /// Whether a node asks for the certificate of kube-proxy, as which it may read what every node needs to
-/// know of the others, and nothing else.
-fn is_proxy_of_node(request: &CertificateSigningRequest, asked: &Asked) -> bool {
+/// know of the others, and nothing else; or for that of its ingress, which may read Secrets of TLS.
+fn is_user_of_node(request: &CertificateSigningRequest, asked: &Asked) -> bool {
     let user = request.spec.username.as_deref().unwrap_or_default();
     let mut groups = request.spec.groups.iter().flatten();
     user.starts_with("system:node:")
         && groups.any(|group| group == "system:nodes")
-        && asked.subject.common_name == "system:kube-proxy"
+        && [PROXY, INGRESS].contains(&asked.subject.common_name.as_str())
         && asked.subject.organizations.is_empty()
         && asked.params.params.subject_alt_names.is_empty()
         && usages(request) == ["digital signature", "client auth"]
@@ -185,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_proxy_is_kube_proxy_and_nobody_else() {
+    fn a_nodes_proxy_is_kube_proxy_and_its_ingress_is_nobody_else() {
         let line = |user: &str, subject: &str, usages: &str| {
             request_line("r", CLIENT, ("", subject), &[], usages)
                 + &format!(r#" spec.username={user} spec.groups=["system:nodes"]"#)
@@ -197,6 +204,13 @@ mod tests {
             update certificatesigningrequests.certificates.k8s.io/approval r
         "#]],
         );
+        check(
+            line("system:node:n", "skiff:ingress", CLIENT_USAGES),
+            expect![[r#"
+            update certificatesigningrequests.certificates.k8s.io/approval r
+        "#]],
+        );
+        check(line("jane", "skiff:ingress", CLIENT_USAGES), expect![[""]]);
         check(line("jane", "system:kube-proxy", CLIENT_USAGES), expect![[""]]);
         check(line("system:node:n", "system:kube-scheduler", CLIENT_USAGES), expect![[""]]);
         check(line("system:node:n", "system:kube-proxy", "client auth"), expect![[""]]);

@@ -36,6 +36,8 @@ pub enum Purpose {
     Client,
     /// Of kube-proxy, which may read what its node may not.
     Proxy,
+    /// Of who serves what comes to this node from outside, which may read certificates for that.
+    Ingress,
     Server {
         names: BTreeSet<String>,
         addresses: BTreeSet<IpAddr>,
@@ -113,16 +115,18 @@ fn object(
 ) -> Result<CertificateSigningRequest, IdentityError> {
     let mut parameters = rcgen::CertificateParams::default();
     let mut subject = rcgen::DistinguishedName::new();
-    if *purpose == Purpose::Proxy {
-        subject.push(rcgen::DnType::CommonName, "system:kube-proxy");
-    } else {
-        subject.push(rcgen::DnType::OrganizationName, "system:nodes");
-        subject.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    match purpose {
+        Purpose::Proxy => subject.push(rcgen::DnType::CommonName, "system:kube-proxy"),
+        Purpose::Ingress => subject.push(rcgen::DnType::CommonName, "skiff:ingress"),
+        Purpose::Client | Purpose::Server { .. } => {
+            subject.push(rcgen::DnType::OrganizationName, "system:nodes");
+            subject.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+        }
     }
     parameters.distinguished_name = subject;
     let (signer, usage) = match purpose {
         Purpose::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
-        Purpose::Proxy => ("kubernetes.io/kube-apiserver-client", "client auth"),
+        Purpose::Proxy | Purpose::Ingress => ("kubernetes.io/kube-apiserver-client", "client auth"),
         Purpose::Server { names, addresses } => {
             let addresses = addresses.iter().copied().map(rcgen::SanType::IpAddress);
             parameters.subject_alt_names.extend(addresses);

@@ -5,7 +5,7 @@
 //! afterwards the token is not needed any more.
 use super::components::{self, COMPONENTS, Cluster};
 use super::servers::Servers;
-use super::{Machine, join, preflight, tunnels, until_end};
+use super::{Machine, ingress, join, preflight, tunnels, until_end};
 use crate::alone::Leading;
 use crate::rootless;
 use ::apiserver::pki;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 const KUBELET_PORT: u16 = 10250;
 
 /// What a node runs of a cluster.
-const OF_NODE: [&str; 4] = ["kubelet", "network-policy", "proxy", "dns"];
+const OF_NODE: [&str; 5] = ["kubelet", "network-policy", "proxy", "dns", ingress::NAME];
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -36,6 +36,9 @@ pub struct Options {
     /// they cannot dial it.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     tunnel: bool,
+    /// Components to leave out on this node.
+    #[arg(long, value_delimiter = ',', value_parser = [ingress::NAME])]
+    disable: Vec<String>,
     #[command(flatten)]
     machine: Machine,
 }
@@ -80,10 +83,32 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let named = config.clone().for_component("kubelet");
         tunnels::keep(&context, named, servers.clone(), to.into());
     }
+    // What comes from outside is served as somebody who may read certificates; a server of before there
+    // was one gives nobody that right.
+    let mut runs: Vec<String> = OF_NODE.map(str::to_owned).to_vec();
+    runs.retain(|name| !options.disable.contains(name));
+    let ingress_files = Files::at(&folder, ingress::NAME);
+    if runs.iter().any(|name| name == ingress::NAME) {
+        let asked =
+            identity::introduce(&context, &client, &node_name, &Purpose::Ingress, &ingress_files);
+        if let Err(error) = asked.await {
+            tracing::warn!(
+                "this node serves no Ingress: the server gave it no certificate: {error}"
+            );
+            runs.retain(|name| name != ingress::NAME);
+        }
+    }
+    let ingress_config = Config {
+        others: Some(servers.others()),
+        ..join::config(&options.server, &ca, &ingress_files)
+    };
     let mut names = vec![node_name.clone(), "127.0.0.1".to_owned()];
     names.extend(node_ips.iter().map(ToString::to_string));
     let serving = pki::self_signed(&folder, "kubelet", &names)?;
-    let renewing = [(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
+    let mut renewing = vec![(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
+    if runs.iter().any(|name| name == ingress::NAME) {
+        renewing.push((Purpose::Ingress, ingress_files));
+    }
     keep_certificates(&context, source, &node_name, renewing, &folder);
 
     let network = machine.network(true)?;
@@ -95,7 +120,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         serving,
         context: context.clone(),
         sources: Arc::new(move |component, user| {
-            let config = if user.name == components::PROXY_USER { &proxy } else { &config };
+            let config = match user.name.as_str() {
+                components::PROXY_USER => &proxy,
+                ingress::USER => &ingress_config,
+                _ => &config,
+            };
             Ok(Arc::new(Https::new(&dialing, config.clone().for_component(component))?))
         }),
         ways: Arc::new(|_, _| None),
@@ -107,7 +136,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         network,
         dns_here: Default::default(),
         pool: Default::default(),
-        runs: OF_NODE.map(str::to_owned).to_vec(),
+        runs,
     };
     let rows = COMPONENTS.iter().filter(|row| cluster.runs(row.name));
     let running: Vec<_> =
@@ -124,7 +153,7 @@ fn keep_certificates(
     context: &Context,
     source: Arc<dyn Source>,
     node: &str,
-    renewing: [(Purpose, Files); 2],
+    renewing: Vec<(Purpose, Files)>,
     folder: &Path,
 ) {
     let client = Client::new(source.clone()).managed_by("kubelet");

@@ -1,0 +1,72 @@
+//! What is to be served, and what is to be said about it: a function of what the API has.
+mod backend;
+mod ingress;
+#[cfg(test)]
+mod tests;
+
+pub use backend::{addresses, destination};
+
+use crate::facts::{
+    ClassFacts, IngressFacts, NamespaceFacts, NodeFacts, SecretFacts, ServiceFacts,
+};
+use crate::table::Table;
+use api::names::NamespacedName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What the API has.
+#[derive(Default)]
+pub struct World {
+    pub classes: BTreeMap<String, Arc<ClassFacts>>,
+    pub ingresses: BTreeMap<NamespacedName, Arc<IngressFacts>>,
+    pub services: BTreeMap<NamespacedName, Arc<ServiceFacts>>,
+    pub secrets: BTreeMap<NamespacedName, Arc<SecretFacts>>,
+    pub nodes: BTreeMap<String, Arc<NodeFacts>>,
+    pub namespaces: BTreeMap<String, Arc<NamespaceFacts>>,
+}
+
+/// Where Ingresses are served.
+#[derive(Debug, Clone, Copy)]
+pub struct Ports {
+    pub http: u16,
+    pub https: u16,
+}
+
+pub struct Plan {
+    pub table: Table,
+    pub statuses: Vec<Status>,
+}
+
+/// What an object's status is to say and does not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    pub kind: Kind,
+    pub key: NamespacedName,
+    /// The whole of `status`, as a merge.
+    pub status: serde_json::Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Ingress,
+}
+
+pub fn plan(world: &World, ports: Ports) -> Plan {
+    let mut plan = Plan { table: Table::default(), statuses: Vec::new() };
+    let addresses = world.addresses();
+    ingress::plan(world, ports, &addresses, &mut plan);
+    for port in plan.table.ports.values_mut() {
+        port.hosts.sort();
+    }
+    plan
+}
+
+impl World {
+    /// Where all that is served is found: at every node that takes what comes from outside.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let nodes = self.nodes.values().filter(|node| node.is_candidate);
+        let all: BTreeSet<IpAddr> = nodes.flat_map(|node| node.addresses.iter().copied()).collect();
+        all.into_iter().collect()
+    }
+}
