@@ -18,6 +18,7 @@
 //! Endpoints are no part of the table; they change more often, one service at a time.
 #![forbid(unsafe_code)]
 
+mod definitions;
 mod facts;
 mod filters;
 mod host;
@@ -30,6 +31,7 @@ mod status;
 mod table;
 mod world;
 
+pub use definitions::{GATEWAY_GROUP, gateway_class, gateway_definitions};
 pub use live::{Bind, Config, IngressError, run};
 pub use status::run as write_statuses;
 

@@ -63,7 +63,7 @@ pub async fn run(
         }
         match new {
             Some(new) if new.plan => {
-                let table = plan(&seen.world(), ports).table;
+                let table = plan(&seen.world(), ports, "").table;
                 proxy.set_table(table);
                 proxy.set_addresses(|to| Some(seen.addresses(&to.service, to.port)));
             }

@@ -36,7 +36,8 @@ pub async fn run(context: Context, source: Arc<dyn Source>, config: Config) {
             () = context.stopped() => return,
         }
         is_done = true;
-        for status in plan(&seen.world(), ports).statuses {
+        let now = context.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        for status in plan(&seen.world(), ports, &now).statuses {
             is_done &= write(&client, &status).await;
         }
         if !context.sleep(GATHER).await {
@@ -51,6 +52,10 @@ async fn write(client: &Client, wanted: &Status) -> bool {
     let (namespace, name) = (&wanted.key.namespace, &wanted.key.name);
     let outcome = match wanted.kind {
         Kind::Ingress => client.patch_status::<Ingress>(namespace, name, patch).await,
+        kind => {
+            let kind = crate::world::resource(kind.name());
+            client.patch_in(kind, namespace, name, "status", patch).await
+        }
     };
     match outcome {
         Ok(_) => true,

@@ -1,4 +1,8 @@
 //! What the API has, kept up to date.
+mod gateway;
+
+pub use gateway::resource;
+
 use crate::facts::{
     ClassFacts, IngressFacts, NamespaceFacts, NodeFacts, SecretFacts, ServiceFacts, SliceFacts,
 };
@@ -20,6 +24,7 @@ pub struct Seen {
     informers: Informers,
     classes: Informer<ClassFacts>,
     ingresses: Informer<IngressFacts>,
+    gateways: gateway::Gateways,
     /// From the moment that somebody does.
     rest: OnceLock<Rest>,
     changes: Arc<Changes>,
@@ -76,14 +81,15 @@ impl Changes {
 
 impl Seen {
     pub fn new(context: &Context, source: Arc<dyn Source>) -> Seen {
-        let informers = Informers::new(context, source);
         let changes = Arc::new(Changes::default());
+        let gateways = gateway::Gateways::new(context, source.clone(), &changes);
+        let informers = Informers::new(context, source);
         let classes = informers.keep(Collection::all(ApiResource::of::<IngressClass>()));
         let ingresses = informers.keep(Collection::all(ApiResource::of::<Ingress>()));
         follow(&classes, &changes);
         follow(&ingresses, &changes);
         changes.plan();
-        Seen { informers, classes, ingresses, rest: OnceLock::new(), changes }
+        Seen { informers, classes, ingresses, gateways, rest: OnceLock::new(), changes }
     }
 
     pub fn changes(&self) -> Arc<Changes> {
@@ -93,6 +99,7 @@ impl Seen {
     /// Until all is known that matters now.
     pub async fn synced(&self) {
         self.informers.synced().await;
+        self.gateways.synced().await;
         if self.is_wanted() {
             let rest = self.rest.get_or_init(|| Rest::new(&self.informers, &self.changes));
             rest.informers.synced().await;
@@ -101,13 +108,15 @@ impl Seen {
 
     /// Somebody wants something of us, or did.
     fn is_wanted(&self) -> bool {
-        self.rest.get().is_some() || self.ingresses.read().iter().next().is_some()
+        let has_ingress = || self.ingresses.read().iter().next().is_some();
+        self.rest.get().is_some() || has_ingress() || self.gateways.is_wanted()
     }
 
     pub fn world(&self) -> World {
         let mut world = World {
             classes: by_name(&self.classes),
             ingresses: by_key(&self.ingresses),
+            gateway: self.gateways.world(),
             ..World::default()
         };
         if let Some(rest) = self.rest.get() {

@@ -1,5 +1,6 @@
 //! What is to be served, and what is to be said about it: a function of what the API has.
 mod backend;
+pub mod gateway;
 mod ingress;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,8 @@ pub struct World {
     pub secrets: BTreeMap<NamespacedName, Arc<SecretFacts>>,
     pub nodes: BTreeMap<String, Arc<NodeFacts>>,
     pub namespaces: BTreeMap<String, Arc<NamespaceFacts>>,
+    /// Where Gateway API is defined.
+    pub gateway: gateway::types::World,
 }
 
 /// Where Ingresses are served.
@@ -47,15 +50,52 @@ pub struct Status {
     pub status: serde_json::Value,
 }
 
+/// What has a status of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Ingress,
+    GatewayClass,
+    Gateway,
+    HttpRoute,
+    GrpcRoute,
+    TlsRoute,
+    BackendTlsPolicy,
 }
 
-pub fn plan(world: &World, ports: Ports) -> Plan {
+impl Kind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Ingress => "Ingress",
+            Kind::GatewayClass => "GatewayClass",
+            Kind::Gateway => "Gateway",
+            Kind::HttpRoute => "HTTPRoute",
+            Kind::GrpcRoute => "GRPCRoute",
+            Kind::TlsRoute => "TLSRoute",
+            Kind::BackendTlsPolicy => "BackendTLSPolicy",
+        }
+    }
+}
+
+impl Status {
+    /// Nothing, if the object says so already.
+    fn unless_said(
+        kind: Kind,
+        key: NamespacedName,
+        said: &serde_json::Value,
+        status: serde_json::Value,
+    ) -> Option<Status> {
+        let parts = status.as_object()?;
+        let is_said = parts.iter().all(|(name, value)| said.get(name) == Some(value));
+        (!is_said).then_some(Status { kind, key, status })
+    }
+}
+
+/// `now` is for statuses: RFC 3339, whole seconds.
+pub fn plan(world: &World, ports: Ports, now: &str) -> Plan {
     let mut plan = Plan { table: Table::default(), statuses: Vec::new() };
     let addresses = world.addresses();
     ingress::plan(world, ports, &addresses, &mut plan);
+    gateway::plan(world, &addresses, now, &mut plan);
     for port in plan.table.ports.values_mut() {
         port.hosts.sort();
     }

@@ -1,4 +1,6 @@
 //! Objects as people write them, and the table that they come to.
+mod gateway;
+
 use super::*;
 use crate::table::{Action, PathMatch, Port, Rule, To};
 use api::object::{Keep, Object};
@@ -11,7 +13,7 @@ use std::fmt::Write;
 pub fn world(yaml: &str) -> World {
     let mut world = World::default();
     for document in api::codec::yaml::documents(yaml) {
-        let tree = api::codec::yaml::decode_untyped(document.as_bytes()).expect("YAML").tree;
+        let tree = api::codec::yaml::decode_untyped(document.as_bytes()).expect("YAML").value;
         add(&mut world, tree);
     }
     world
@@ -42,6 +44,13 @@ fn add(world: &mut World, mut tree: Value) {
         "Service" => drop(world.services.insert(key, kept(&object))),
         "Node" => drop(world.nodes.insert(name, kept(&object))),
         "Namespace" => drop(world.namespaces.insert(name, kept(&object))),
+        "GatewayClass" => drop(world.gateway.classes.insert(name, kept(&object))),
+        "Gateway" => drop(world.gateway.gateways.insert(key, kept(&object))),
+        "HTTPRoute" => drop(world.gateway.http_routes.insert(key, kept(&object))),
+        "GRPCRoute" => drop(world.gateway.grpc_routes.insert(key, kept(&object))),
+        "TLSRoute" => drop(world.gateway.tls_routes.insert(key, kept(&object))),
+        "ReferenceGrant" => drop(world.gateway.grants.insert(key, kept(&object))),
+        "BackendTLSPolicy" => drop(world.gateway.policies.insert(key, kept(&object))),
         kind => panic!("{kind} is of no interest"),
     }
 }
@@ -78,7 +87,9 @@ fn describe_port(text: &mut String, port: &Port) {
                 shown.push(format!("  certificate of {host}: {}", secrets.join(" ")));
             }
         }
-        shown.iter().for_each(|line| drop(writeln!(text, "{line}")));
+        for line in &shown {
+            let _ = writeln!(text, "{line}");
+        }
     }
     let mut rules: Vec<&Arc<Rule>> = port.hosts.rules().collect();
     rules.sort_by_key(|rule| {
@@ -128,9 +139,11 @@ pub fn describe_action(action: &Action) -> String {
 }
 
 fn check(yaml: &str, expected: Expect) {
-    let plan = plan(&world(&format!("{COMMON}---\n{yaml}")), Ports { http: 80, https: 443 });
+    let plan = plan(&world(&format!("{COMMON}---\n{yaml}")), Ports { http: 80, https: 443 }, NOW);
     expected.assert_eq(&described(&plan));
 }
+
+const NOW: &str = "2026-01-01T00:00:00Z";
 
 const COMMON: &str = "
 kind: IngressClass

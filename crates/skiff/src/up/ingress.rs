@@ -1,14 +1,16 @@
 //! The way into the cluster: the component, whom it asks as, and what it needs to be there.
 use super::components::{Cluster, account, administrator, user};
 use crate::rootless;
-use ::ingress::{Bind, CLASS, Config, INGRESS_CONTROLLER};
+use ::ingress::{Bind, CLASS, Config, GATEWAY_GROUP, INGRESS_CONTROLLER};
 use client::source::Collection;
 use client::{ApiResource, Client, Context, Status};
 use k8s_openapi::api::networking::v1::IngressClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub const NAME: &str = "ingress";
@@ -28,17 +30,35 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
         // What nodes serve that have joined is said by the servers.
         return Ok(serving.await?);
     }
-    let admin = Client::new(cluster.source("skiff", &administrator())?);
-    make_class(&admin)
-        .await
-        .map_err(|status| anyhow::anyhow!("failed to make an IngressClass: {}", status.message))?;
+    let admin = Client::new(cluster.source("skiff", &administrator())?).managed_by("skiff");
     let source = cluster.source("skiff-ingress-status", &account(NAME))?;
     let asking = source.clone();
     let work = move |context: Context| ::ingress::write_statuses(context, source, config);
     let saying = cluster.leading.work(&cluster.context, asking, NAME, work);
-    let (served, said) = tokio::join!(serving, saying);
+    let (served, said, ()) = tokio::join!(serving, saying, install(&cluster.context, &admin));
     served?;
     said
+}
+
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Makes what is to be there from the first boot on.
+async fn install(context: &Context, admin: &Client) {
+    loop {
+        let outcome = async {
+            make_class(admin).await?;
+            define_gateways(context, admin).await
+        };
+        match outcome.await {
+            Ok(()) => return,
+            Err(status) => {
+                tracing::warn!(error = status.message, "failed to make the classes of ingress");
+            }
+        }
+        if !context.sleep(RETRY).await {
+            return;
+        }
+    }
 }
 
 /// Every address of the node; in a user's own network, those of the machine around it.
@@ -80,8 +100,57 @@ async fn make_class(admin: &Client) -> Result<(), Status> {
         "metadata": { "name": CLASS, "annotations": annotations },
         "spec": { "controller": INGRESS_CONTROLLER },
     });
-    match admin.create_in(ApiResource::of::<IngressClass>(), "", class).await {
-        // Another server was faster.
+    // Another server may be faster.
+    made(admin.create_in(ApiResource::of::<IngressClass>(), "", class).await)
+}
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Gateway API and our class of Gateways, unless somebody else has brought another release of it: then all
+/// of it is theirs.
+async fn define_gateways(context: &Context, admin: &Client) -> Result<(), Status> {
+    let definitions = ApiResource::of::<CustomResourceDefinition>();
+    let all = admin.list(Collection::all(definitions.clone())).await?;
+    let of_it = |name: &str| name.split_once('.').is_some_and(|(_, group)| group == GATEWAY_GROUP);
+    let mut there = Vec::new();
+    for one in all.items.iter().filter(|one| of_it(one.name())) {
+        let labels = one.typed::<CustomResourceDefinition>().map(|one| one.metadata.labels.clone());
+        let labels = labels.ok().flatten().unwrap_or_default();
+        if labels.get(MANAGED_BY).is_none_or(|by| by != "skiff") {
+            return Ok(());
+        }
+        there.push(one.name().to_owned());
+    }
+    let mut is_new = false;
+    for mut definition in ::ingress::gateway_definitions() {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if there.contains(&name) {
+            continue;
+        }
+        is_new = true;
+        definition["metadata"]["labels"] = json!({ MANAGED_BY: "skiff" });
+        made(admin.create_in(definitions.clone(), "", definition).await)?;
+    }
+    if !is_new {
+        return Ok(());
+    }
+    let (resource, class) = ::ingress::gateway_class();
+    for _ in 0..30 {
+        match made(admin.create_in(resource.clone(), "", class.clone()).await) {
+            // What was just defined is served a moment later.
+            Err(status) if status.code == 404 => {}
+            outcome => return outcome,
+        }
+        if !context.sleep(RETRY / 10).await {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// It is there, whoever made it.
+fn made<T>(outcome: Result<T, Status>) -> Result<(), Status> {
+    match outcome {
         Err(status) if status.code != 409 => Err(status),
         _ => Ok(()),
     }
