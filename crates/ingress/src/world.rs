@@ -153,7 +153,7 @@ impl Rest {
         let by_service = slices.index("service", |key, slice: &SliceFacts| {
             vec![NamespacedName::new(&key.namespace, &slice.service).to_string()]
         });
-        follow(&services, changes);
+        follow_facts(&services, changes);
         follow(&secrets, changes);
         follow_facts(&nodes, changes);
         follow_facts(&namespaces, changes);

@@ -88,14 +88,12 @@ async fn respond(
 /// Whom a request is for. HTTP/1.1 says so in one header, HTTP/2 in a field of its own; an address in the
 /// request line counts for more than a header (RFC 9112, 3.2.2).
 fn authority<B>(request: &Request<B>) -> Result<Authority, StatusCode> {
-    if let Some(authority) = request.uri().authority() {
-        return Ok(authority.clone());
-    }
     let mut all = request.headers().get_all(header::HOST).iter();
-    let authority = match (all.next(), all.next()) {
-        (Some(one), None) => Authority::try_from(one.as_bytes()),
+    let authority = match (request.uri().authority(), all.next(), all.next()) {
+        (Some(authority), _, None) => Ok(authority.clone()),
+        (None, Some(one), None) => Authority::try_from(one.as_bytes()),
         // Before HTTP/1.1 nobody had to say.
-        (None, _) if request.version() < Version::HTTP_11 => Authority::try_from("invalid"),
+        (None, None, _) if request.version() < Version::HTTP_11 => Authority::try_from("invalid"),
         _ => return Err(StatusCode::BAD_REQUEST),
     };
     authority

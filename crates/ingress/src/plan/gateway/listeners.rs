@@ -86,11 +86,11 @@ fn hear<'w>(
     } else if (spec.protocol == "TLS") != is_passed {
         let text = "TLS is passed on by listeners of TLS, and ended by those of HTTPS";
         Err(("UnsupportedValue", text.to_owned()))
-    } else if is_taken {
-        let text = format!("port {} is served with and without TLS already", spec.port);
-        Err(("PortUnavailable", text))
     } else if let Some((reason, text)) = &conflict {
         Err((*reason, text.clone()))
+    } else if is_taken {
+        let other = if is_tls { "without" } else { "with" };
+        Err(("PortUnavailable", format!("port {} is served {other} TLS already", spec.port)))
     } else {
         Ok(())
     };

@@ -138,7 +138,28 @@ kind: HTTPRoute
 metadata: {name: theirs}
 spec: {parentRefs: [{name: unknown}]}
 ",
-        expect![[""]],
+        expect![[r#"
+            80 plain
+              x.a.com / -> 3*default/web:80 1*500
+              x.a.com / -> 3*default/web:80 1*500
+              b.com / -> 3*default/web:80 1*500
+            443 TLS
+              certificate of a.com: default/pair
+              a.com =/x GET -> Redirect(Redirect { scheme: Some("http"), host: None, port: None, path: None, code: 301 })
+              a.com /y -> Redirect(Redirect { scheme: Some("http"), host: None, port: None, path: None, code: 301 })
+            HTTPRoute default/everywhere:
+              gate Accepted !ResolvedRefs(BackendNotFound)
+            HTTPRoute default/nowhere:
+              gate/some !Accepted(NoMatchingListenerHostname) ResolvedRefs
+            HTTPRoute default/one:
+              gate/secure Accepted ResolvedRefs
+              gate/other !Accepted(NoMatchingParent) ResolvedRefs
+              gate/secure !Accepted(NoMatchingParent) ResolvedRefs
+            Gateway default/gate: Accepted Programmed
+              all 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+              some 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+              secure 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+        "#]],
     );
 }
 
@@ -171,7 +192,17 @@ spec:
 {extra}"
         )
     };
-    check(&route(""), expect![[""]]);
+    check(
+        &route(""),
+        expect![[r#"
+        HTTPRoute default/near:
+          gate Accepted !ResolvedRefs(RefNotPermitted)
+        HTTPRoute elsewhere/far:
+          gate !Accepted(NotAllowedByListeners) ResolvedRefs
+        Gateway default/gate: !Accepted(ListenersNotValid) !Programmed(Invalid)
+          secure 1 [HTTPRoute GRPCRoute] Accepted !Programmed(Invalid) !ResolvedRefs(RefNotPermitted)
+    "#]],
+    );
     check(
         &route(
             "---
@@ -184,7 +215,20 @@ spec:
   to: [{group: '', kind: Secret, name: pair}, {group: '', kind: Service}]
 ",
         ),
-        expect![[""]],
+        expect![[r#"
+            443 TLS
+              certificate of a.com: elsewhere/pair
+              certificate of x.a.com: elsewhere/pair
+              certificate of y.x.a.com: elsewhere/pair
+              certificate of other: elsewhere/pair
+              * / -> elsewhere/web:80
+            HTTPRoute default/near:
+              gate Accepted ResolvedRefs
+            HTTPRoute elsewhere/far:
+              gate !Accepted(NotAllowedByListeners) ResolvedRefs
+            Gateway default/gate: Accepted Programmed
+              secure 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+        "#]],
     );
     // From the one to the other, and not the other way round.
     check(
@@ -197,7 +241,14 @@ spec:
   to: [{group: '', kind: Service}]
 ",
         ),
-        expect![[""]],
+        expect![[r#"
+            HTTPRoute default/near:
+              gate Accepted !ResolvedRefs(RefNotPermitted)
+            HTTPRoute elsewhere/far:
+              gate !Accepted(NotAllowedByListeners) ResolvedRefs
+            Gateway default/gate: !Accepted(ListenersNotValid) !Programmed(Invalid)
+              secure 1 [HTTPRoute GRPCRoute] Accepted !Programmed(Invalid) !ResolvedRefs(RefNotPermitted)
+        "#]],
     );
 }
 
@@ -238,7 +289,22 @@ spec: {gatewayClassName: other, listeners: [{name: http, port: 81, protocol: HTT
 kind: Secret
 metadata: {name: pair}
 ",
-        expect![[""]],
+        expect![[r#"
+            80 plain
+            8080 plain
+            Gateway default/away: Accepted !Programmed(AddressNotUsable)
+              http 0 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+            Gateway default/gate: Accepted(ListenersNotValid) Programmed
+              good 0 [HTTPRoute] Accepted Programmed !ResolvedRefs(InvalidRouteKinds)
+              same 0 [HTTPRoute GRPCRoute] !Accepted(HostnameConflict) !Programmed(Invalid) ResolvedRefs Conflicted(HostnameConflict)
+              other 0 [HTTPRoute GRPCRoute] !Accepted(ProtocolConflict) !Programmed(Invalid) ResolvedRefs Conflicted(ProtocolConflict)
+              udp 0 [] !Accepted(UnsupportedProtocol) !Programmed(Invalid) ResolvedRefs
+              missing 0 [HTTPRoute GRPCRoute] Accepted !Programmed(Invalid) !ResolvedRefs(InvalidCertificateRef)
+              odd 0 [HTTPRoute GRPCRoute] Accepted !Programmed(Invalid) !ResolvedRefs(InvalidCertificateRef)
+              ended 0 [TLSRoute] !Accepted(UnsupportedValue) !Programmed(Invalid) ResolvedRefs
+            Gateway default/late: !Accepted(ListenersNotValid) !Programmed(Invalid)
+              taken 0 [TLSRoute] !Accepted(PortUnavailable) !Programmed(Invalid) ResolvedRefs
+        "#]],
     );
 }
 
@@ -272,7 +338,21 @@ spec:
   hostnames: [a.com]
   rules: [{backendRefs: [{name: web, port: 80}]}]
 ",
-        expect![[""]],
+        expect![[r#"
+            80 plain
+              * =/a.B/C -> default/web:80 h2
+              * /a.B -> default/web:80 h2
+              * ~/[^/]+/D -> default/web:80 h2
+            443 TLS
+              passed to default/web:80 bytes
+            GRPCRoute default/grpc:
+              gate Accepted ResolvedRefs
+            TLSRoute default/tls:
+              gate Accepted ResolvedRefs
+            Gateway default/gate: Accepted Programmed
+              http 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+              tls 1 [TLSRoute] Accepted Programmed ResolvedRefs
+        "#]],
     );
 }
 
@@ -298,7 +378,16 @@ spec:
   - {filters: [{type: ExtensionRef}], matches: [{path: {value: /odd}}], backendRefs: [{name: web, port: 80}]}
   - {matches: [{path: {value: /good}}], backendRefs: [{name: web, port: 80}, {name: x, kind: Bucket, group: a.io}]}
 ",
-        expect![[""]],
+        expect![[r#"
+            80 plain
+              * /good -> 1*default/web:80 1*500
+            HTTPRoute default/all:
+              gate !Accepted(UnsupportedValue) ResolvedRefs
+            HTTPRoute default/half:
+              gate Accepted !ResolvedRefs(InvalidKind) PartiallyInvalid(UnsupportedValue)
+            Gateway default/gate: Accepted Programmed
+              http 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+        "#]],
     );
 }
 
@@ -334,7 +423,20 @@ spec:
   targetRefs: [{group: '', kind: Service, name: other}]
   validation: {hostname: web.test, caCertificateRefs: [{group: '', kind: ConfigMap, name: absent}]}
 ",
-        expect![[""]],
+        expect![[r#"
+            80 plain
+              * / -> default/web:80 tls=web.test
+            HTTPRoute default/route:
+              gate Accepted ResolvedRefs
+            BackendTLSPolicy default/broken:
+              gate !Accepted(NoValidCACertificate) !ResolvedRefs(InvalidCACertificateRef)
+            BackendTLSPolicy default/policy:
+              gate Accepted ResolvedRefs
+            BackendTLSPolicy default/younger:
+              gate !Accepted(Conflicted) ResolvedRefs
+            Gateway default/gate: Accepted Programmed
+              http 1 [HTTPRoute GRPCRoute] Accepted Programmed ResolvedRefs
+        "#]],
     );
 }
 

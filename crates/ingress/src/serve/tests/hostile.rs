@@ -44,7 +44,7 @@ async fn two_lengths_make_one_request_whose_length_everybody_sees() {
     // By `Content-Length` a second request follows; by `Transfer-Encoding`, which counts, it is the body.
     let request = "POST /one HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n\
         Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
-        1d\r\nGET /two HTTP/1.1\r\nHost: b\r\n\r\n\r\n0\r\n\r\n";
+        1e\r\nGET /two HTTP/1.1\r\nHost: b\r\n\r\n\r\n0\r\n\r\n";
     let answer = raw(stage.address(), request).await;
     assert!(answer.contains("POST /one\n"), "{answer}");
     assert!(!answer.contains("content-length: 4"), "{answer}");
