@@ -4,6 +4,7 @@ mod differential;
 mod discovery;
 mod facts;
 mod fuzz;
+mod gateway;
 mod openapi;
 mod oracle;
 mod roundtrip;
@@ -100,6 +101,15 @@ const CHORES: &[Chore] = &[
                 std::fs::write(&target, table).map_err(|e| format!("{target}: {e}"))?;
             }
             Ok(())
+        },
+    },
+    Chore {
+        name: "gateway",
+        arguments: "PATH",
+        about: "regenerate Gateway API's definitions from the checkout of kubernetes-sigs/gateway-api at PATH",
+        run: |arguments| {
+            let [path] = arguments else { return Err("give the path of a checkout".into()) };
+            gateway::run(Path::new(path))
         },
     },
     Chore {

@@ -22,7 +22,7 @@ mod map;
 mod outside;
 pub mod ports;
 
-pub use inside::{begin, publish};
+pub use inside::{begin, listen, publish};
 
 use crate::Command;
 use serde::{Deserialize, Serialize};

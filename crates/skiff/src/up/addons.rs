@@ -68,6 +68,48 @@ pub const SERVICE_LB: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "servicelb", "namespace": "kube-system" }] }
 ]"#;
 
+/// Who serves what comes from outside, on every server, and what it may read; and what it says in statuses.
+/// It may read Secrets, so nobody but a server has its rights: a node that joined may be somebody else's soon.
+pub const INGRESS: &str = r#"[
+    { "apiVersion": "v1", "kind": "ServiceAccount",
+      "metadata": { "name": "ingress", "namespace": "kube-system" } },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:ingress" },
+      "rules": [
+        { "apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "ingressclasses"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": ["gateway.networking.k8s.io"], "resources": ["*"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": [""], "resources": ["services", "secrets", "configmaps", "nodes", "namespaces"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:ingress" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:ingress" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "ingress", "namespace": "kube-system" }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:ingress-status" },
+      "rules": [
+        { "apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["patch"] },
+        { "apiGroups": ["gateway.networking.k8s.io"],
+          "resources": ["gatewayclasses/status", "gateways/status", "httproutes/status",
+            "grpcroutes/status", "tlsroutes/status", "backendtlspolicies/status"],
+          "verbs": ["patch"] },
+        { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"] },
+        { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+          "resourceNames": ["ingress"], "verbs": ["get", "update"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:ingress-status" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:ingress-status" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "ingress", "namespace": "kube-system" }] }
+]"#;
+
 /// What the packet rules of policies are made of, for those who make those of services.
 pub const NETWORK_POLICY: &str = r#"[
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

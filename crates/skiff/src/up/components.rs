@@ -1,5 +1,5 @@
 //! The components of a cluster beside its API server: one row each.
-use super::{Machine, addons, images, manifests, metrics_server, stand_ins};
+use super::{Machine, addons, images, ingress, manifests, metrics_server, stand_ins};
 use crate::alone::{self, Leading, Served, Serving};
 use crate::controller_manager::Kinds;
 use crate::node::kubelet::attend;
@@ -47,6 +47,7 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
     Component { name: metrics_server::NAME, client: None, waits_for: "the metrics API", run: |cluster| metrics_server::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "servicelb", client: None, waits_for: "the load balancer", run: |cluster| service_lb(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
+    Component { name: ingress::NAME, client: None, waits_for: "the way in", run: |cluster| ingress::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: rootless::ports::NAME, client: None, waits_for: "ports of the machine", run: |cluster| ports(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: stand_ins::NAME, client: None, waits_for: "other servers", run: |cluster| stand_ins::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: manifests::NAME, client: None, waits_for: "manifests", run: |cluster| manifests::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
@@ -458,10 +459,15 @@ pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
         ("dns", addons::DNS),
         (metrics_server::NAME, addons::METRICS),
         ("servicelb", addons::SERVICE_LB),
+        (ingress::NAME, addons::INGRESS),
     ];
     let running = of_components.into_iter().filter(|(component, _)| cluster.runs(component));
     for objects in of_all.into_iter().chain(running.map(|(_, objects)| objects)) {
         addons::install(&admin, objects).await?;
+    }
+    if !cluster.runs(ingress::NAME) {
+        // It may have served before; a node that is not there yet has not.
+        let _ = ingress::mark(cluster, &admin, serde_json::Value::Null).await;
     }
     Ok(())
 }

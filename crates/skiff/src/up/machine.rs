@@ -43,6 +43,12 @@ pub struct Machine {
     /// `unix:///run/containerd/containerd.sock`. Images and the pod network (CNI) are then that runtime's.
     #[arg(long, value_parser = crate::node::socket)]
     pub container_runtime_endpoint: Option<PathBuf>,
+    /// The port at which this node serves Ingresses.
+    #[arg(long, default_value_t = 80)]
+    pub ingress_http_port: u16,
+    /// The port at which this node serves Ingresses by TLS.
+    #[arg(long, default_value_t = 443)]
+    pub ingress_https_port: u16,
     #[command(flatten)]
     plugins: Plugins,
     #[command(flatten)]

@@ -17,6 +17,7 @@ mod checklist;
 mod components;
 mod control_plane;
 mod images;
+mod ingress;
 pub mod join;
 mod keys;
 mod machine;

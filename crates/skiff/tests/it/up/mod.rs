@@ -4,6 +4,7 @@ mod demo;
 mod encrypted;
 mod families;
 mod foreign_network;
+mod ingress;
 mod machines;
 mod policy;
 mod rootless;

@@ -1,0 +1,105 @@
+//! A node's part: the table follows the API, and what it says is served.
+use crate::plan::{Ports, plan};
+use crate::serve::{Listeners, Proxy};
+use crate::world::Seen;
+use client::events::{Happening, Recorder, Reporter};
+use client::{Client, Context, Source};
+use k8s_openapi::api::core::v1::ObjectReference;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// What a node is told.
+#[derive(Clone)]
+pub struct Config {
+    /// Where Ingresses are served.
+    pub http_port: u16,
+    pub https_port: u16,
+    pub node_name: String,
+    pub bind: Bind,
+}
+
+/// How a port of the node is listened on.
+#[derive(Clone)]
+pub struct Bind(pub Arc<dyn Fn(u16) -> io::Result<TcpListener> + Send + Sync>);
+
+#[derive(Debug, thiserror::Error)]
+pub enum IngressError {
+    #[error("failed to make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+}
+
+/// Changes that come together are looked at together.
+const GATHER: Duration = Duration::from_millis(20);
+/// After how long a port that was taken is tried again, and connections are looked through.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Serves until the context stops.
+pub async fn run(
+    context: Context,
+    source: Arc<dyn Source>,
+    config: Config,
+) -> Result<(), IngressError> {
+    let client = Client::new(source.clone()).managed_by("skiff-ingress");
+    let reporter = Reporter::new("skiff-ingress", &config.node_name);
+    let recorder = Recorder::core(&context, client, reporter);
+    let proxy = Proxy::new(&context)?;
+    let mut listeners = Listeners::new(proxy.clone(), config.bind.clone());
+    let seen = Seen::new(&context, source);
+    let changes = seen.changes();
+    let ports = Ports { http: config.http_port, https: config.https_port };
+    let mut told = BTreeSet::new();
+    loop {
+        let new = tokio::select! {
+            new = changes.next() => Some(new),
+            () = tokio::time::sleep(LOOK) => None,
+            () = context.stopped() => break,
+        };
+        tokio::select! {
+            () = seen.synced() => {}
+            () = context.stopped() => break,
+        }
+        match new {
+            Some(new) if new.plan => {
+                let table = plan(&seen.world(), ports, "").table;
+                proxy.set_table(table);
+                proxy.set_addresses(|to| Some(seen.addresses(&to.service, to.port)));
+            }
+            Some(new) => proxy.set_addresses(|to| {
+                let is_new = new.services.contains(&to.service);
+                is_new.then(|| seen.addresses(&to.service, to.port))
+            }),
+            None => proxy.sweep(),
+        }
+        let wanted = proxy.table().ports.keys().copied().collect();
+        let refused = listeners.settle(&wanted);
+        tell(&recorder, &config.node_name, &mut told, refused);
+        if !context.sleep(GATHER).await {
+            break;
+        }
+    }
+    listeners.drain().await;
+    Ok(())
+}
+
+/// Says once of each port that it cannot be had.
+fn tell(recorder: &Recorder, node: &str, told: &mut BTreeSet<u16>, refused: Vec<(u16, io::Error)>) {
+    told.retain(|port| refused.iter().any(|(other, _)| other == port));
+    for (port, error) in refused {
+        if !told.insert(port) {
+            continue;
+        }
+        let note = format!("failed to listen on port {port}: {error}; trying again");
+        tracing::warn!("{note}");
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            uid: Some(node.to_owned()),
+            ..ObjectReference::default()
+        };
+        recorder.record(Happening::warning(regarding, "IngressPortUnavailable", note));
+    }
+}
