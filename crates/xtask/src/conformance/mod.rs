@@ -76,6 +76,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         }
     };
     interrupted::check()?;
+    let kubectl = match options.own_kubectl {
+        true => own_kubectl(&skiff(&options)?, &places.made.join(subject.name))?,
+        false => programs.join("kubectl"),
+    };
     let commit = commit(&places.repository)?;
     let (alone, together): (Vec<&str>, Vec<&str>) =
         chosen.iter().partition(|name| suite::is_alone(name));
@@ -85,7 +89,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         }
         let folder = places.made.join(subject.name).join("runs").join(kind);
         let timeout = options.timeout.as_str();
-        let run = suite::Run { programs: &programs, cluster: &cluster, procs, timeout, folder };
+        let (programs, kubectl, cluster) = (&programs, &kubectl, &cluster);
+        let run = suite::Run { programs, kubectl, cluster, procs, timeout, folder };
         rows = report::updated(rows, &run.tests(&tests)?, &commit);
         if options.smoke || options.any {
             continue;
@@ -104,6 +109,16 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         0 => Ok(()),
         count => Err(format!("{count} of the {} tests of this run failed", chosen.len())),
     }
+}
+
+/// Our program by the name by which it is kubectl.
+fn own_kubectl(skiff: &Path, folder: &Path) -> Result<PathBuf, String> {
+    shell::make_folder(folder)?;
+    let link = folder.join("kubectl");
+    let _ = std::fs::remove_file(&link);
+    let program = skiff.canonicalize().map_err(shell::failed("find", skiff))?;
+    std::os::unix::fs::symlink(program, &link).map_err(shell::failed("link", &link))?;
+    Ok(link)
 }
 
 struct Places {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 pub const USAGE: &str = "[--smoke] [--any] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
                          [--timeout 2h] [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager] \
-                         [--runtime containerd] [--kubeconfig FILE | --skiff FILE]";
+                         [--runtime containerd] [--kubectl own] [--kubeconfig FILE | --skiff FILE]";
 
 pub struct Options {
     /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
@@ -26,6 +26,8 @@ pub struct Options {
     pub with: Vec<&'static Part>,
     /// What our kubelets run pods on.
     pub runtime: Runtime,
+    /// Tests are given our kubectl in the place of upstream's.
+    pub own_kubectl: bool,
     pub timeout: String,
     /// A cluster that runs already, in place of one of ours.
     pub kubeconfig: Option<PathBuf>,
@@ -87,6 +89,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         nodes: 1,
         with: Vec::new(),
         runtime: Runtime::Embedded,
+        own_kubectl: false,
         timeout: "4h".to_owned(),
         kubeconfig: None,
         skiff: None,
@@ -115,6 +118,13 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
                     value()?.split(',').map(upstream::find).collect::<Result<_, String>>()?;
             }
             "--runtime" => options.runtime = runtime(&value()?)?,
+            "--kubectl" => {
+                options.own_kubectl = match value()?.as_str() {
+                    "own" => true,
+                    "upstream" => false,
+                    other => return Err(format!("no kubectl {other}; there are own, upstream")),
+                }
+            }
             "--timeout" => options.timeout = value()?,
             "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
             "--skiff" => options.skiff = Some(value()?.into()),

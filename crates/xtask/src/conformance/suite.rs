@@ -64,6 +64,7 @@ pub fn is_alone(name: &str) -> bool {
 
 pub struct Run<'a> {
     pub programs: &'a Path,
+    pub kubectl: &'a Path,
     pub cluster: &'a Cluster,
     pub procs: usize,
     /// When to end the run, in Go's words (`30m`).
@@ -112,7 +113,7 @@ impl Run<'_> {
             .arg(self.programs.join("e2e.test"))
             .arg("--")
             .arg(format!("--kubeconfig={}", self.cluster.kubeconfig().display()))
-            .arg(format!("--kubectl-path={}", self.programs.join("kubectl").display()))
+            .arg(format!("--kubectl-path={}", self.kubectl.display()))
             .args(["--provider=skeleton", "--allowed-not-ready-nodes=-1", "--minStartupPods=0"])
             .args(["--disable-log-dump", "--dump-logs-on-failure=true"]);
         command
