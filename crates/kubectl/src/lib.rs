@@ -20,6 +20,7 @@ mod builder;
 mod change;
 mod cluster;
 mod commands;
+mod editing;
 mod failure;
 mod flags;
 mod help;
@@ -28,8 +29,10 @@ mod kustomize;
 mod last_applied;
 mod mapper;
 mod plugin;
+mod pods;
 mod print;
 mod session;
+mod streams;
 mod watching;
 mod write;
 

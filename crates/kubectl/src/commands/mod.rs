@@ -1,17 +1,27 @@
 //! The commands: one row each, in the groups of the help.
 mod api_resources;
 mod apply;
+mod auth;
 mod cluster_info;
 mod config;
 mod create;
 mod delete;
+mod diff;
 mod edit;
+mod exec;
+mod explain;
 mod get;
 mod label;
+mod logs;
+mod node;
 mod options;
 mod patch;
+mod port_forward;
+mod proxy;
 mod replace;
+mod rollout;
 mod scale;
+mod set;
 mod version;
 mod wait;
 
@@ -92,11 +102,25 @@ impl Group {
 
 pub static COMMANDS: &[&Command] = &[
     &create::COMMAND,
+    &set::COMMAND,
+    &explain::COMMAND,
     &get::COMMAND,
     &edit::COMMAND,
     &delete::COMMAND,
+    &rollout::COMMAND,
     &scale::COMMAND,
     &cluster_info::COMMAND,
+    &node::CORDON,
+    &node::UNCORDON,
+    &node::DRAIN,
+    &node::TAINT,
+    &logs::COMMAND,
+    &exec::ATTACH,
+    &exec::EXEC,
+    &port_forward::COMMAND,
+    &proxy::COMMAND,
+    &auth::COMMAND,
+    &diff::COMMAND,
     &apply::COMMAND,
     &patch::COMMAND,
     &replace::COMMAND,
