@@ -189,7 +189,7 @@ mod tests {
     fn a_command_that_nobody_knows_is_told_with_those_that_are_near() {
         assert_eq!(
             unknown_command("gett").message(),
-            "error: unknown command \"gett\" for \"kubectl\"\n\nDid you mean this?\n\tget\n\tset\n"
+            "error: unknown command \"gett\" for \"kubectl\"\n\nDid you mean this?\n\tset\n\tget\n"
         );
     }
 

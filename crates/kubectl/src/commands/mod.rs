@@ -2,12 +2,14 @@
 mod api_resources;
 mod apply;
 mod auth;
+mod certificate;
 mod cluster_info;
 mod config;
 mod create;
 mod delete;
 mod diff;
 mod edit;
+mod events;
 mod exec;
 mod explain;
 mod get;
@@ -22,6 +24,7 @@ mod replace;
 mod rollout;
 mod scale;
 mod set;
+mod top;
 mod version;
 mod wait;
 
@@ -109,7 +112,9 @@ pub static COMMANDS: &[&Command] = &[
     &delete::COMMAND,
     &rollout::COMMAND,
     &scale::COMMAND,
+    &certificate::COMMAND,
     &cluster_info::COMMAND,
+    &top::COMMAND,
     &node::CORDON,
     &node::UNCORDON,
     &node::DRAIN,
@@ -120,6 +125,7 @@ pub static COMMANDS: &[&Command] = &[
     &port_forward::COMMAND,
     &proxy::COMMAND,
     &auth::COMMAND,
+    &events::COMMAND,
     &diff::COMMAND,
     &apply::COMMAND,
     &patch::COMMAND,
