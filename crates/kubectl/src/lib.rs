@@ -1,0 +1,4 @@
+//! kubectl.
+#![forbid(unsafe_code)]
+
+pub mod template;
