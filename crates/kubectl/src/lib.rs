@@ -1,4 +1,8 @@
 //! kubectl.
 #![forbid(unsafe_code)]
 
+pub mod describe;
 pub mod template;
+pub mod print {
+    pub mod kyaml;
+}
