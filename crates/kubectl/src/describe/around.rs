@@ -110,6 +110,11 @@ impl Around {
         Some(found.filter_map(|(_, result)| result.as_ref().ok()).flatten().collect())
     }
 
+    /// Whether anybody asked, in vain or not.
+    pub fn asked(&self, slot: Slot) -> bool {
+        self.found.iter().any(|(want, _)| want.slot == slot)
+    }
+
     pub fn fault(&self, slot: Slot) -> Option<&Fault> {
         self.fault_where(slot, |_| true)
     }

@@ -141,8 +141,9 @@ pub fn describe(object: &Value, around: &Around, now: Timestamp) -> String {
     let mut w = Writer::default();
     let describer = describer(object);
     (describer.describe)(&mut w, object, &Seen { around, now });
-    if let Some(found) = around.list(Slot::Events) {
-        events::describe(&mut w, &found, now);
+    if around.asked(Slot::Events) {
+        // Events that cannot be had are none, as upstream shows them.
+        events::describe(&mut w, &around.list(Slot::Events).unwrap_or_default(), now);
     }
     w.finish()
 }

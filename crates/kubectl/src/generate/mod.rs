@@ -1,7 +1,7 @@
 //! Objects that flags make: what `create`, `run`, `expose` and `autoscale` send.
 //!
 //! ```text
-//!  GENERATORS  one row per object: its flags, how it is made, what a refusal is called
+//!  Generator   a row per object: its flags, how it is made, what a refusal is called
 //!  workload · config · service · ingress · access · policy    the rows of `create`
 //!  pod (run) · expose · autoscale · token                      what has a command of its own
 //! ```
@@ -25,6 +25,7 @@ pub mod workload;
 
 use std::collections::BTreeMap;
 
+use api::patch::{json_patch, merge, strategic};
 use api::quote::Quoted;
 use serde_json::{Value, json};
 
@@ -98,27 +99,6 @@ pub enum Source {
     /// The regular files of a folder, by name.
     Folder(Vec<(String, Vec<u8>)>),
 }
-
-/// All that `create` makes by name; `service` and `secret` have rows of their own below them.
-pub static GENERATORS: &[&Generator] = &[
-    &access::CLUSTER_ROLE,
-    &access::CLUSTER_ROLE_BINDING,
-    &config::CONFIG_MAP,
-    &workload::CRON_JOB,
-    &workload::DEPLOYMENT,
-    &ingress::INGRESS,
-    &workload::JOB,
-    &policy::NAMESPACE,
-    &policy::BUDGET,
-    &policy::PRIORITY_CLASS,
-    &policy::QUOTA,
-    &access::ROLE,
-    &access::ROLE_BINDING,
-    &access::SERVICE_ACCOUNT,
-];
-pub static SECRETS: &[&Generator] = &[&config::SECRET_DOCKER, &config::SECRET_GENERIC, &config::SECRET_TLS];
-pub static SERVICES: &[&Generator] =
-    &[&service::CLUSTER_IP, &service::EXTERNAL_NAME, &service::LOAD_BALANCER, &service::NODE_PORT];
 
 /// Flags that a command cannot do without, in the words of upstream's parser.
 pub fn required(arguments: &Arguments, names: &[&str]) -> Outcome {
@@ -194,15 +174,24 @@ fn int_or_string(text: &str) -> Value {
 }
 
 /// Changes an object that flags made by what `--overrides` says.
-pub fn overridden(object: Value, arguments: &Arguments) -> Outcome<Value> {
+pub fn overridden(mut object: Value, arguments: &Arguments) -> Outcome<Value> {
     let Some(text) = arguments.some("overrides") else { return Ok(object) };
-    let bad = |error: serde_json::Error| Failure::Plain(format!("invalid --overrides: {error}"));
-    let patch: Value = serde_json::from_str(text).map_err(bad)?;
+    let patch: Value =
+        serde_json::from_str(text).map_err(|error| Failure::Plain(format!("invalid --overrides: {error}")))?;
     match arguments.text("override-type") {
-        "merge" | "" => Ok(api::patch::merge::apply(object, &patch)),
+        "merge" | "" => {
+            merge::apply(&mut object, &patch).map_err(|error| Failure::Plain(error.to_string()))?;
+            Ok(object)
+        }
         "json" => {
-            let patch = api::patch::json::Patch::parse(text.as_bytes()).map_err(|error| Failure::Plain(error.to_string()))?;
-            patch.apply(object).map_err(|error| Failure::Plain(error.to_string()))
+            let failed = |error: json_patch::Error| Failure::Plain(error.to_string());
+            let limits = json_patch::Limits::default();
+            json_patch::Patch::decode(patch, &limits).and_then(|patch| patch.apply(object, &limits)).map_err(failed)
+        }
+        "strategic" => {
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            let Some(row) = api::kinds::find_kind(&text("apiVersion"), &text("kind")) else { return Ok(object) };
+            strategic::merge(object, patch, row.ty()).map_err(|error| Failure::Plain(error.to_string()))
         }
         other => Err(format!("invalid override type: {other}").into()),
     }

@@ -312,7 +312,11 @@ impl Verb {
                 let text = cut(self.precision);
                 let raw = String::from_utf8_lossy(&text);
                 let plain = self.sharp && !raw.contains(['`', '\u{feff}']) && !raw.contains(|c: char| c.is_control() && c != '\t');
-                let shown = if plain { format!("`{raw}`") } else { quoted(&text) };
+                let shown = match (plain, self.plus) {
+                    (true, _) => format!("`{raw}`"),
+                    (false, true) => ascii(&quoted(&text)),
+                    (false, false) => quoted(&text),
+                };
                 self.pad(out, shown.as_bytes());
             }
             'x' | 'X' => {
@@ -392,9 +396,8 @@ impl Verb {
     fn float(&self, out: &mut Vec<u8>, value: &Val<'_>, n: f64) {
         let magnitude = n.abs();
         let digits = match self.letter {
-            'v' => shortest(magnitude, 'g', 21, self.precision),
-            'g' => shortest(magnitude, 'g', 21, self.precision),
-            'G' => shortest(magnitude, 'g', 21, self.precision).to_uppercase(),
+            'v' | 'g' => shortest(magnitude, self.precision),
+            'G' => shortest(magnitude, self.precision).to_uppercase(),
             'f' | 'F' => format!("{magnitude:.*}", self.precision.unwrap_or(6)),
             'e' => exponent(&format!("{magnitude:.*e}", self.precision.unwrap_or(6))),
             'E' => exponent(&format!("{magnitude:.*e}", self.precision.unwrap_or(6))).to_uppercase(),
@@ -413,7 +416,7 @@ impl Verb {
 }
 
 /// `%g`: the shortest digits that say the number, with an exponent if it is very large or small.
-fn shortest(n: f64, _: char, large: i32, precision: Option<usize>) -> String {
+fn shortest(n: f64, precision: Option<usize>) -> String {
     if !n.is_finite() {
         return if n.is_nan() { "NaN".to_owned() } else { "+Inf".to_owned() };
     }
@@ -427,7 +430,7 @@ fn shortest(n: f64, _: char, large: i32, precision: Option<usize>) -> String {
     let mantissa = if mantissa.contains('.') { digits } else { mantissa };
     let limit = match precision {
         Some(precision) => i32::try_from(precision.max(1)).unwrap_or(i32::MAX),
-        None => large,
+        None => 6,
     };
     if power < -4 || power >= limit {
         return exponent(&format!("{mantissa}e{power}"));
@@ -445,6 +448,16 @@ fn exponent(text: &str) -> String {
         None => ('+', power),
     };
     format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// `%+q`: letters beyond ASCII are escaped, too.
+fn ascii(quoted: &str) -> String {
+    let escaped = |c: char| match u32::from(c) {
+        0..0x80 => c.to_string(),
+        code @ 0..0x10000 => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    };
+    quoted.chars().map(escaped).collect()
 }
 
 /// `%q`, for bytes that need not be text.

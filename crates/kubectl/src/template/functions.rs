@@ -280,6 +280,10 @@ fn less(values: &[Val<'_>]) -> Result<bool, String> {
 /// Whether `index` would find something.
 fn exists(values: &[Val<'_>]) -> bool {
     let Some((first, indexes)) = values.split_first() else { return false };
+    // Go's reflection finds no pointer in nothing, and so no empty one.
+    if indexes.is_empty() {
+        return true;
+    }
     let mut item = first.clone();
     for key in indexes {
         let found = match (&item.data, &key.data) {

@@ -6,8 +6,6 @@ pub struct Number {
     pub text: String,
     pub int: Option<i64>,
     pub float: Option<f64>,
-    /// It is no `int`, only an unsigned number.
-    pub unsigned: bool,
 }
 
 impl Number {
@@ -17,14 +15,13 @@ impl Number {
             let c = character(text).ok_or_else(|| format!("malformed character constant: {text}"))?;
             let code = i64::from(u32::from(c));
             let float = Some(code as f64);
-            return Ok(Number { text: owned, int: Some(code), float, unsigned: false });
+            return Ok(Number { text: owned, int: Some(code), float });
         }
         if text.ends_with('i') && !text.starts_with("0x") {
             return Err(format!("complex numbers are not supported: {text}"));
         }
         let wide = integer(text);
         let int = wide.and_then(|wide| i64::try_from(wide).ok());
-        let unsigned = int.is_none() && wide.is_some_and(|wide| u64::try_from(wide).is_ok());
         let float = match wide {
             Some(wide) => Some(wide as f64),
             None => float(text),
@@ -36,7 +33,7 @@ impl Number {
         if int.is_none() && float.is_none() {
             return Err(format!("illegal number syntax: {}", api::quote::Quoted(text)));
         }
-        Ok(Number { text: owned, int, float, unsigned })
+        Ok(Number { text: owned, int, float })
     }
 
     /// Whether the spelling makes it a floating point number.

@@ -1,0 +1,139 @@
+//! The commands: one row each, in the groups of the help.
+mod api_resources;
+mod autoscale;
+mod apply;
+mod cluster_info;
+mod config;
+mod create;
+mod delete;
+mod describe;
+mod edit;
+mod expose;
+mod get;
+mod label;
+mod made;
+mod options;
+mod patch;
+mod replace;
+mod run;
+mod scale;
+mod version;
+mod wait;
+
+use crate::failure::Outcome;
+use crate::flags::{Arguments, Flag};
+use crate::session::Session;
+use futures_util::future::LocalBoxFuture;
+
+/// What a command does.
+pub type Run = for<'s> fn(&'s mut Session, Arguments) -> LocalBoxFuture<'s, Outcome>;
+
+pub struct Command {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub group: Group,
+    pub about: &'static str,
+    /// What stands behind its name.
+    pub usage: &'static str,
+    pub flags: &'static [&'static [Flag]],
+    pub children: &'static [&'static Command],
+    pub run: Option<Run>,
+}
+
+impl Command {
+    /// A row to be filled.
+    pub const EMPTY: Command = Command {
+        name: "",
+        aliases: &[],
+        group: Group::Other,
+        about: "",
+        usage: "",
+        flags: &[],
+        children: &[],
+        run: None,
+    };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Beginner,
+    Intermediate,
+    Deploy,
+    Management,
+    Troubleshooting,
+    Advanced,
+    Settings,
+    Other,
+    Hidden,
+}
+
+impl Group {
+    pub const ALL: &[Group] = &[
+        Group::Beginner,
+        Group::Intermediate,
+        Group::Deploy,
+        Group::Management,
+        Group::Troubleshooting,
+        Group::Advanced,
+        Group::Settings,
+        Group::Other,
+        Group::Hidden,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Beginner => "Basic Commands (Beginner):",
+            Group::Intermediate => "Basic Commands (Intermediate):",
+            Group::Deploy => "Deploy Commands:",
+            Group::Management => "Cluster Management Commands:",
+            Group::Troubleshooting => "Troubleshooting and Debugging Commands:",
+            Group::Advanced => "Advanced Commands:",
+            Group::Settings => "Settings Commands:",
+            Group::Other => "Other Commands:",
+            Group::Hidden => "",
+        }
+    }
+}
+
+pub static COMMANDS: &[&Command] = &[
+    &create::COMMAND,
+    &expose::COMMAND,
+    &run::COMMAND,
+    &get::COMMAND,
+    &edit::COMMAND,
+    &delete::COMMAND,
+    &scale::COMMAND,
+    &autoscale::COMMAND,
+    &cluster_info::COMMAND,
+    &describe::COMMAND,
+    &apply::COMMAND,
+    &patch::COMMAND,
+    &replace::COMMAND,
+    &wait::COMMAND,
+    &label::LABEL,
+    &label::ANNOTATE,
+    &api_resources::RESOURCES,
+    &api_resources::VERSIONS,
+    &config::COMMAND,
+    &version::COMMAND,
+    &options::COMMAND,
+    &options::HELP,
+];
+
+/// What `--raw` sends: the one file that was named, or nothing.
+pub fn raw_body(request: &mut client::source::Raw, arguments: &Arguments) -> Outcome {
+    let body = match arguments.list("filename") {
+        [] => return Ok(()),
+        [file] if file == "-" => {
+            let mut body = Vec::new();
+            std::io::Read::read_to_end(&mut std::io::stdin(), &mut body)?;
+            body
+        }
+        [file] => std::fs::read(file)
+            .map_err(|error| crate::failure::Failure::Plain(crate::print::io_text(file, &error)))?,
+        _ => return Err("--raw can only use a single local file or stdin".into()),
+    };
+    request.content_type = "application/json".to_owned();
+    request.body = body.into();
+    Ok(())
+}
