@@ -8,6 +8,8 @@
 //!  kubeconfig   files and what they say together         cluster    the connection: server, user, namespace
 //!  mapper       what the server serves, by any name      builder/   words and files → objects
 //!  print/       -o, tables, templates, columns           write      dry runs, field managers, validation
+//!  describe/    what is said of an object                generate/  objects that flags make
+//!  template/    Go's templates
 //!  commands/    one file per command                     kustomize  -k
 //! ```
 //!
@@ -21,8 +23,10 @@ mod change;
 mod cluster;
 mod commands;
 mod editing;
+mod describe;
 mod failure;
 mod flags;
+mod generate;
 mod help;
 mod kubeconfig;
 mod kustomize;
@@ -33,6 +37,7 @@ mod pods;
 mod print;
 mod session;
 mod streams;
+mod template;
 mod watching;
 mod write;
 

@@ -28,6 +28,7 @@ pub static COMMAND: Command = Command {
     group: Group::Beginner,
     about: "Create a resource from a file or from stdin",
     usage: "-f FILENAME",
+    children: super::made::CHILDREN,
     flags: &[FLAGS, COMMON, FILES, SELECTOR, DRY_RUN, VALIDATE, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
     ..Command::EMPTY
@@ -104,24 +105,4 @@ impl Creating {
         self.telling.tell(&object, "created", &mut session.out)?;
         Ok(object)
     }
-}
-
-/// Creates an object that flags made.
-pub async fn create_made(session: &mut Session, arguments: &Arguments, object: Value) -> Outcome<Value> {
-    let cluster = session.cluster(arguments)?;
-    let dry_run = DryRun::of(arguments)?;
-    let info = match dry_run {
-        // Nobody needs to be there for an object that is only printed; but its namespace is said if it
-        // was typed.
-        DryRun::Client => {
-            let mut object = object;
-            let local = builder::local_info(object.clone(), "", &cluster.namespace);
-            if cluster.namespace_given && local.resource.is_namespaced() {
-                object["metadata"]["namespace"] = cluster.namespace.clone().into();
-            }
-            local.with_object(object)
-        }
-        _ => builder::info(cluster.mapper().await?, &cluster, object, "")?,
-    };
-    Creating::new(arguments, cluster)?.create(session, &info).await
 }

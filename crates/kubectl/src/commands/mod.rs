@@ -1,5 +1,6 @@
 //! The commands: one row each, in the groups of the help.
 mod api_resources;
+mod autoscale;
 mod apply;
 mod auth;
 mod certificate;
@@ -16,12 +17,16 @@ mod get;
 mod label;
 mod logs;
 mod node;
+mod describe;
+mod expose;
+mod made;
 mod options;
 mod patch;
 mod port_forward;
 mod proxy;
 mod replace;
 mod rollout;
+mod run;
 mod scale;
 mod set;
 mod top;
@@ -107,6 +112,8 @@ pub static COMMANDS: &[&Command] = &[
     &create::COMMAND,
     &set::COMMAND,
     &explain::COMMAND,
+    &expose::COMMAND,
+    &run::COMMAND,
     &get::COMMAND,
     &edit::COMMAND,
     &delete::COMMAND,
@@ -127,6 +134,8 @@ pub static COMMANDS: &[&Command] = &[
     &auth::COMMAND,
     &events::COMMAND,
     &diff::COMMAND,
+    &autoscale::COMMAND,
+    &describe::COMMAND,
     &apply::COMMAND,
     &patch::COMMAND,
     &replace::COMMAND,

@@ -4,12 +4,14 @@
 //! server sends for them (`table`), which only `get` asks for.
 pub mod columns;
 pub mod jsonpath;
+pub mod kyaml;
 pub mod sort;
 pub mod table;
 pub mod tabs;
 
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, switch_on, text};
+use crate::template::MissingKeys;
 use api::codec::yaml;
 use columns::Columns;
 use jsonpath::Template;
@@ -35,8 +37,10 @@ const FORMATS_OF_GET: &str = "custom-columns,custom-columns-file,go-template,go-
 pub enum Form {
     Json,
     Yaml,
+    Kyaml,
     Name,
     JsonPath(Template, bool),
+    GoTemplate(crate::template::Template),
     Columns(Columns),
 }
 
@@ -76,6 +80,7 @@ pub fn form(arguments: &Arguments) -> Outcome<Option<Form>> {
         "wide" if arguments.knows("label-columns") || arguments.knows("wide") => return Ok(None),
         "json" => Form::Json,
         "yaml" => Form::Yaml,
+        "kyaml" => Form::Kyaml,
         "name" => Form::Name,
         "jsonpath" => Form::JsonPath(template(value)?, false),
         "jsonpath-as-json" => Form::JsonPath(template(value)?, true),
@@ -100,11 +105,17 @@ pub fn form(arguments: &Arguments) -> Outcome<Option<Form>> {
     }))
 }
 
-fn go_template(text: &str, _: &Arguments) -> Outcome<Form> {
+fn go_template(text: &str, arguments: &Arguments) -> Outcome<Form> {
     if text.is_empty() {
         return Err("template format specified but no template given".into());
     }
-    Err("go templates are not known".into())
+    let missing_keys = match arguments.is("allow-missing-template-keys") {
+        true => MissingKeys::Allowed,
+        false => MissingKeys::Faults,
+    };
+    let template = crate::template::Template::parse(text, missing_keys);
+    let template = template.map_err(|error| format!("error parsing template {text}, {error}\n"))?;
+    Ok(Form::GoTemplate(template))
 }
 
 /// An error of a file in Go's words.
@@ -150,6 +161,15 @@ impl Printer {
                 }
                 _ => writeln!(out, "{}", name_of(object))?,
             },
+            Form::Kyaml => {
+                let object = without_managed_fields(object, self.show_managed_fields);
+                out.write_all(kyaml::encode(&object).as_bytes())?;
+            }
+            Form::GoTemplate(template) => {
+                let (text, result) = template.print(object);
+                out.write_all(&text)?;
+                result.map_err(|error| error.to_string())?;
+            }
             Form::JsonPath(template, as_json) => {
                 out.write_all(template.render(object, *as_json)?.as_bytes())?;
             }
