@@ -99,6 +99,12 @@ enum Command {
     Dns(dns::Options),
     /// Tell what NetworkPolicies drop on this node, as it happens.
     Flows(flows::Options),
+    /// Talk to a cluster: all that kubectl does.
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Be a CNI plugin, for other container runtimes: our pod network by another name.
     #[command(alias = "skiff-cni")]
     Cni,
@@ -117,6 +123,10 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     }
     if std::env::args_os().nth(1).is_some_and(|command| command == rootless::HOLD) {
         rootless::hold()?;
+    }
+    // Its command line is its own: flags are read as upstream's are.
+    if let Some(arguments) = kubectl_arguments(std::env::args_os()) {
+        return Ok(kubectl::main(arguments));
     }
     let typed = called_as(&Cli::command(), std::env::args_os().collect());
     let typed = configuration::with_file(&Cli::command(), typed)?;
@@ -162,6 +172,8 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Command::Dns(options) => tasks.block_on(dns::run(options)),
         Command::Flows(options) => tasks.block_on(flows::run(options)),
         Command::Cni => return Ok(cni::run()),
+        // Reached only with flags of ours before the command's name.
+        Command::Kubectl { arguments } => return Ok(kubectl::main(arguments)),
         Command::Node(command) => tasks.block_on(node::run(command)),
     };
     ended.map(|()| std::process::ExitCode::SUCCESS)
@@ -175,6 +187,16 @@ fn called_as(cli: &clap::Command, mut typed: Vec<OsString>) -> Vec<OsString> {
         typed.insert(1, command.get_name().into());
     }
     typed
+}
+
+/// What `skiff kubectl …` or a link called `kubectl` was called with.
+fn kubectl_arguments(mut typed: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
+    let is_kubectl = |path: &OsString| Path::new(path).file_name() == Some(OsStr::new("kubectl"));
+    let by_name = typed.next().is_some_and(|program| is_kubectl(&program));
+    if by_name || typed.next().is_some_and(|command| command == "kubectl") {
+        return Some(typed.collect());
+    }
+    None
 }
 
 /// A server has a file for each connection: as many as the machine lets it have, not the few that
@@ -216,6 +238,16 @@ mod tests {
         assert_eq!(called(&["/usr/bin/skiff", "up"]), "/usr/bin/skiff up");
         assert_eq!(called(&["kube-proxy", "--v=2"]), "kube-proxy proxy --v=2");
         assert_eq!(called(&["/opt/kube-apiserver"]), "/opt/kube-apiserver apiserver");
+    }
+
+    #[test]
+    fn kubectl_has_its_own_command_line() {
+        let called = |words: &[&str]| kubectl_arguments(words.iter().map(OsString::from));
+        let get = || Some(vec![OsString::from("get"), OsString::from("-A")]);
+        assert_eq!(called(&["/usr/bin/kubectl", "get", "-A"]), get());
+        assert_eq!(called(&["skiff", "kubectl", "get", "-A"]), get());
+        assert_eq!(called(&["skiff", "up", "kubectl"]), None);
+        assert_eq!(called(&["skiff"]), None);
     }
 
     /// Every `skiff …` that a text of this repository's programs tells people to type.

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +48,11 @@ pub struct Config {
     pub dial: Option<Dial>,
     /// Other servers of the same cluster.
     pub others: Option<Others>,
+    /// Who hears what the server wants people to know.
+    pub on_warning: Option<OnWarning>,
 }
+
+pub type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How we prove who we are; a certificate and a token may come together.
 #[derive(Clone, Default)]
@@ -84,6 +89,7 @@ impl Config {
             compress: true,
             dial: None,
             others: None,
+            on_warning: None,
         }
     }
 
@@ -129,7 +135,7 @@ impl Config {
     }
 
     /// Paths are relative to the folder of the file that named them.
-    fn of(cluster: &Cluster, user: &User, folder: &Path) -> Result<Config, String> {
+    pub fn of(cluster: &Cluster, user: &User, folder: &Path) -> Result<Config, String> {
         if cluster.server.is_empty() {
             return Err("the cluster has no server".to_owned());
         }

@@ -11,7 +11,7 @@ mod identity;
 mod tests;
 mod watch;
 
-pub use config::{Config, Error, Proof, Token};
+pub use config::{Config, Error, OnWarning, Proof, Token};
 
 use crate::context::Context;
 use crate::http::tls::Believed;
@@ -124,6 +124,7 @@ impl Https {
         let mut refreshed = false;
         for attempt in 0.. {
             let answer = self.send_once(&wanted).await?;
+            self.tell_warnings(answer.headers());
             let code = answer.status();
             if code.is_success() || code.is_redirection() {
                 return Ok(answer);
@@ -183,6 +184,12 @@ impl Https {
             metrics.observe("rest_client_request_duration_seconds", &labels, took);
         }
         answer
+    }
+
+    fn tell_warnings(&self, headers: &HeaderMap) {
+        if let Some(hear) = &self.shared.config.on_warning {
+            warnings(headers).iter().for_each(|text| hear(text));
+        }
     }
 
     fn host(&self) -> &str {
