@@ -103,3 +103,6 @@ fn tell(recorder: &Recorder, node: &str, told: &mut BTreeSet<u16>, refused: Vec<
         recorder.record(Happening::warning(regarding, "IngressPortUnavailable", note));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ mod exchange;
 mod headers;
 mod listen;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod tls;
 mod upstream;
 

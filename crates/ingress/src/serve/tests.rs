@@ -2,7 +2,7 @@
 pub mod backend_servers;
 mod hostile;
 mod secure;
-mod stage;
+pub mod stage;
 
 use crate::filters::{Filter, HeaderChange, PathChange, Redirect};
 use crate::table::{Action, Protocol};

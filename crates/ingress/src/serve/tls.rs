@@ -1,6 +1,6 @@
 //! TLS on both sides: certificates by name towards clients, and pods that have to prove who they are.
 use super::Proxy;
-use crate::table::{Protocol, Verified};
+use crate::table::{Certificate, Protocol, Verified};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
@@ -56,13 +56,19 @@ impl ResolvesServerCert for ByName {
         let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
         let table = self.proxy.table();
         let tls = table.ports.get(&self.port).and_then(|port| port.tls.as_ref())?;
-        let mut all = tls.certificates.of(&name).map(|one| &one.key);
+        let mut all = tls.certificates.of(&name);
         // One name may have certificates of several kinds, of which a client knows some.
         let first = all.next();
         let is_known =
-            |one: &&Arc<CertifiedKey>| one.key.choose_scheme(hello.signature_schemes()).is_some();
+            |one: &&Certificate| one.key.key.choose_scheme(hello.signature_schemes()).is_some();
         let chosen = first.filter(is_known).or_else(|| all.find(is_known)).or(first);
-        Some(chosen.unwrap_or(&self.proxy.unnamed).clone())
+        match chosen {
+            Some(one) => {
+                tracing::trace!(name, secret = %one.secret, "a client is shown a certificate");
+                Some(one.key.clone())
+            }
+            None => Some(self.proxy.unnamed.clone()),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! TLS: which certificate is shown, when it changes, and connections that are passed on unread.
-use super::stage::{Stage, pod};
+use super::stage::{Stage, get, pod};
 use crate::host::{Depth, Pattern};
-use crate::table::{Action, Certificate, Protocol};
+use crate::table::{Action, Certificate, Protocol, Verified};
 use api::names::NamespacedName;
 use bytes::Bytes;
 use http::Request;
@@ -203,4 +203,44 @@ async fn connections_may_be_passed_on_unread() {
     let mut rest = Vec::new();
     let _ = plain.read_to_end(&mut rest).await;
     assert!(!rest.starts_with(b"HTTP"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn pods_prove_to_be_whom_a_policy_names() {
+    let inner_pod = pod().await;
+    let own = certificate("one.test");
+    let authority = api::pem::encode("CERTIFICATE", &own.key.cert[0]);
+    let mut inner = Stage::new();
+    inner.service("web", &[inner_pod]).rule("", "/", "web");
+    inner.tls().certificates.insert(&Pattern::Any, own);
+    inner.open();
+    let other = api::pem::encode("CERTIFICATE", &certificate("one.test").key.cert[0]);
+    let mut stage = Stage::new();
+    for (name, asked, alternatives, authority, protocol) in [
+        ("good", "one.test", vec![], &authority, Protocol::Http1),
+        ("http2", "one.test", vec![], &authority, Protocol::Http2),
+        ("alternative", "else.test", vec!["x.test", "one.test"], &authority, Protocol::Http1),
+        ("misnamed", "else.test", vec![], &authority, Protocol::Http1),
+        ("overruled", "one.test", vec!["x.test"], &authority, Protocol::Http1),
+        ("stranger", "one.test", vec![], &other, Protocol::Http1),
+    ] {
+        let verified = Verified {
+            name: asked.to_owned(),
+            alternatives: alternatives.into_iter().map(str::to_owned).collect(),
+            authorities: Some(authority.clone()),
+        };
+        stage.proving(name, &[inner.address()], protocol, Some(verified));
+        stage.rule(&format!("{name}.test"), "/", name);
+    }
+    stage.open();
+    for (name, code) in [
+        ("good", 200),
+        ("http2", 200),
+        ("alternative", 200),
+        ("misnamed", 502),
+        ("overruled", 502),
+        ("stranger", 502),
+    ] {
+        assert_eq!(get(&stage, &format!("{name}.test"), "/").await.0, code, "{name}");
+    }
 }

@@ -3,7 +3,7 @@ use crate::host::{Depth, Pattern};
 use crate::live::Bind;
 use crate::serve::{Listeners, Proxy};
 use crate::table::{
-    Action, Backend, Destination, Origin, PathMatch, Port, Protocol, Rule, Table, Tls, To,
+    Action, Backend, Destination, Origin, PathMatch, Port, Protocol, Rule, Table, Tls, To, Verified,
 };
 use api::names::NamespacedName;
 use client::Context;
@@ -42,8 +42,20 @@ impl Stage {
     }
 
     pub fn speaking(&mut self, name: &str, pods: &[SocketAddr], protocol: Protocol) -> &mut Stage {
+        self.proving(name, pods, protocol, None)
+    }
+
+    /// A service whose pods have to prove something.
+    pub fn proving(
+        &mut self,
+        name: &str,
+        pods: &[SocketAddr],
+        protocol: Protocol,
+        tls: Option<Verified>,
+    ) -> &mut Stage {
         let service = NamespacedName::new("default", name);
-        let destination = Arc::new(Destination { service, port: 80, protocol, tls: None });
+        let tls = tls.map(Arc::new);
+        let destination = Arc::new(Destination { service, port: 80, protocol, tls });
         self.services.insert(name.to_owned(), (destination, pods.to_vec()));
         self
     }
