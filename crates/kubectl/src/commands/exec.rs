@@ -11,7 +11,6 @@ use crate::streams::{self, Streams};
 use client::source::escaped;
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 static FLAGS: &[Flag] = &[
     text("container", "", "Container; by default the annotated one, or the first.").short('c'),
@@ -49,10 +48,7 @@ async fn exec(session: &mut Session, arguments: Arguments) -> Outcome {
     let files = arguments.list("filename");
     let before = dash.unwrap_or(arguments.words.len());
     if files.is_empty() && before == 0 {
-        return Err(Failure::Plain(
-            "pod, type/name or --filename must be specified\nSee 'kubectl exec -h' for help and examples"
-                .to_owned(),
-        ));
+        return Err(Failure::Plain("pod, type/name or --filename must be specified".to_owned()));
     }
     let (named, command) = match files.is_empty() {
         true => arguments.words.split_at(before.min(1)),
@@ -224,7 +220,8 @@ pub async fn quietly(
     stderr: &mut (dyn std::io::Write + Send),
 ) -> Outcome {
     let (namespace, name, container) = pod;
-    let mut path = format!("/api/v1/namespaces/{}/pods/{}/exec?", escaped(namespace), escaped(name));
+    let mut path =
+        format!("/api/v1/namespaces/{}/pods/{}/exec?", escaped(namespace), escaped(name));
     path.push_str("stdout=true&stderr=true");
     if stdin.is_some() {
         path.push_str("&stdin=true");
@@ -237,6 +234,3 @@ pub async fn quietly(
     }
     streams::carry(cluster, &path, Streams { stdin, stdout, stderr, sizes: None }).await
 }
-
-/// How long a pod is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -36,7 +36,8 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let cluster = session.cluster(&arguments)?;
     let mapper = cluster.mapper().await?;
     let (resource, path) = split(word, |name| mapper.find(name).is_ok());
-    let mut resource = mapper.find(resource)?.clone();
+    let unknown = |failure: Failure| Failure::Said { text: failure.short(), code: 1 };
+    let mut resource = mapper.find(resource).map_err(unknown)?.clone();
     if let Some(version) = arguments.some("api-version") {
         let kind = resource.api.kind.to_string();
         let found = mapper.of_kind(version, &kind);
@@ -68,6 +69,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let _ = writeln!(out, "KIND:       {}\nVERSION:    {}\n", api.kind, api.version);
     if !book.output(schema, &path, &mut Vec::new(), &mut out) {
         let last = path.last().copied().unwrap_or_default();
+        session.out.write_all(out.as_bytes())?;
         return Err(format!("field \"{last}\" does not exist").into());
     }
     out.push('\n');
@@ -78,7 +80,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
 fn split<'w>(word: &'w str, is_resource: impl Fn(&str) -> bool) -> (&'w str, Vec<&'w str>) {
     let parts: Vec<&str> = word.split('.').collect();
     let first = parts[0];
-    if parts.len() > 2 {
+    if parts.len() > 1 {
         // `deployments.v1.apps.spec`: a group has at least a name that is no field.
         for count in (2..=parts.len()).rev() {
             let name = parts[..count].join(".");
@@ -134,8 +136,14 @@ impl<'d> Book<'d> {
             out.push_str("DESCRIPTION:\n");
             let mut description = String::new();
             self.description(schema, &mut description);
-            let description = if description.is_empty() { "<empty>" } else { &description };
-            let _ = writeln!(out, "{}", indented(&wrapped(description, 76), 4));
+            match description.is_empty() {
+                true => out.push_str("    <empty>\n"),
+                // Its last line's end is indented as well.
+                false => {
+                    let text = indented(&wrapped(&description, 76), 4);
+                    let _ = writeln!(out, "{text}\n    ");
+                }
+            }
             let mut fields = String::new();
             self.fields(resolved, 1, &mut Vec::new(), &mut fields);
             if !fields.is_empty() {
@@ -249,7 +257,9 @@ impl<'d> Book<'d> {
         if let Some(link) = schema["$ref"].as_str() {
             let target = self.resolved(schema)["type"].as_str();
             return match target {
-                None | Some("object") => link.rsplit(['/', '.']).next().unwrap_or("Object").to_owned(),
+                None | Some("object") => {
+                    link.rsplit(['/', '.']).next().unwrap_or("Object").to_owned()
+                }
                 Some(plain) => plain.to_owned(),
             };
         }
@@ -281,35 +291,48 @@ fn short_enum(schema: &Value, indent: usize) -> String {
     format!("\n{:indent$}enum: {}{more}", "", first.join(", "))
 }
 
-/// Lines of at most so many characters; those of the text's own stay.
+/// Lines of at most so many characters; line ends and blanks of the text's own stay.
 fn wrapped(text: &str, width: usize) -> String {
-    let mut out: Vec<String> = Vec::new();
-    for paragraph in text.lines() {
-        // A line that is indented is somebody's example.
-        if paragraph.trim() == "" {
-            out.push(String::new());
-            continue;
-        }
-        let mut line = String::new();
-        for word in paragraph.split_whitespace() {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-                out.push(std::mem::take(&mut line));
+    let (mut out, mut current) = (String::new(), 0);
+    let (mut space, mut word) = (String::new(), String::new());
+    let count = |text: &str| text.chars().count();
+    for c in text.trim_end_matches('\n').chars() {
+        if c == '\n' {
+            if !word.is_empty() || current + count(&space) <= width {
+                out.push_str(&space);
+                out.push_str(&word);
             }
-            if !line.is_empty() {
-                line.push(' ');
+            out.push('\n');
+            current = 0;
+            space.clear();
+            word.clear();
+        } else if c.is_whitespace() {
+            if space.is_empty() || !word.is_empty() {
+                current += count(&space) + count(&word);
+                out.push_str(&space);
+                out.push_str(&word);
+                space.clear();
+                word.clear();
             }
-            line.push_str(word);
+            space.push(c);
+        } else {
+            word.push(c);
+            if current + count(&space) + count(&word) > width && count(&word) < width {
+                out.push('\n');
+                current = 0;
+                space.clear();
+            }
         }
-        out.push(line);
     }
-    out.join("\n")
+    if !word.is_empty() || current + count(&space) <= width {
+        out.push_str(&space);
+        out.push_str(&word);
+    }
+    out
 }
 
 fn indented(text: &str, by: usize) -> String {
-    let lines: Vec<String> = text
-        .split('\n')
-        .map(|line| if line.is_empty() { String::new() } else { format!("{:by$}{line}", "") })
-        .collect();
+    let lines: Vec<String> = text.split('\n').map(|line| format!("{:by$}{line}", "")).collect();
     lines.join("\n")
 }
 
@@ -321,7 +344,8 @@ mod tests {
     #[tokio::test]
     async fn kinds_and_fields_are_explained() {
         let world = world();
-        let reference = |name: &str| json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] });
+        let reference =
+            |name: &str| json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] });
         let mut spec = reference("io.k8s.PodSpec");
         spec["description"] = "The spec.".into();
         world.page("/openapi/v3/api/v1", json!({ "components": { "schemas": {
@@ -336,7 +360,6 @@ mod tests {
             told(&world, "explain po").await,
             "KIND:       Pod\nVERSION:    v1\n\nDESCRIPTION:\n    A pod.\n    \nFIELDS:\n  kind\t<string>\n    Its \
              kind.\n\n  spec\t<PodSpec> -required-\n    The spec.\n\n\n"
-                .replace("    \nFIELDS", "\nFIELDS")
         );
         assert_eq!(
             told(&world, "explain pod.spec.policy").await,
@@ -345,9 +368,12 @@ mod tests {
         );
         assert_eq!(
             told(&world, "explain pods --recursive").await,
-            "KIND:       Pod\nVERSION:    v1\n\nDESCRIPTION:\n    A pod.\n\nFIELDS:\n  kind\t<string>\n  spec\t<PodSpec> \
+            "KIND:       Pod\nVERSION:    v1\n\nDESCRIPTION:\n    A pod.\n    \nFIELDS:\n  kind\t<string>\n  spec\t<PodSpec> \
              -required-\n    names\t<[]string>\n    policy\t<string>\n    enum: Always, Never\n\n"
         );
-        assert_eq!(told(&world, "explain pods.nothing").await, "error: field \"nothing\" does not exist\n");
+        assert_eq!(
+            told(&world, "explain pods.nothing").await,
+            "KIND:       Pod\nVERSION:    v1\n\nerror: field \"nothing\" does not exist\n"
+        );
     }
 }

@@ -46,7 +46,10 @@ mod tests {
     #[tokio::test]
     async fn a_pod_is_exposed_by_its_labels_and_ports() {
         let world = world();
-        assert_eq!(told(&world, "run web --image=i --port=80 --labels=app=web").await, "pod/web created\n");
+        assert_eq!(
+            told(&world, "run web --image=i --port=80 --labels=app=web").await,
+            "pod/web created\n"
+        );
         assert_eq!(told(&world, "expose pod web --name=s").await, "service/s exposed\n");
         let service = told(&world, "describe svc s").await;
         assert!(service.contains("Selector:          app=web\n"), "{service}");

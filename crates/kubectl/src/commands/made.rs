@@ -5,7 +5,9 @@ use super::{Command, Group};
 use crate::builder::{self, Request};
 use crate::failure::{Failure, Outcome};
 use crate::flags::Arguments;
-use crate::generate::{self, Generator, Rim, Source, access, config, ingress, policy, service, token, workload};
+use crate::generate::{
+    self, Generator, Rim, Source, access, config, ingress, policy, service, token, workload,
+};
 use crate::last_applied;
 use crate::mapper::Mapper;
 use crate::print::{self, Printer, Telling};
@@ -146,7 +148,10 @@ fn read(path: &str) -> std::io::Result<Source> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_type()?.is_file() {
-            files.push((entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?));
+            files.push((
+                entry.file_name().to_string_lossy().into_owned(),
+                std::fs::read(entry.path())?,
+            ));
         }
     }
     files.sort();
@@ -156,7 +161,11 @@ fn read(path: &str) -> std::io::Result<Source> {
 /// Every hasher of the standard library has keys of its own.
 fn random(length: usize) -> String {
     let mut text = String::new();
-    api::names::push_random(&mut text, length, std::hash::RandomState::new().build_hasher().finish());
+    api::names::push_random(
+        &mut text,
+        length,
+        std::hash::RandomState::new().build_hasher().finish(),
+    );
     text
 }
 
@@ -211,8 +220,11 @@ async fn run_token(session: &mut Session, arguments: Arguments) -> Outcome {
     let mapper = cluster.mapper().await?;
     let accounts = mapper.find("serviceaccounts")?;
     let place = (&*cluster.namespace, name, "token");
-    let answer = cluster.create_part(&accounts.api, place, &request, &client::source::Write::default()).await;
-    let answer = answer.map_err(|failure| Failure::Plain(format!("failed to create token: {}", failure.text())))?;
+    let answer = cluster
+        .create_part(&accounts.api, place, &request, &client::source::Write::default())
+        .await;
+    let answer = answer
+        .map_err(|failure| Failure::Plain(format!("failed to create token: {}", failure.text())))?;
     let Some(token) = answer["status"]["token"].as_str().filter(|token| !token.is_empty()) else {
         return Err("failed to create token: no token in server response".into());
     };
@@ -231,7 +243,10 @@ mod tests {
     #[tokio::test]
     async fn flags_make_objects_that_are_created_or_only_shown() {
         let world = world();
-        assert_eq!(told(&world, "create configmap a --from-literal=k=v").await, "configmap/a created\n");
+        assert_eq!(
+            told(&world, "create configmap a --from-literal=k=v").await,
+            "configmap/a created\n"
+        );
         assert!(told(&world, "describe cm a").await.contains("k:\n----\nv\n"));
         assert_eq!(
             told(&world, "create cm a --from-literal=k=v").await,
@@ -241,8 +256,14 @@ mod tests {
             told(&world, "create cm b --dry-run=client -n other -o yaml").await,
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n  namespace: other\n"
         );
-        assert_eq!(told(&world, "create deployment w --image=i --dry-run=client").await, "deployment.apps/w created (dry run)\n");
-        assert_eq!(told(&world, "create deployment w").await, "error: required flag(s) \"image\" not set\n");
+        assert_eq!(
+            told(&world, "create deployment w --image=i --dry-run=client").await,
+            "deployment.apps/w created (dry run)\n"
+        );
+        assert_eq!(
+            told(&world, "create deployment w").await,
+            "error: required flag(s) \"image\" not set\n"
+        );
         assert_eq!(
             told(&world, "create role r --verb=get,eat --resource=po --dry-run=client -o jsonpath={.rules[*].resources[*]}").await,
             "Warning: 'eat' is not a standard resource verb\npods"

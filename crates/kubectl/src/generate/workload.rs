@@ -27,7 +27,8 @@ fn deployment(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
     if images.len() > 1 && !command.is_empty() {
         return Err("cannot specify multiple --image options and command".into());
     }
-    let mut containers: Vec<Value> = images.iter().map(|image| container(&container_name(image, rim), image, command)).collect();
+    let mut containers: Vec<Value> =
+        images.iter().map(|image| container(&container_name(image, rim), image, command)).collect();
     let port = arguments.number("port");
     if let Some(container) = containers.first_mut().filter(|_| port >= 0) {
         container["ports"] = json!([{"containerPort": port}]);
@@ -65,8 +66,10 @@ fn container_name(image: &str, rim: &Rim<'_>) -> String {
     }
 }
 
-static JOB_FLAGS: &[Flag] =
-    &[text("image", "", "Image to run."), text("from", "", "CronJob to make the Job of: cronjob/NAME.")];
+static JOB_FLAGS: &[Flag] = &[
+    text("image", "", "Image to run."),
+    text("from", "", "CronJob to make the Job of: cronjob/NAME."),
+];
 
 pub static JOB: Generator = Generator {
     name: "job",
@@ -104,7 +107,9 @@ fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
 /// The Job that a CronJob would make if its time had come.
 fn of_cron_job(name: &str, cron: &Value) -> Outcome<Value> {
     if cron["kind"] != "CronJob" {
-        return Err(format!("unknown object type {}", cron["kind"].as_str().unwrap_or_default()).into());
+        return Err(
+            format!("unknown object type {}", cron["kind"].as_str().unwrap_or_default()).into()
+        );
     }
     let template = &cron["spec"]["jobTemplate"];
     let mut annotations = json!({"cronjob.kubernetes.io/instantiate": "manual"});
@@ -149,7 +154,8 @@ fn cron_job(arguments: &Arguments, _: &Rim<'_>) -> Outcome<Made> {
     let name = name(arguments)?;
     let restart = arguments.some("restart").unwrap_or("OnFailure");
     let container = container(name, arguments.text("image"), command(arguments));
-    let pod = json!({"metadata": {}, "spec": {"containers": [container], "restartPolicy": restart}});
+    let pod =
+        json!({"metadata": {}, "spec": {"containers": [container], "restartPolicy": restart}});
     let object = json!({
         "apiVersion": "batch/v1",
         "kind": "CronJob",
