@@ -57,7 +57,9 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     if infos.is_empty() && failures.is_empty() {
         match request.all_namespaces {
             true => writeln!(session.err, "No resources found")?,
-            false => writeln!(session.err, "No resources found in {} namespace.", cluster.namespace)?,
+            false => {
+                writeln!(session.err, "No resources found in {} namespace.", cluster.namespace)?
+            }
         }
     }
     Failure::of_all(failures)
@@ -92,20 +94,34 @@ struct Describing<'a> {
 
 impl Describing<'_> {
     async fn describe(&self, info: &Info) -> Outcome<String> {
+        let object = self.best_version(info).await?;
         let mut around = Around::default();
-        for want in describe::wants(&info.object, self.with_events) {
+        for want in describe::wants(&object, self.with_events) {
             let found = self.fetch(&want).await;
             match found {
                 // A server without the kind has none of its objects.
                 Err(failure) if want.required && !failure.is_not_found() => return Err(failure),
                 Err(failure) => {
-                    let forbidden = matches!(&failure, Failure::Server(status) if status.code == 403);
+                    let forbidden =
+                        matches!(&failure, Failure::Server(status) if status.code == 403);
                     around.add(want, Err(Fault { message: failure.text(), forbidden }));
                 }
                 Ok(objects) => around.add(want, Ok(objects)),
             }
         }
-        Ok(describe::describe(&info.object, &around, Timestamp::now()))
+        Ok(describe::describe(&object, &around, Timestamp::now()))
+    }
+
+    /// An autoscaler is described in the version that says most of it, whichever was typed.
+    async fn best_version(&self, info: &Info) -> Outcome<Value> {
+        let api = info.api();
+        if api.group == "autoscaling" && api.version == "v1" {
+            let mapper = self.cluster.mapper().await?;
+            if let Some(resource) = mapper.of_kind("autoscaling/v2", &api.kind) {
+                return self.cluster.get(&resource.api, &info.namespace, &info.name).await;
+            }
+        }
+        Ok(info.object.clone())
     }
 
     async fn fetch(&self, want: &Want) -> Outcome<Vec<Value>> {
@@ -120,7 +136,9 @@ impl Describing<'_> {
     async fn api(&self, want: &Want) -> Outcome<ApiResource> {
         let mapper = self.cluster.mapper().await?;
         let (group, version) = want.api_version.split_once('/').unwrap_or(("", want.api_version));
-        let is = |api: &ApiResource| api.group == group && api.version == version && api.plural == want.resource;
+        let is = |api: &ApiResource| {
+            api.group == group && api.version == version && api.plural == want.resource
+        };
         match mapper.resources.iter().find(|resource| is(&resource.api)) {
             Some(resource) => Ok(resource.api.clone()),
             None => Err("the server could not find the requested resource".into()),
@@ -150,6 +168,6 @@ mod tests {
             told(&world, "describe cm nope").await,
             "Error from server (NotFound): configmaps \"nope\" not found\n"
         );
-        assert_eq!(told(&world, "describe secrets").await, "No resources found in default namespace.\n");
+        assert_eq!(told(&world, "describe pods").await, "No resources found in default namespace.\n");
     }
 }

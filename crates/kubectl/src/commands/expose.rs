@@ -27,7 +27,9 @@ pub static COMMAND: Command = Command {
 
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let cluster = session.cluster(&arguments)?;
-    let infos = builder::infos(&cluster, &Request::of(&arguments), true).await?;
+    // The selector is the service's.
+    let request = Request { selector: String::new(), ..Request::of(&arguments) };
+    let infos = builder::infos(&cluster, &request, true).await?;
     let mut failures = Vec::new();
     for info in infos {
         let exposed = match expose::service(&arguments, &info.object) {
@@ -46,7 +48,10 @@ mod tests {
     #[tokio::test]
     async fn a_pod_is_exposed_by_its_labels_and_ports() {
         let world = world();
-        assert_eq!(told(&world, "run web --image=i --port=80 --labels=app=web").await, "pod/web created\n");
+        assert_eq!(
+            told(&world, "run web --image=i --port=80 --labels=app=web").await,
+            "pod/web created\n"
+        );
         assert_eq!(told(&world, "expose pod web --name=s").await, "service/s exposed\n");
         let service = told(&world, "describe svc s").await;
         assert!(service.contains("Selector:          app=web\n"), "{service}");

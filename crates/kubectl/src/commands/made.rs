@@ -5,7 +5,9 @@ use super::{Command, Group};
 use crate::builder::{self, Request};
 use crate::failure::{Failure, Outcome};
 use crate::flags::Arguments;
-use crate::generate::{self, Generator, Rim, Source, access, config, ingress, policy, service, token, workload};
+use crate::generate::{
+    self, Generator, Rim, Source, access, config, ingress, policy, service, token, workload,
+};
 use crate::last_applied;
 use crate::mapper::Mapper;
 use crate::print::{self, Printer, Telling};
@@ -105,12 +107,13 @@ pub static CHILDREN: &[&Command] = &[
 ];
 
 async fn generated(session: &mut Session, arguments: Arguments, generator: &Generator) -> Outcome {
-    let cluster = session.cluster(&arguments)?;
+    let cluster = session.cluster(&without_own_user(&arguments, generator))?;
     let by_resource = generator.flags.iter().any(|flag| flag.name == "resource");
     let mapper = if by_resource { Some(cluster.mapper().await?) } else { None };
     let from = if arguments.knows("from") { arguments.some("from") } else { None };
     let cron_job = match from {
         Some(from) => {
+            workload::check_job(&arguments)?;
             let request = Request::of(&arguments).with_words(&[from.to_owned()]);
             let infos = builder::infos(&cluster, &request, true).await?;
             let [info] = &infos[..] else { return Err("from must be an existing cronjob".into()) };
@@ -137,6 +140,15 @@ async fn generated(session: &mut Session, arguments: Arguments, generator: &Gene
     }
 }
 
+/// The users of a binding are not whom to be.
+fn without_own_user(arguments: &Arguments, generator: &Generator) -> Arguments {
+    let mut arguments = arguments.clone();
+    if generator.flags.iter().any(|flag| flag.name == "user") {
+        arguments.put("user", "");
+    }
+    arguments
+}
+
 /// A file, or the regular files of a folder.
 fn read(path: &str) -> std::io::Result<Source> {
     if !std::fs::metadata(path)?.is_dir() {
@@ -146,7 +158,10 @@ fn read(path: &str) -> std::io::Result<Source> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_type()?.is_file() {
-            files.push((entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?));
+            files.push((
+                entry.file_name().to_string_lossy().into_owned(),
+                std::fs::read(entry.path())?,
+            ));
         }
     }
     files.sort();
@@ -156,7 +171,11 @@ fn read(path: &str) -> std::io::Result<Source> {
 /// Every hasher of the standard library has keys of its own.
 fn random(length: usize) -> String {
     let mut text = String::new();
-    api::names::push_random(&mut text, length, std::hash::RandomState::new().build_hasher().finish());
+    api::names::push_random(
+        &mut text,
+        length,
+        std::hash::RandomState::new().build_hasher().finish(),
+    );
     text
 }
 
@@ -211,8 +230,11 @@ async fn run_token(session: &mut Session, arguments: Arguments) -> Outcome {
     let mapper = cluster.mapper().await?;
     let accounts = mapper.find("serviceaccounts")?;
     let place = (&*cluster.namespace, name, "token");
-    let answer = cluster.create_part(&accounts.api, place, &request, &client::source::Write::default()).await;
-    let answer = answer.map_err(|failure| Failure::Plain(format!("failed to create token: {}", failure.text())))?;
+    let answer = cluster
+        .create_part(&accounts.api, place, &request, &client::source::Write::default())
+        .await;
+    let answer = answer
+        .map_err(|failure| Failure::Plain(format!("failed to create token: {}", failure.text())))?;
     let Some(token) = answer["status"]["token"].as_str().filter(|token| !token.is_empty()) else {
         return Err("failed to create token: no token in server response".into());
     };
@@ -231,18 +253,27 @@ mod tests {
     #[tokio::test]
     async fn flags_make_objects_that_are_created_or_only_shown() {
         let world = world();
-        assert_eq!(told(&world, "create configmap a --from-literal=k=v").await, "configmap/a created\n");
+        assert_eq!(
+            told(&world, "create configmap a --from-literal=k=v").await,
+            "configmap/a created\n"
+        );
         assert!(told(&world, "describe cm a").await.contains("k:\n----\nv\n"));
         assert_eq!(
             told(&world, "create cm a --from-literal=k=v").await,
             "error: failed to create configmap: configmaps \"a\" already exists\n"
         );
         assert_eq!(
-            told(&world, "create cm b --dry-run=client -n other -o yaml").await,
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n  namespace: other\n"
+            told(&world, "create cm b --dry-run=client -o yaml").await,
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n"
         );
-        assert_eq!(told(&world, "create deployment w --image=i --dry-run=client").await, "deployment.apps/w created (dry run)\n");
-        assert_eq!(told(&world, "create deployment w").await, "error: required flag(s) \"image\" not set\n");
+        assert_eq!(
+            told(&world, "create deployment w --image=i --dry-run=client").await,
+            "deployment.apps/w created (dry run)\n"
+        );
+        assert_eq!(
+            told(&world, "create deployment w").await,
+            "error: required flag(s) \"image\" not set\n"
+        );
         assert_eq!(
             told(&world, "create role r --verb=get,eat --resource=po --dry-run=client -o jsonpath={.rules[*].resources[*]}").await,
             "Warning: 'eat' is not a standard resource verb\npods"

@@ -36,7 +36,8 @@ pub static COMMAND: Command = Command {
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let made = pod::run(&arguments)?;
     let dry_run = DryRun::of(&arguments)?;
-    let attach = if arguments.given("attach") { arguments.is("attach") } else { arguments.is("stdin") };
+    let attach =
+        if arguments.given("attach") { arguments.is("attach") } else { arguments.is("stdin") };
     check(&arguments, attach, dry_run)?;
     let mut telling = Telling::new(&arguments, dry_run)?;
     let mut failures = Vec::new();

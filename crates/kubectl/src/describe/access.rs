@@ -76,7 +76,8 @@ fn compact(rules: &[Value]) -> Vec<(Rule, Vec<String>)> {
         }
         for url in texts(&rule["nonResourceURLs"]) {
             for verb in &verbs {
-                let rule = Rule { group: None, resource: None, name: None, url: Some(url.to_owned()) };
+                let rule =
+                    Rule { group: None, resource: None, name: None, url: Some(url.to_owned()) };
                 urls.push((rule, vec![(*verb).to_owned()]));
             }
         }
@@ -137,7 +138,12 @@ pub fn signing_request(w: &mut Writer, csr: &Value, _: &Seen<'_>) {
     put!(w, 0, "Requesting User:\t{}\n", text(&spec["username"]));
     super::common::optional(w, 0, "Signer", &spec["signerName"]);
     if let Some(seconds) = spec["expirationSeconds"].as_i64() {
-        put!(w, 0, "Requested Duration:\t{}\n", api::duration::Duration::from_secs(seconds).human());
+        put!(
+            w,
+            0,
+            "Requested Duration:\t{}\n",
+            api::duration::Duration::from_secs(seconds).human()
+        );
     }
     put!(w, 0, "Status:\t{}\n", status(csr));
     subject(w, text(&spec["request"]));
@@ -170,7 +176,8 @@ fn subject(w: &mut Writer, request: &str) {
     // The last numbers of X.520's names of attributes.
     let of = |number: u64| {
         let is = |oid: &[u64]| oid == [2, 5, 4, number];
-        let values = subject.attributes.iter().filter(|(oid, _)| is(oid)).map(|(_, value)| value.as_str());
+        let values =
+            subject.attributes.iter().filter(|(oid, _)| is(oid)).map(|(_, value)| value.as_str());
         values.collect::<Vec<_>>()
     };
     w.write(0, "Subject:\n");

@@ -62,11 +62,22 @@ impl Want {
     }
 
     /// Everything in a namespace.
-    pub fn all(slot: Slot, api_version: &'static str, resource: &'static str, namespace: &str) -> Want {
+    pub fn all(
+        slot: Slot,
+        api_version: &'static str,
+        resource: &'static str,
+        namespace: &str,
+    ) -> Want {
         Want::new(slot, api_version, resource, namespace)
     }
 
-    pub fn one(slot: Slot, api_version: &'static str, resource: &'static str, namespace: &str, name: &str) -> Want {
+    pub fn one(
+        slot: Slot,
+        api_version: &'static str,
+        resource: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Want {
         Want { name: Some(name.to_owned()), ..Want::new(slot, api_version, resource, namespace) }
     }
 
@@ -89,7 +100,9 @@ impl Want {
             .into_iter()
             // The namespace of what has none is asked for all the same.
             .filter(|(field, value)| !value.is_empty() || *field == "namespace")
-            .map(|(field, value)| format!("involvedObject.{field}={}", api::selector::field::escape_value(value)))
+            .map(|(field, value)| {
+                format!("involvedObject.{field}={}", api::selector::field::escape_value(value))
+            })
             .collect();
         Want::new(Slot::Events, "v1", "events", namespace).fields(terms.join(","))
     }

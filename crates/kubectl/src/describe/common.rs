@@ -79,7 +79,8 @@ pub fn amount(value: &Value) -> String {
 
 /// A moment in time, if it is one.
 pub fn moment(value: &Value) -> Option<Timestamp> {
-    let (seconds, nanos) = api::time::parse_micro(value.as_str()?).or_else(|_| api::time::parse(text(value))).ok()?;
+    let (seconds, nanos) =
+        api::time::parse_micro(value.as_str()?).or_else(|_| api::time::parse(text(value))).ok()?;
     api::time::timestamp(seconds, nanos)
 }
 
@@ -159,7 +160,8 @@ pub fn lines_under(w: &mut Writer, level: usize, title: &str, indent: &str, line
 }
 
 pub fn labels(w: &mut Writer, title: &str, value: &Value) {
-    let lines: Vec<String> = pairs(value).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let lines: Vec<String> =
+        pairs(value).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     lines_under(w, 0, title, "", &lines);
 }
 
@@ -225,7 +227,9 @@ fn toleration(toleration: &Value) -> String {
 
 /// `Deployment/web`, if a controller has it.
 pub fn controller(object: &Value) -> Option<String> {
-    let controller = items(&object["metadata"]["ownerReferences"]).iter().find(|owner| is_true(&owner["controller"]))?;
+    let controller = items(&object["metadata"]["ownerReferences"])
+        .iter()
+        .find(|owner| is_true(&owner["controller"]))?;
     Some(format!("{}/{}", text(&controller["kind"]), text(&controller["name"])))
 }
 
@@ -255,7 +259,15 @@ pub fn long_conditions(w: &mut Writer, conditions: &[Value]) {
     w.write(1, "----\t------\t------------------\t------\t-------\n");
     for c in conditions {
         let at = time(&c["lastTransitionTime"]);
-        put!(w, 1, "{}\t{}\t{at}\t{}\t{}\n", text(&c["type"]), text(&c["status"]), text(&c["reason"]), text(&c["message"]));
+        put!(
+            w,
+            1,
+            "{}\t{}\t{at}\t{}\t{}\n",
+            text(&c["type"]),
+            text(&c["status"]),
+            text(&c["reason"]),
+            text(&c["message"])
+        );
     }
 }
 

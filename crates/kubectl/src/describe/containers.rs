@@ -3,12 +3,21 @@
 use api::quote::Quoted;
 use serde_json::Value;
 
-use super::common::{int, is_true, items, or, pairs, quantity, shown, text, texts, time, true_false};
+use super::common::{
+    int, is_true, items, or, pairs, quantity, shown, text, texts, time, true_false,
+};
 use super::pod::resource_list;
 use super::writer::{Writer, put};
 
 /// `pod` is there to resolve what variables say of it; a template has none.
-pub fn describe(w: &mut Writer, title: &str, containers: &Value, statuses: &Value, pod: Option<&Value>, indent: &str) {
+pub fn describe(
+    w: &mut Writer,
+    title: &str,
+    containers: &Value,
+    statuses: &Value,
+    pod: Option<&Value>,
+    indent: &str,
+) {
     let containers = items(containers);
     put!(w, 0, "{indent}{title}:{}\n", if containers.is_empty() { " <none>" } else { "" });
     for container in containers {
@@ -24,7 +33,11 @@ pub fn describe(w: &mut Writer, title: &str, containers: &Value, statuses: &Valu
             put!(w, 2, "Restart Count:\t{}\n", int(&status["restartCount"]));
         }
         resources(w, &container["resources"], 2);
-        for (title, field) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")] {
+        for (title, field) in [
+            ("Liveness", "livenessProbe"),
+            ("Readiness", "readinessProbe"),
+            ("Startup", "startupProbe"),
+        ] {
             if container[field].is_object() {
                 put!(w, 2, "{title}:\t{}\n", probe(&container[field]));
             }
@@ -148,7 +161,8 @@ fn probe(probe: &Value) -> String {
 
 fn url(get: &Value) -> String {
     let (host, port, path) = (text(&get["host"]), shown(&get["port"]), text(&get["path"]));
-    let host = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let host =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let scheme = match text(&get["scheme"]) {
         "" => String::new(),
         scheme => format!("{}:", scheme.to_lowercase()),
@@ -163,8 +177,8 @@ fn escaped_path(path: &str) -> String {
     for byte in path.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => out.push(char::from(byte)),
-            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'=' | b'@' | b'!' | b'\''
-            | b'(' | b')' | b'*' => out.push(char::from(byte)),
+            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'='
+            | b'@' | b'!' | b'\'' | b'(' | b')' | b'*' => out.push(char::from(byte)),
             byte => out.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -212,18 +226,25 @@ fn environment(w: &mut Writer, container: &Value, pod: Option<&Value>) {
         } else if from["resourceFieldRef"].is_object() {
             let resource = text(&from["resourceFieldRef"]["resource"]);
             let value = match resource_field(container, &from["resourceFieldRef"]) {
-                Some(0) if matches!(resource, "limits.cpu" | "limits.memory") => "node allocatable".to_owned(),
+                Some(0) if matches!(resource, "limits.cpu" | "limits.memory") => {
+                    "node allocatable".to_owned()
+                }
                 Some(value) => value.to_string(),
                 None => String::new(),
             };
             put!(w, 3, "{name}:\t{value} ({resource})\n");
         } else {
-            for (field, of) in [("secretKeyRef", "in secret"), ("configMapKeyRef", "of config map")] {
+            for (field, of) in [("secretKeyRef", "in secret"), ("configMapKeyRef", "of config map")]
+            {
                 let reference = &from[field];
                 if reference.is_object() {
                     let (key, holder) = (text(&reference["key"]), text(&reference["name"]));
                     let optional = is_true(&reference["optional"]);
-                    put!(w, 3, "{name}:\t<set to the key '{key}' {of} '{holder}'>\tOptional: {optional}\n");
+                    put!(
+                        w,
+                        3,
+                        "{name}:\t<set to the key '{key}' {of} '{holder}'>\tOptional: {optional}\n"
+                    );
                     break;
                 }
             }
@@ -231,27 +252,13 @@ fn environment(w: &mut Writer, container: &Value, pod: Option<&Value>) {
     }
 }
 
-/// What a pod's field says, for the fields that upstream's `kubectl/pkg/util/fieldpath` knows.
-fn field(pod: &Value, path: &str) -> String {
-    let metadata = &pod["metadata"];
-    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
-        return match map {
-            "metadata.annotations" => text(&metadata["annotations"][key]).to_owned(),
-            "metadata.labels" => text(&metadata["labels"][key]).to_owned(),
-            _ => String::new(),
-        };
-    }
-    let lines = |map: &Value| {
-        let lines = pairs(map).into_iter().map(|(key, value)| format!("{key}={}", Quoted(value)));
-        lines.collect::<Vec<_>>().join("\n")
-    };
+/// What a pod's field says. Upstream's describer knows no fields but these two: its scheme converts no
+/// other names of fields of pods.
+fn field<'p>(pod: &'p Value, path: &str) -> &'p str {
     match path {
-        "metadata.annotations" => lines(&metadata["annotations"]),
-        "metadata.labels" => lines(&metadata["labels"]),
-        "metadata.name" => text(&metadata["name"]).to_owned(),
-        "metadata.namespace" => text(&metadata["namespace"]).to_owned(),
-        "metadata.uid" => text(&metadata["uid"]).to_owned(),
-        _ => String::new(),
+        "metadata.name" => text(&pod["metadata"]["name"]),
+        "metadata.namespace" => text(&pod["metadata"]["namespace"]),
+        _ => "",
     }
 }
 

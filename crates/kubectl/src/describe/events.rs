@@ -43,7 +43,9 @@ fn age(event: &Value, now: Timestamp) -> String {
         return format!("{last} (x{} over {first})", int(&series["count"]));
     }
     match int(&event["count"]) {
-        count if count > 1 => format!("{} (x{count} over {first})", since(&event["lastTimestamp"], now)),
+        count if count > 1 => {
+            format!("{} (x{count} over {first})", since(&event["lastTimestamp"], now))
+        }
         _ => first,
     }
 }

@@ -9,8 +9,13 @@ use super::writer::{Writer, put};
 use crate::template::go_print;
 
 /// What has been said before the fields.
-const SAID: [&str; 5] =
-    [".metadata.managedFields", ".metadata.name", ".metadata.namespace", ".metadata.labels", ".metadata.annotations"];
+const SAID: [&str; 5] = [
+    ".metadata.managedFields",
+    ".metadata.name",
+    ".metadata.namespace",
+    ".metadata.labels",
+    ".metadata.annotations",
+];
 
 /// Deeper than any object means to be.
 const MAX_DEPTH: usize = 64;
@@ -67,7 +72,9 @@ fn label(field: &str) -> String {
             upper
         } else if part.to_lowercase() == *part {
             let mut chars = part.chars();
-            chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+            chars
+                .next()
+                .map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
         } else {
             part.clone()
         }
@@ -110,8 +117,10 @@ fn merged(parts: &[String]) -> Vec<String> {
     let mut out = Vec::new();
     let mut parts = parts.iter().peekable();
     while let Some(part) = parts.next() {
-        let capitals = part.len() >= 2 && !part.chars().any(|c| c.is_alphabetic() && !c.is_uppercase());
-        let next = parts.peek().is_some_and(|next| next.chars().next().is_some_and(char::is_uppercase));
+        let capitals =
+            part.len() >= 2 && !part.chars().any(|c| c.is_alphabetic() && !c.is_uppercase());
+        let next =
+            parts.peek().is_some_and(|next| next.chars().next().is_some_and(char::is_uppercase));
         match parts.next_if(|_| capitals && next) {
             Some(next) => out.push(format!("{part}{next}")),
             None => out.push(part.clone()),

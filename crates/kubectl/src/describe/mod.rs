@@ -75,11 +75,15 @@ const STORAGE: &str = "storage.k8s.io";
 
 static DESCRIBERS: &[Describer] = &[
     Describer { events: Some(pod::events), ..row("", "Pod", pod::describe) },
-    row("", "ReplicationController", workloads::replication_controller).wanting(workloads::wants_of_pods),
+    row("", "ReplicationController", workloads::replication_controller)
+        .wanting(workloads::wants_of_pods),
     row("", "Secret", config::secret).without_events(),
     row("", "Service", network::service).wanting(network::wants_of_service),
     row("", "ServiceAccount", access::service_account),
-    Describer { events: Some(node::events), ..row("", "Node", node::describe).wanting(node::wants) },
+    Describer {
+        events: Some(node::events),
+        ..row("", "Node", node::describe).wanting(node::wants)
+    },
     row("", "LimitRange", policy::limit_range).without_events(),
     row("", "ResourceQuota", policy::quota).without_events(),
     row("", "PersistentVolume", storage::volume),
@@ -123,7 +127,12 @@ fn describer(object: &Value) -> &'static Describer {
 
 fn own_events(object: &Value) -> Vec<Want> {
     let kind = common::text(&object["kind"]);
-    vec![Want::events(common::namespace(object), common::name(object), kind, common::text(&object["metadata"]["uid"]))]
+    vec![Want::events(
+        common::namespace(object),
+        common::name(object),
+        kind,
+        common::text(&object["metadata"]["uid"]),
+    )]
 }
 
 /// What has to be fetched to describe an object.

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::Seen;
 use super::around::{Slot, Want};
 use super::common::{
-    annotations, format_labels, head, int, items, labels, labels_and_annotations, long_conditions, moment, name,
-    namespace, optional, or, selector_text, shown, text, texts,
+    annotations, format_labels, head, int, items, labels, labels_and_annotations, long_conditions,
+    moment, name, namespace, optional, or, selector_text, shown, text, texts,
 };
 use super::writer::{Writer, put};
 
@@ -97,7 +97,9 @@ fn endpoints(slices: &[&Value], port_name: &str) -> String {
         let ports: Vec<Option<&Value>> = match ports.is_empty() {
             // A headless service may have no ports.
             true => vec![None],
-            false => ports.iter().filter(|port| text(&port["name"]) == port_name).map(Some).collect(),
+            false => {
+                ports.iter().filter(|port| text(&port["name"]) == port_name).map(Some).collect()
+            }
         };
         for port in ports {
             for endpoint in items(&slice["endpoints"]) {
@@ -110,7 +112,9 @@ fn endpoints(slices: &[&Value], port_name: &str) -> String {
                     let address = text(&endpoint["addresses"][0]);
                     all.push(match port {
                         None => address.to_owned(),
-                        Some(port) if address.contains(':') => format!("[{address}]:{}", int(&port["port"])),
+                        Some(port) if address.contains(':') => {
+                            format!("[{address}]:{}", int(&port["port"]))
+                        }
                         Some(port) => format!("{address}:{}", int(&port["port"])),
                     });
                 }
@@ -130,10 +134,15 @@ fn backends(ingress: &Value) -> impl Iterator<Item = &Value> {
 
 pub fn wants_of_ingress(ingress: &Value) -> Vec<Want> {
     let namespace = namespace(ingress);
-    let services: BTreeSet<&str> =
-        backends(ingress).map(|backend| text(&backend["service"]["name"])).filter(|name| !name.is_empty()).collect();
+    let services: BTreeSet<&str> = backends(ingress)
+        .map(|backend| text(&backend["service"]["name"]))
+        .filter(|name| !name.is_empty())
+        .collect();
     let wants = services.into_iter().flat_map(|service| {
-        [slices_of(namespace, service), Want::one(Slot::Services, "v1", "services", namespace, service)]
+        [
+            slices_of(namespace, service),
+            Want::one(Slot::Services, "v1", "services", namespace, service),
+        ]
     });
     wants.collect()
 }
@@ -190,24 +199,35 @@ fn backend(backend: &Value, seen: &Seen<'_>) -> String {
         };
         let of_service = |want: &Want| want.labels == format!("{SERVICE_NAME}={name}");
         let fault = seen.around.fault_where(Slot::EndpointSlices, of_service);
-        let fault = fault.or_else(|| seen.around.fault_where(Slot::Services, |want| want.name.as_deref() == Some(name)));
+        let fault = fault.or_else(|| {
+            seen.around.fault_where(Slot::Services, |want| want.name.as_deref() == Some(name))
+        });
         if let Some(fault) = fault {
             return format!("{name}:{port_shown} (<error: {}>)", fault.message);
         }
         let services = seen.around.list(Slot::Services).unwrap_or_default();
-        let ports = services.iter().find(|service| self::name(service) == name).map(|service| &service["spec"]["ports"]);
+        let ports = services
+            .iter()
+            .find(|service| self::name(service) == name)
+            .map(|service| &service["spec"]["ports"]);
         let is_port = |candidate: &&Value| match int(&port["number"]) {
             0 => !text(&port["name"]).is_empty() && candidate["name"] == port["name"],
             number => int(&candidate["port"]) == number,
         };
-        let port_name = ports.and_then(|ports| items(ports).iter().rfind(is_port)).map_or("", |port| text(&port["name"]));
+        let port_name = ports
+            .and_then(|ports| items(ports).iter().rfind(is_port))
+            .map_or("", |port| text(&port["name"]));
         let mut slices = seen.around.list(Slot::EndpointSlices).unwrap_or_default();
         slices.retain(|slice| text(&slice["metadata"]["labels"][SERVICE_NAME]) == name);
         return format!("{name}:{port_shown} ({})", endpoints(&slices, port_name));
     }
     if resource.is_object() {
         let group = resource["apiGroup"].as_str().unwrap_or("<none>");
-        return format!("APIGroup: {group}, Kind: {}, Name: {}", text(&resource["kind"]), text(&resource["name"]));
+        return format!(
+            "APIGroup: {group}, Kind: {}, Name: {}",
+            text(&resource["kind"]),
+            text(&resource["name"])
+        );
     }
     String::new()
 }
@@ -242,7 +262,12 @@ pub fn ip_address(w: &mut Writer, address: &Value, _: &Seen<'_>) {
     let parent = &address["spec"]["parentRef"];
     if parent.is_object() {
         w.write(0, "Parent Reference:\n");
-        for (title, field) in [("Group", "group"), ("Resource", "resource"), ("Namespace", "namespace"), ("Name", "name")] {
+        for (title, field) in [
+            ("Group", "group"),
+            ("Resource", "resource"),
+            ("Namespace", "namespace"),
+            ("Name", "name"),
+        ] {
             put!(w, 1, "{title}:\t{}\n", text(&parent[field]));
         }
     }
@@ -253,8 +278,11 @@ pub fn endpoints_object(w: &mut Writer, object: &Value, _: &Seen<'_>) {
     labels_and_annotations(w, object);
     w.write(0, "Subsets:\n");
     for subset in items(&object["subsets"]) {
-        for (title, field) in [("Addresses", "addresses"), ("NotReadyAddresses", "notReadyAddresses")] {
-            let addresses: Vec<&str> = items(&subset[field]).iter().map(|address| text(&address["ip"])).collect();
+        for (title, field) in
+            [("Addresses", "addresses"), ("NotReadyAddresses", "notReadyAddresses")]
+        {
+            let addresses: Vec<&str> =
+                items(&subset[field]).iter().map(|address| text(&address["ip"])).collect();
             put!(w, 1, "{title}:\t{}\n", or(&addresses.join(","), "<none>"));
         }
         let ports = items(&subset["ports"]);
@@ -317,7 +345,9 @@ pub fn network_policy(w: &mut Writer, policy: &Value, _: &Seen<'_>) {
     w.write(0, "Spec:\n");
     w.write(1, "PodSelector: ");
     let selected = match selector_text(&spec["podSelector"]) {
-        none if none == "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)".to_owned(),
+        none if none == "<none>" => {
+            "<none> (Allowing the specific traffic to all pods in this namespace)".to_owned()
+        }
         text => text,
     };
     put!(w, 2, "{selected}\n");
@@ -358,13 +388,18 @@ fn policy_rules(w: &mut Writer, rules: &[Value], way: &str, peers: &str, to: &st
         }
         for peer in items(&rule[peers]) {
             put!(w, 2, "{to}:\n");
-            for (title, field) in [("NamespaceSelector", "namespaceSelector"), ("PodSelector", "podSelector")] {
+            for (title, field) in
+                [("NamespaceSelector", "namespaceSelector"), ("PodSelector", "podSelector")]
+            {
                 if peer[field].is_object() {
                     put!(w, 3, "{title}: {}\n", selector_text(&peer[field]));
                 }
             }
             let block = &peer["ipBlock"];
-            if block.is_object() && !peer["podSelector"].is_object() && !peer["namespaceSelector"].is_object() {
+            if block.is_object()
+                && !peer["podSelector"].is_object()
+                && !peer["namespaceSelector"].is_object()
+            {
                 w.write(3, "IPBlock:\n");
                 put!(w, 4, "CIDR: {}\n", text(&block["cidr"]));
                 put!(w, 4, "Except: {}\n", texts(&block["except"]).join(", "));

@@ -5,14 +5,14 @@ use api::quota::list::{ResourceList, Status, pod_limits, pod_requests};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Seen;
 use super::around::{Slot, Want};
 use super::common::{
-    head, items, is_true, labels_and_annotations, lines_under, name, namespace, optional, or, pairs, quantity, since,
-    text, texts, time,
+    head, is_true, items, labels_and_annotations, lines_under, name, namespace, optional, or,
+    pairs, quantity, since, text, texts, time,
 };
 use super::pod::resource_list;
 use super::writer::{Writer, put};
-use super::Seen;
 
 pub fn wants(node: &Value) -> Vec<Want> {
     let name = name(node);
@@ -20,14 +20,18 @@ pub fn wants(node: &Value) -> Vec<Want> {
     vec![
         Want::all(Slot::Pods, "v1", "pods", "").fields(pods),
         Want::one(Slot::Lease, "coordination.k8s.io/v1", "leases", "kube-node-lease", name),
-        Want::all(Slot::ResourceSlices, "resource.k8s.io/v1", "resourceslices", "").fields(format!("spec.nodeName={name}")),
+        Want::all(Slot::ResourceSlices, "resource.k8s.io/v1", "resourceslices", "")
+            .fields(format!("spec.nodeName={name}")),
     ]
 }
 
 /// Controllers write events with the node's UID, kubelets with its name in that place.
 pub fn events(node: &Value) -> Vec<Want> {
     let name = name(node);
-    vec![Want::events("", name, "Node", text(&node["metadata"]["uid"])), Want::events("", name, "Node", name)]
+    vec![
+        Want::events("", name, "Node", text(&node["metadata"]["uid"])),
+        Want::events("", name, "Node", name),
+    ]
 }
 
 pub fn describe(w: &mut Writer, node: &Value, seen: &Seen<'_>) {
@@ -82,7 +86,8 @@ fn taints(w: &mut Writer, taints: &Value) {
     let mut all: Vec<&Value> = items(taints).iter().collect();
     all.sort_by_key(|taint| format!("{},{}", text(&taint["effect"]), text(&taint["key"])));
     let line = |taint: &&Value| {
-        let (key, value, effect) = (text(&taint["key"]), text(&taint["value"]), text(&taint["effect"]));
+        let (key, value, effect) =
+            (text(&taint["key"]), text(&taint["value"]), text(&taint["effect"]));
         match (value, effect) {
             ("", "") => key.to_owned(),
             (value, "") => format!("{key}={value}:"),
@@ -116,7 +121,10 @@ fn conditions(w: &mut Writer, status: &Value) {
     if conditions.is_empty() {
         return;
     }
-    w.write(0, "Conditions:\n  Type\tStatus\tLastHeartbeatTime\tLastTransitionTime\tReason\tMessage\n");
+    w.write(
+        0,
+        "Conditions:\n  Type\tStatus\tLastHeartbeatTime\tLastTransitionTime\tReason\tMessage\n",
+    );
     w.write(1, "----\t------\t-----------------\t------------------\t------\t-------\n");
     for c in conditions {
         let (heard, changed) = (time(&c["lastHeartbeatTime"]), time(&c["lastTransitionTime"]));
@@ -175,14 +183,24 @@ fn system_info(w: &mut Writer, info: &Value) {
 /// What the node has to give.
 fn allocatable(node: &Value) -> &Value {
     let status = &node["status"];
-    if pairs(&status["allocatable"]).is_empty() { &status["capacity"] } else { &status["allocatable"] }
+    if pairs(&status["allocatable"]).is_empty() {
+        &status["capacity"]
+    } else {
+        &status["allocatable"]
+    }
 }
 
 /// A part of a whole in percent; Go's conversion of what is no number is its least one.
 fn percent(part: i64, whole: i64, of_nothing: i64) -> i64 {
     match whole {
         0 if part == 0 => of_nothing,
-        0 => if of_nothing == 0 { 0 } else { i64::MIN },
+        0 => {
+            if of_nothing == 0 {
+                0
+            } else {
+                i64::MIN
+            }
+        }
         _ => (part as f64 / whole as f64 * 100.0) as i64,
     }
 }
@@ -204,10 +222,17 @@ fn share(list: &ResourceList, resource: &str, node: &Value, of_nothing: i64) -> 
 
 fn pods_table(w: &mut Writer, node: &Value, pods: &[&Value], seen: &Seen<'_>) {
     put!(w, 0, "Non-terminated Pods:\t({} in total)\n", pods.len());
-    w.write(1, "Namespace\tName\t\tCPU Requests\tCPU Limits\tMemory Requests\tMemory Limits\tAge\n");
-    w.write(1, "---------\t----\t\t------------\t----------\t---------------\t-------------\t---\n");
+    w.write(
+        1,
+        "Namespace\tName\t\tCPU Requests\tCPU Limits\tMemory Requests\tMemory Limits\tAge\n",
+    );
+    w.write(
+        1,
+        "---------\t----\t\t------------\t----------\t---------------\t-------------\t---\n",
+    );
     for pod in pods {
-        let (requests, limits) = (pod_requests(pod, Status::Counted), pod_limits(pod, Status::Counted));
+        let (requests, limits) =
+            (pod_requests(pod, Status::Counted), pod_limits(pod, Status::Counted));
         let share = |list: &ResourceList, resource: &str| share(list, resource, node, i64::MIN);
         put!(
             w,
@@ -225,7 +250,10 @@ fn pods_table(w: &mut Writer, node: &Value, pods: &[&Value], seen: &Seen<'_>) {
 }
 
 fn allocated(w: &mut Writer, node: &Value, pods: &[&Value]) {
-    w.write(0, "Allocated resources:\n  (Total limits may be over 100 percent, i.e., overcommitted.)\n");
+    w.write(
+        0,
+        "Allocated resources:\n  (Total limits may be over 100 percent, i.e., overcommitted.)\n",
+    );
     w.write(1, "Resource\tRequests\tLimits\n");
     w.write(1, "--------\t--------\t------\n");
     let (mut requests, mut limits) = (ResourceList::new(), ResourceList::new());
@@ -234,7 +262,8 @@ fn allocated(w: &mut Writer, node: &Value, pods: &[&Value]) {
         api::quota::add(&mut limits, &pod_limits(pod, Status::Ignored));
     }
     let row = |w: &mut Writer, resource: &str| {
-        let (request, limit) = (share(&requests, resource, node, 0), share(&limits, resource, node, 0));
+        let (request, limit) =
+            (share(&requests, resource, node, 0), share(&limits, resource, node, 0));
         put!(w, 1, "{resource}\t{request}\t{limit}\n");
     };
     for resource in ["cpu", "memory", "ephemeral-storage"] {
@@ -245,7 +274,9 @@ fn allocated(w: &mut Writer, node: &Value, pods: &[&Value]) {
         row(w, resource);
     }
     for resource in resources {
-        if resource.starts_with("hugepages-") || matches!(resource, "cpu" | "memory" | "ephemeral-storage" | "pods") {
+        if resource.starts_with("hugepages-")
+            || matches!(resource, "cpu" | "memory" | "ephemeral-storage" | "pods")
+        {
             continue;
         }
         let amount = |list: &ResourceList| of(list, resource).cloned().unwrap_or_default();

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::around::Want;
 use super::common::{
-    amount, annotations, controlled_by, head, int, items, labels, labels_and_annotations, name, namespace,
-    optional, pairs, quantity, selector_text, since, text, time, tolerations,
+    amount, annotations, controlled_by, head, int, items, labels, labels_and_annotations, name,
+    namespace, optional, pairs, quantity, selector_text, since, text, time, tolerations,
 };
 use super::writer::{Writer, put};
 use super::{Seen, containers, volumes};
@@ -53,12 +53,33 @@ pub fn describe(w: &mut Writer, pod: &Value, seen: &Seen<'_>) {
     }
     let known = Some(pod);
     if !items(&spec["initContainers"]).is_empty() {
-        containers::describe(w, "Init Containers", &spec["initContainers"], &status["initContainerStatuses"], known, "");
+        containers::describe(
+            w,
+            "Init Containers",
+            &spec["initContainers"],
+            &status["initContainerStatuses"],
+            known,
+            "",
+        );
     }
-    containers::describe(w, "Containers", &spec["containers"], &status["containerStatuses"], known, "");
+    containers::describe(
+        w,
+        "Containers",
+        &spec["containers"],
+        &status["containerStatuses"],
+        known,
+        "",
+    );
     if !items(&spec["ephemeralContainers"]).is_empty() {
         let statuses = &status["ephemeralContainerStatuses"];
-        containers::describe(w, "Ephemeral Containers", &spec["ephemeralContainers"], statuses, known, "");
+        containers::describe(
+            w,
+            "Ephemeral Containers",
+            &spec["ephemeralContainers"],
+            statuses,
+            known,
+            "",
+        );
     }
     readiness_gates(w, pod);
     let conditions = items(&status["conditions"]);
@@ -80,7 +101,12 @@ fn phase(w: &mut Writer, pod: &Value, now: Timestamp) {
     let (metadata, phase) = (&pod["metadata"], text(&pod["status"]["phase"]));
     if metadata["deletionTimestamp"].is_string() && phase != "Failed" && phase != "Succeeded" {
         put!(w, 0, "Status:\tTerminating (lasts {})\n", since(&metadata["deletionTimestamp"], now));
-        put!(w, 0, "Termination Grace Period:\t{}s\n", int(&metadata["deletionGracePeriodSeconds"]));
+        put!(
+            w,
+            0,
+            "Termination Grace Period:\t{}s\n",
+            int(&metadata["deletionGracePeriodSeconds"])
+        );
     } else {
         put!(w, 0, "Status:\t{phase}\n");
     }
@@ -107,7 +133,8 @@ fn readiness_gates(w: &mut Writer, pod: &Value) {
     w.write(0, "Readiness Gates:\n  Type\tStatus\n");
     for gate in gates {
         let conditions = items(&pod["status"]["conditions"]);
-        let condition = conditions.iter().find(|condition| condition["type"] == gate["conditionType"]);
+        let condition =
+            conditions.iter().find(|condition| condition["type"] == gate["conditionType"]);
         let status = condition.map_or("<none>", |condition| text(&condition["status"]));
         put!(w, 1, "{} \t{status} \n", text(&gate["conditionType"]));
     }
@@ -125,9 +152,15 @@ fn spread_constraints(w: &mut Writer, value: &Value, indent: &str) {
             put!(w, 0, "{indent}\t");
         }
         let (key, skew) = (text(&constraint["topologyKey"]), int(&constraint["maxSkew"]));
-        let mut line = format!("{key}:{} when max skew {skew} is exceeded", text(&constraint["whenUnsatisfiable"]));
+        let mut line = format!(
+            "{key}:{} when max skew {skew} is exceeded",
+            text(&constraint["whenUnsatisfiable"])
+        );
         if constraint["labelSelector"].is_object() {
-            line.push_str(&format!(" for selector {}", selector_text(&constraint["labelSelector"])));
+            line.push_str(&format!(
+                " for selector {}",
+                selector_text(&constraint["labelSelector"])
+            ));
         }
         w.raw(&format!("{line}\n"));
     }
@@ -150,7 +183,8 @@ fn qos(pod: &Value) -> &str {
     if api::quota::list::has_pod_level(pod) {
         return class(&pod["spec"]["resources"]);
     }
-    let all = ["initContainers", "containers"].into_iter().flat_map(|list| items(&pod["spec"][list]));
+    let all =
+        ["initContainers", "containers"].into_iter().flat_map(|list| items(&pod["spec"][list]));
     let mut classes: Vec<&str> = all.map(|container| class(&container["resources"])).collect();
     classes.dedup();
     match classes[..] {
@@ -162,7 +196,8 @@ fn qos(pod: &Value) -> &str {
 
 fn class(resources: &Value) -> &'static str {
     let of = |name: &str| {
-        let (request, limit) = (quantity(&resources["requests"][name]), quantity(&resources["limits"][name]));
+        let (request, limit) =
+            (quantity(&resources["requests"][name]), quantity(&resources["limits"][name]));
         match (request == limit, request.is_zero()) {
             (false, _) => "Burstable",
             (true, true) => "BestEffort",
@@ -189,7 +224,14 @@ pub fn template(w: &mut Writer, template: &Value) {
     }
     optional(w, 1, "Service Account", &spec["serviceAccountName"]);
     if !items(&spec["initContainers"]).is_empty() {
-        containers::describe(w, "Init Containers", &spec["initContainers"], &Value::Null, None, "  ");
+        containers::describe(
+            w,
+            "Init Containers",
+            &spec["initContainers"],
+            &Value::Null,
+            None,
+            "  ",
+        );
     }
     containers::describe(w, "Containers", &spec["containers"], &Value::Null, None, "  ");
     volumes::describe(w, &spec["volumes"], "  ");

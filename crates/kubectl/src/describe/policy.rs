@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Seen;
 use super::around::{Slot, Want};
 use super::common::{
-    amount, format_labels, head, int, is_true, items, labels_and_annotations, long_conditions, name, pairs, quantity,
-    selector_text, shown, text, texts, time,
+    amount, format_labels, head, int, is_true, items, labels_and_annotations, long_conditions,
+    name, pairs, quantity, selector_text, shown, text, texts, time,
 };
 use super::writer::{Writer, put};
 
@@ -61,7 +61,8 @@ fn quotas_of_namespace(w: &mut Writer, quotas: &[&Value]) {
         w.write(1, "Resource\tUsed\tHard\n");
         w.write(1, "--------\t---\t---\n");
         for resource in pairs(&quota["status"]["hard"]).keys() {
-            let (used, hard) = (&quota["status"]["used"][*resource], &quota["status"]["hard"][*resource]);
+            let (used, hard) =
+                (&quota["status"]["used"][*resource], &quota["status"]["hard"][*resource]);
             put!(w, 1, "{resource}\t{}\t{}\n", amount(used), amount(hard));
         }
     }
@@ -104,7 +105,8 @@ pub fn quota(w: &mut Writer, quota: &Value, _: &Seen<'_>) {
     w.write(0, "Resource\tUsed\tHard\n");
     w.write(0, "--------\t----\t----\n");
     for resource in pairs(&quota["status"]["hard"]).keys() {
-        let (used, hard) = (&quota["status"]["used"][*resource], &quota["status"]["hard"][*resource]);
+        let (used, hard) =
+            (&quota["status"]["used"][*resource], &quota["status"]["hard"][*resource]);
         put!(w, 0, "{resource}\t{}\t{}\n", in_form_of(used, &shown(hard)), amount(hard));
     }
 }
@@ -126,14 +128,23 @@ pub fn limit_range(w: &mut Writer, range: &Value, _: &Seen<'_>) {
 }
 
 fn limits_head(w: &mut Writer, indent: &str) {
-    put!(w, 0, "{indent}Type\tResource\tMin\tMax\tDefault Request\tDefault Limit\tMax Limit/Request Ratio\n");
-    put!(w, 0, "{indent}----\t--------\t---\t---\t---------------\t-------------\t-----------------------\n");
+    put!(
+        w,
+        0,
+        "{indent}Type\tResource\tMin\tMax\tDefault Request\tDefault Limit\tMax Limit/Request Ratio\n"
+    );
+    put!(
+        w,
+        0,
+        "{indent}----\t--------\t---\t---\t---------------\t-------------\t-----------------------\n"
+    );
 }
 
 fn limits(w: &mut Writer, range: &Value, indent: &str) {
     const PARTS: [&str; 5] = ["min", "max", "defaultRequest", "default", "maxLimitRequestRatio"];
     for item in items(&range["spec"]["limits"]) {
-        let resources: BTreeSet<&str> = PARTS.iter().flat_map(|part| pairs(&item[*part]).into_keys()).collect();
+        let resources: BTreeSet<&str> =
+            PARTS.iter().flat_map(|part| pairs(&item[*part]).into_keys()).collect();
         for resource in resources {
             let amounts = PARTS.map(|part| match &item[part][resource] {
                 Value::Null => "-".to_owned(),
@@ -236,12 +247,18 @@ fn metric(w: &mut Writer, metric: &Value, current: &Value) {
     };
     let (wanted, now) = (&metric[field], &current[field]["current"]);
     let (target, metric_name) = (&wanted["target"], text(&wanted["metric"]["name"]));
-    let known = |value: &Value| if current[field].is_object() { amount(value) } else { UNKNOWN.to_owned() };
-    let average = || format!("{} / {}", known(&now["averageValue"]), amount(&target["averageValue"]));
+    let known =
+        |value: &Value| if current[field].is_object() { amount(value) } else { UNKNOWN.to_owned() };
+    let average =
+        || format!("{} / {}", known(&now["averageValue"]), amount(&target["averageValue"]));
     let value = || format!("{} / {}", known(&now["value"]), amount(&target["value"]));
     match kind {
         "External" if !target["averageValue"].is_null() => {
-            let now = if now["averageValue"].is_null() { UNKNOWN.to_owned() } else { amount(&now["averageValue"]) };
+            let now = if now["averageValue"].is_null() {
+                UNKNOWN.to_owned()
+            } else {
+                amount(&now["averageValue"])
+            };
             let wanted = amount(&target["averageValue"]);
             put!(w, 1, "{} (target average value):\t{now} / {wanted}\n", Quoted(metric_name));
         }
@@ -274,7 +291,11 @@ fn metric(w: &mut Writer, metric: &Value, current: &Value) {
                 Some(percent) => format!("{percent}%"),
                 None => "<auto>".to_owned(),
             };
-            put!(w, 1, "resource {resource}{of} on pods  (as a percentage of request):\t{now} / {wanted}\n");
+            put!(
+                w,
+                1,
+                "resource {resource}{of} on pods  (as a percentage of request):\t{now} / {wanted}\n"
+            );
         }
     }
 }

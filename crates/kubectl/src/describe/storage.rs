@@ -50,8 +50,12 @@ fn phase(w: &mut Writer, object: &Value, now: Timestamp) {
 }
 
 fn access_modes(value: &Value) -> String {
-    const SHORT: [(&str, &str); 4] =
-        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    const SHORT: [(&str, &str); 4] = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
     let modes = texts(value);
     let short = SHORT.iter().filter(|(mode, _)| modes.contains(mode)).map(|(_, short)| *short);
     short.collect::<Vec<_>>().join(",")
@@ -71,7 +75,9 @@ fn node_affinity(w: &mut Writer, affinity: &Value) {
     for (i, term) in terms.iter().enumerate() {
         let lines: Vec<String> = items(&term["matchExpressions"])
             .iter()
-            .map(|expression| requirement(expression, &text(&expression["operator"]).to_lowercase()))
+            .map(|expression| {
+                requirement(expression, &text(&expression["operator"]).to_lowercase())
+            })
             .collect();
         lines_under(w, 2, &format!("Term {i}"), "", &lines);
     }
@@ -95,7 +101,8 @@ pub fn describe_claim(w: &mut Writer, object: &Value, seen: &Seen<'_>) {
     let mut users: Vec<String> = Vec::new();
     let pods = seen.around.list(Slot::Pods).unwrap_or_default();
     for pod in &pods {
-        let uses = |volume: &&Value| text(&volume["persistentVolumeClaim"]["claimName"]) == name(object);
+        let uses =
+            |volume: &&Value| text(&volume["persistentVolumeClaim"]["claimName"]) == name(object);
         let times = items(&pod["spec"]["volumes"]).iter().filter(uses).count();
         let owns = items(&object["metadata"]["ownerReferences"])
             .iter()
@@ -171,8 +178,10 @@ pub fn claim_templates(w: &mut Writer, templates: &Value) {
         put!(w, 1, "Name:\t{}\n", name(template));
         put!(w, 1, "StorageClass:\t{}\n", class(template));
         for (title, field) in [("Labels", "labels"), ("Annotations", "annotations")] {
-            let lines: Vec<String> =
-                pairs(&template["metadata"][field]).into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let lines: Vec<String> = pairs(&template["metadata"][field])
+                .into_iter()
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect();
             lines_under(w, 0, title, "  ", &lines);
         }
         let capacity = &template["spec"]["resources"]["requests"]["storage"];
@@ -190,7 +199,12 @@ pub fn storage_class(w: &mut Writer, class: &Value, _: &Seen<'_>) {
         let name = format!("storageclass.{prefix}kubernetes.io/is-default-class");
         text(&class["metadata"]["annotations"][name]) == "true"
     };
-    put!(w, 0, "IsDefaultClass:\t{}\n", if annotation("") || annotation("beta.") { "Yes" } else { "No" });
+    put!(
+        w,
+        0,
+        "IsDefaultClass:\t{}\n",
+        if annotation("") || annotation("beta.") { "Yes" } else { "No" }
+    );
     put!(w, 0, "Annotations:\t{}\n", format_labels(&class["metadata"]["annotations"]));
     put!(w, 0, "Provisioner:\t{}\n", text(&class["provisioner"]));
     put!(w, 0, "Parameters:\t{}\n", format_labels(&class["parameters"]));
@@ -211,8 +225,10 @@ pub fn storage_class(w: &mut Writer, class: &Value, _: &Seen<'_>) {
         w.write(0, "AllowedTopologies:\t");
         w.raw(if items(topologies).is_empty() { "<none>\n" } else { "\n" });
         for (i, term) in items(topologies).iter().enumerate() {
-            let lines: Vec<String> =
-                items(&term["matchLabelExpressions"]).iter().map(|expression| requirement(expression, "in")).collect();
+            let lines: Vec<String> = items(&term["matchLabelExpressions"])
+                .iter()
+                .map(|expression| requirement(expression, "in"))
+                .collect();
             lines_under(w, 1, &format!("Term {i}"), "", &lines);
         }
     }
@@ -246,4 +262,3 @@ pub fn csi_node(w: &mut Writer, node: &Value, _: &Seen<'_>) {
         }
     }
 }
-

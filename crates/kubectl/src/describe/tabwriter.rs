@@ -20,7 +20,8 @@ impl TabWriter {
     /// Aligns what is there; what follows has columns of its own.
     pub fn flush(&mut self) {
         let pending = std::mem::take(&mut self.pending);
-        let lines: Vec<Vec<&str>> = pending.split('\n').map(|line| line.split('\t').collect()).collect();
+        let lines: Vec<Vec<&str>> =
+            pending.split('\n').map(|line| line.split('\t').collect()).collect();
         let mut widths = Vec::new();
         format(&lines, &mut widths, &mut self.out);
         // The last line has no newline of its own.
@@ -47,7 +48,11 @@ fn format(lines: &[Vec<&str>], widths: &mut Vec<usize>, out: &mut String) {
         }
         let block = lines[start..].iter().take_while(|line| in_column(line)).count();
         let block = &lines[start..start + block];
-        let width = block.iter().map(|line| line[column].chars().count() + PADDING).max().unwrap_or(PADDING);
+        let width = block
+            .iter()
+            .map(|line| line[column].chars().count() + PADDING)
+            .max()
+            .unwrap_or(PADDING);
         widths.push(width);
         format(block, widths, out);
         widths.pop();

@@ -90,7 +90,11 @@ static SOURCES: &[Source] = &[
     Source {
         field: "nfs",
         about: "NFS (an NFS mount that lasts the lifetime of a pod)",
-        rows: &[("Server:", "server", Plain), ("Path:", "path", Plain), ("ReadOnly:", "readOnly", Bool)],
+        rows: &[
+            ("Server:", "server", Plain),
+            ("Path:", "path", Plain),
+            ("ReadOnly:", "readOnly", Bool),
+        ],
     },
     Source {
         field: "iscsi",
@@ -113,7 +117,11 @@ static SOURCES: &[Source] = &[
     Source {
         field: "glusterfs",
         about: "Glusterfs (a Glusterfs mount on the host that shares a pod's lifetime)",
-        rows: &[("EndpointsName:", "endpoints", Plain), ("Path:", "path", Plain), ("ReadOnly:", "readOnly", Bool)],
+        rows: &[
+            ("EndpointsName:", "endpoints", Plain),
+            ("Path:", "path", Plain),
+            ("ReadOnly:", "readOnly", Bool),
+        ],
     },
     Source {
         field: "persistentVolumeClaim",
@@ -142,7 +150,11 @@ static SOURCES: &[Source] = &[
     Source {
         field: "quobyte",
         about: "Quobyte (a Quobyte mount on the host that shares a pod's lifetime)",
-        rows: &[("Registry:", "registry", Plain), ("Volume:", "volume", Plain), ("ReadOnly:", "readOnly", Bool)],
+        rows: &[
+            ("Registry:", "registry", Plain),
+            ("Volume:", "volume", Plain),
+            ("ReadOnly:", "readOnly", Bool),
+        ],
     },
     Source {
         field: "downwardAPI",
@@ -239,7 +251,11 @@ static SOURCES: &[Source] = &[
     Source {
         field: "azureFile",
         about: "AzureFile (an Azure File Service mount on the host and bind mount to the pod)",
-        rows: &[("SecretName:", "secretName", Plain), ("ShareName:", "shareName", Plain), ("ReadOnly:", "readOnly", Bool)],
+        rows: &[
+            ("SecretName:", "secretName", Plain),
+            ("ShareName:", "shareName", Plain),
+            ("ReadOnly:", "readOnly", Bool),
+        ],
     },
     Source {
         field: "flexVolume",
@@ -265,7 +281,11 @@ static SOURCES: &[Source] = &[
     Source {
         field: "csi",
         about: "CSI (a Container Storage Interface (CSI) volume source)",
-        rows: &[("Driver:", "driver", Plain), ("FSType:", "fsType", Pointer), ("ReadOnly:", "readOnly", Bool)],
+        rows: &[
+            ("Driver:", "driver", Plain),
+            ("FSType:", "fsType", Pointer),
+            ("ReadOnly:", "readOnly", Bool),
+        ],
     },
     Source {
         field: "image",
@@ -381,14 +401,22 @@ impl Shape {
             Bool => is_true(value).to_string(),
             Number => int(value).to_string(),
             OrNone if value.is_null() => "<none>".to_owned(),
-            Unset if value.is_null() || value.is_string() && text(value).is_empty() => "<unset>".to_owned(),
+            Unset if value.is_null() || value.is_string() && text(value).is_empty() => {
+                "<unset>".to_owned()
+            }
             // A size of nothing is none.
-            Unset if quantity(value).is_zero() && text(value).starts_with('0') => "<unset>".to_owned(),
+            Unset if quantity(value).is_zero() && text(value).starts_with('0') => {
+                "<unset>".to_owned()
+            }
             List => format!("[{}]", texts(value).join(" ")),
             Map if value.is_null() => "map[]".to_owned(),
             Local | Secret if value.is_null() => "nil".to_owned(),
             Local => format!("&LocalObjectReference{{Name:{},}}", text(&value["name"])),
-            Secret => format!("&SecretReference{{Name:{},Namespace:{},}}", text(&value["name"]), text(&value["namespace"])),
+            Secret => format!(
+                "&SecretReference{{Name:{},Namespace:{},}}",
+                text(&value["name"]),
+                text(&value["namespace"])
+            ),
             Map => go_print(value),
             // World-wide names are joined.
             Plain if value.is_array() => texts(value).join(", "),
@@ -423,7 +451,12 @@ fn projected(w: &mut Writer, source: &Value) {
         } else if part["configMap"].is_object() {
             named(w, "ConfigMapName", &part["configMap"]);
         } else if part["serviceAccountToken"].is_object() {
-            put!(w, 2, "TokenExpirationSeconds:\t{}\n", int(&part["serviceAccountToken"]["expirationSeconds"]));
+            put!(
+                w,
+                2,
+                "TokenExpirationSeconds:\t{}\n",
+                int(&part["serviceAccountToken"]["expirationSeconds"])
+            );
         }
     }
 }

@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::around::{Slot, Want};
 use super::common::{
-    controlled_by, format_labels, head, int, is_true, items, labels_and_annotations, moment, namespace, optional, or,
-    pairs, selector, selector_text, shown, short_conditions, span, text, time, true_false,
+    controlled_by, format_labels, head, int, is_true, items, labels_and_annotations, moment,
+    namespace, optional, or, pairs, selector, selector_text, short_conditions, shown, span, text,
+    time, true_false,
 };
 use super::writer::{Writer, put};
 use super::{Seen, pod, storage};
@@ -16,7 +17,8 @@ pub fn wants_of_pods(object: &Value) -> Vec<Want> {
     let selector = &object["spec"]["selector"];
     let labels = match text(&object["kind"]) {
         "ReplicationController" => {
-            let set = pairs(selector).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let set =
+                pairs(selector).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
             Selector::from_set(&set.collect()).to_string()
         }
         _ => self::selector(selector).map(|selector| selector.to_string()).unwrap_or_default(),
@@ -35,16 +37,25 @@ fn pods_status(object: &Value, seen: &Seen<'_>) -> String {
     let pods = seen.around.list(Slot::Pods).unwrap_or_default();
     let own = pods.into_iter().filter(|pod| {
         let owners = items(&pod["metadata"]["ownerReferences"]);
-        owners.iter().find(|owner| is_true(&owner["controller"])).is_some_and(|owner| owner["uid"] == *uid)
+        owners
+            .iter()
+            .find(|owner| is_true(&owner["controller"]))
+            .is_some_and(|owner| owner["uid"] == *uid)
     });
     let phases: Vec<&str> = own.map(|pod| text(&pod["status"]["phase"])).collect();
     let count = |phase: &str| phases.iter().filter(|known| **known == phase).count();
     let (running, waiting) = (count("Running"), count("Pending"));
-    format!("{running} Running / {waiting} Waiting / {} Succeeded / {} Failed", count("Succeeded"), count("Failed"))
+    format!(
+        "{running} Running / {waiting} Waiting / {} Succeeded / {} Failed",
+        count("Succeeded"),
+        count("Failed")
+    )
 }
 
 fn selector_line(value: &Value) -> String {
-    selector(value).map(|selector| selector.to_string()).unwrap_or_else(|fault| format!("Failed to get selector: {fault}"))
+    selector(value)
+        .map(|selector| selector.to_string())
+        .unwrap_or_else(|fault| format!("Failed to get selector: {fault}"))
 }
 
 pub fn replication_controller(w: &mut Writer, rc: &Value, seen: &Seen<'_>) {
@@ -74,8 +85,13 @@ pub fn replica_set(w: &mut Writer, rs: &Value, seen: &Seen<'_>) {
 }
 
 pub fn wants_of_deployment(deployment: &Value) -> Vec<Want> {
-    let labels = selector(&deployment["spec"]["selector"]).map(|selector| selector.to_string()).unwrap_or_default();
-    vec![Want::all(Slot::ReplicaSets, "apps/v1", "replicasets", namespace(deployment)).labels(labels)]
+    let labels = selector(&deployment["spec"]["selector"])
+        .map(|selector| selector.to_string())
+        .unwrap_or_default();
+    vec![
+        Want::all(Slot::ReplicaSets, "apps/v1", "replicasets", namespace(deployment))
+            .labels(labels),
+    ]
 }
 
 pub fn deployment(w: &mut Writer, deployment: &Value, seen: &Seen<'_>) {
@@ -99,7 +115,13 @@ pub fn deployment(w: &mut Writer, deployment: &Value, seen: &Seen<'_>) {
     let rolling = &spec["strategy"]["rollingUpdate"];
     if rolling.is_object() {
         let (less, more) = (shown(&rolling["maxUnavailable"]), shown(&rolling["maxSurge"]));
-        put!(w, 0, "RollingUpdateStrategy:\t{} max unavailable, {} max surge\n", or(&less, "<nil>"), or(&more, "<nil>"));
+        put!(
+            w,
+            0,
+            "RollingUpdateStrategy:\t{} max unavailable, {} max surge\n",
+            or(&less, "<nil>"),
+            or(&more, "<nil>")
+        );
     }
     pod::template(w, &spec["template"]);
     short_conditions(w, deployment);
@@ -117,11 +139,16 @@ fn replica_sets<'a>(deployment: &Value, seen: &'a Seen<'_>) -> (Vec<&'a Value>, 
     let mut own: Vec<&Value> = seen.around.list(Slot::ReplicaSets).unwrap_or_default();
     own.retain(|rs| {
         let owners = items(&rs["metadata"]["ownerReferences"]);
-        owners.iter().find(|owner| is_true(&owner["controller"])).is_some_and(|owner| owner["uid"] == *uid)
+        owners
+            .iter()
+            .find(|owner| is_true(&owner["controller"]))
+            .is_some_and(|owner| owner["uid"] == *uid)
     });
     let wanted = without_hash(&deployment["spec"]["template"]);
     let mut by_age = own.clone();
-    by_age.sort_by_key(|rs| (moment(&rs["metadata"]["creationTimestamp"]), text(&rs["metadata"]["name"]).to_owned()));
+    by_age.sort_by_key(|rs| {
+        (moment(&rs["metadata"]["creationTimestamp"]), text(&rs["metadata"]["name"]).to_owned())
+    });
     let new = by_age.into_iter().find(|rs| without_hash(&rs["spec"]["template"]) == wanted);
     own.retain(|rs| new.is_none_or(|new| new["metadata"]["uid"] != rs["metadata"]["uid"]));
     (own, new)
@@ -156,7 +183,13 @@ pub fn stateful_set(w: &mut Writer, set: &Value, seen: &Seen<'_>) {
     labels_and_annotations(w, set);
     optional(w, 0, "Service Name", &spec["serviceName"]);
     optional(w, 0, "Pod Management Policy", &spec["podManagementPolicy"]);
-    put!(w, 0, "Replicas:\t{} desired | {} total\n", int(&spec["replicas"]), int(&set["status"]["replicas"]));
+    put!(
+        w,
+        0,
+        "Replicas:\t{} desired | {} total\n",
+        int(&spec["replicas"]),
+        int(&set["status"]["replicas"])
+    );
     put!(w, 0, "Update Strategy:\t{}\n", text(&spec["updateStrategy"]["type"]));
     let rolling = &spec["updateStrategy"]["rollingUpdate"];
     if !rolling["partition"].is_null() {
@@ -182,8 +215,18 @@ pub fn daemon_set(w: &mut Writer, set: &Value, seen: &Seen<'_>) {
     labels_and_annotations(w, set);
     put!(w, 0, "Desired Number of Nodes Scheduled: {}\n", int(&status["desiredNumberScheduled"]));
     put!(w, 0, "Current Number of Nodes Scheduled: {}\n", int(&status["currentNumberScheduled"]));
-    put!(w, 0, "Number of Nodes Scheduled with Up-to-date Pods: {}\n", int(&status["updatedNumberScheduled"]));
-    put!(w, 0, "Number of Nodes Scheduled with Available Pods: {}\n", int(&status["numberAvailable"]));
+    put!(
+        w,
+        0,
+        "Number of Nodes Scheduled with Up-to-date Pods: {}\n",
+        int(&status["updatedNumberScheduled"])
+    );
+    put!(
+        w,
+        0,
+        "Number of Nodes Scheduled with Available Pods: {}\n",
+        int(&status["numberAvailable"])
+    );
     put!(w, 0, "Number of Nodes Misscheduled: {}\n", int(&status["numberMisscheduled"]));
     put!(w, 0, "Pods Status:\t{}\n", pods_status(set, seen));
     pod::template(w, &spec["template"]);
@@ -206,18 +249,25 @@ pub fn job(w: &mut Writer, job: &Value, _: &Seen<'_>) {
             put!(w, 0, "{title}:\t{}\n", time(&status[field]));
         }
     }
-    if let (Some(start), Some(end)) = (moment(&status["startTime"]), moment(&status["completionTime"])) {
+    if let (Some(start), Some(end)) =
+        (moment(&status["startTime"]), moment(&status["completionTime"]))
+    {
         put!(w, 0, "Duration:\t{}\n", span(start, end));
     }
     if !spec["activeDeadlineSeconds"].is_null() {
         put!(w, 0, "Active Deadline Seconds:\t{}s\n", int(&spec["activeDeadlineSeconds"]));
     }
-    let (active, succeeded, failed) = (int(&status["active"]), int(&status["succeeded"]), int(&status["failed"]));
+    let (active, succeeded, failed) =
+        (int(&status["active"]), int(&status["succeeded"]), int(&status["failed"]));
     let ready = match status["ready"].as_i64() {
         Some(ready) => format!(" ({ready} Ready)"),
         None => String::new(),
     };
-    put!(w, 0, "Pods Statuses:\t{active} Active{ready} / {succeeded} Succeeded / {failed} Failed\n");
+    put!(
+        w,
+        0,
+        "Pods Statuses:\t{active} Active{ready} / {succeeded} Succeeded / {failed} Failed\n"
+    );
     if text(&spec["completionMode"]) == "Indexed" {
         put!(w, 0, "Completed Indexes:\t{}\n", capped(text(&status["completedIndexes"])));
     }

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Generator, Made, Rim, name, named, put, unique};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, each, list, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 
 const VERB: Flag = list("verb", "Verbs that are allowed.");
-const RESOURCE: Flag = list("resource", "Resources that they are allowed on: RESOURCE[.GROUP][/SUBRESOURCE].");
-const RESOURCE_NAME: Flag = each("resource-name", "Name of an object that they are allowed on; may be repeated.");
+const RESOURCE: Flag =
+    list("resource", "Resources that they are allowed on: RESOURCE[.GROUP][/SUBRESOURCE].");
+const RESOURCE_NAME: Flag =
+    each("resource-name", "Name of an object that they are allowed on; may be repeated.");
 
 pub static ROLE: Generator = Generator {
     name: "role",
@@ -42,8 +44,20 @@ pub static CLUSTER_ROLE: Generator = Generator {
 
 /// Verbs that mean something for resources.
 const RESOURCE_VERBS: &[&str] = &[
-    "*", "get", "delete", "list", "create", "update", "patch", "watch", "proxy", "deletecollection", "use", "bind",
-    "escalate", "impersonate",
+    "*",
+    "get",
+    "delete",
+    "list",
+    "create",
+    "update",
+    "patch",
+    "watch",
+    "proxy",
+    "deletecollection",
+    "use",
+    "bind",
+    "escalate",
+    "impersonate",
 ];
 const URL_VERBS: &[&str] = &["*", "get", "post", "put", "delete", "patch", "head", "options"];
 
@@ -54,7 +68,12 @@ const SPECIAL: &[(&str, &[(&str, &str)])] = &[
     ("escalate", &[(GROUP, "roles"), (GROUP, "clusterroles")]),
     (
         "impersonate",
-        &[("", "users"), ("", "serviceaccounts"), ("", "groups"), ("authentication.k8s.io", "userextras")],
+        &[
+            ("", "users"),
+            ("", "serviceaccounts"),
+            ("", "groups"),
+            ("authentication.k8s.io", "userextras"),
+        ],
     ),
 ];
 
@@ -109,15 +128,22 @@ impl<'a> Rules<'a> {
             let (name, group) = found.clone().unwrap_or(typed);
             let mut special = false;
             for verb in &self.verbs {
-                let Some((_, allowed)) = SPECIAL.iter().find(|(known, _)| known == verb) else { continue };
+                let Some((_, allowed)) = SPECIAL.iter().find(|(known, _)| known == verb) else {
+                    continue;
+                };
                 if !allowed.contains(&(group.as_str(), name.as_str())) {
-                    return Err(format!("can not perform '{verb}' on '{name}' in group '{group}'").into());
+                    return Err(
+                        format!("can not perform '{verb}' on '{name}' in group '{group}'").into()
+                    );
                 }
                 special = true;
             }
             if found.is_none() && !special {
-                let of_group = if group.is_empty() { String::new() } else { format!(" in group \"{group}\"") };
-                return Err(format!("the server doesn't have a resource type \"{name}\"{of_group}").into());
+                let of_group =
+                    if group.is_empty() { String::new() } else { format!(" in group \"{group}\"") };
+                // Upstream says so without saying that it is an error.
+                let text = format!("the server doesn't have a resource type \"{name}\"{of_group}");
+                return Err(Failure::Said { text, code: 1 });
             }
         }
         Ok(())
@@ -128,15 +154,18 @@ impl<'a> Rules<'a> {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for resource in &self.resources {
             let found = (rim.resource)(resource.name, resource.group);
-            let (name, group) = found.unwrap_or_else(|| (resource.name.to_owned(), resource.group.to_owned()));
-            let name = if resource.part.is_empty() { name } else { format!("{name}/{}", resource.part) };
+            let (name, group) =
+                found.unwrap_or_else(|| (resource.name.to_owned(), resource.group.to_owned()));
+            let name =
+                if resource.part.is_empty() { name } else { format!("{name}/{}", resource.part) };
             let names = groups.entry(group).or_default();
             if !names.contains(&name) {
                 names.push(name);
             }
         }
         let rule = |(group, resources): (String, Vec<String>)| {
-            let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": self.verbs});
+            let mut rule =
+                json!({"apiGroups": [group], "resources": resources, "verbs": self.verbs});
             put(&mut rule, "resourceNames", self.names.clone());
             rule
         };
@@ -164,10 +193,16 @@ fn cluster_role(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
     let mut object = named(API_VERSION, "ClusterRole", name);
     let aggregated = arguments.list("aggregation-rule");
     if !aggregated.is_empty() {
-        if !(urls.is_empty() && rules.verbs.is_empty() && rules.resources.is_empty() && rules.names.is_empty()) {
-            return Err("aggregation rule must be specified without nonResourceURLs, verbs, resources or \
+        if !(urls.is_empty()
+            && rules.verbs.is_empty()
+            && rules.resources.is_empty()
+            && rules.names.is_empty())
+        {
+            return Err(
+                "aggregation rule must be specified without nonResourceURLs, verbs, resources or \
                  resourceNames"
-                .into());
+                    .into(),
+            );
         }
         let mut labels = json!({});
         for pair in aggregated {
@@ -209,7 +244,9 @@ fn check_urls(urls: &[String], verbs: &[String]) -> Outcome {
             return Err("nonResourceURL should start with /".into());
         }
         if url.strip_suffix('*').unwrap_or(url).contains('*') {
-            return Err("nonResourceURL only supports wildcard matches when '*' is at the end".into());
+            return Err(
+                "nonResourceURL only supports wildcard matches when '*' is at the end".into()
+            );
         }
     }
     Ok(())
@@ -217,7 +254,8 @@ fn check_urls(urls: &[String], verbs: &[String]) -> Outcome {
 
 const USER: Flag = each("user", "User to bind; may be repeated.");
 const SUBJECT_GROUP: Flag = each("group", "Group to bind; may be repeated.");
-const ACCOUNT: Flag = each("serviceaccount", "Service account to bind, NAMESPACE:NAME; may be repeated.");
+const ACCOUNT: Flag =
+    each("serviceaccount", "Service account to bind, NAMESPACE:NAME; may be repeated.");
 
 pub static ROLE_BINDING: Generator = Generator {
     name: "rolebinding",
@@ -245,7 +283,12 @@ pub static CLUSTER_ROLE_BINDING: Generator = Generator {
     required: &["clusterrole"],
     refused: "failed to create clusterrolebinding: ",
     make: |arguments, _| {
-        binding("ClusterRoleBinding", name(arguments)?, ("ClusterRole", arguments.text("clusterrole")), arguments)
+        binding(
+            "ClusterRoleBinding",
+            name(arguments)?,
+            ("ClusterRole", arguments.text("clusterrole")),
+            arguments,
+        )
     },
     ..Generator::EMPTY
 };
@@ -270,7 +313,8 @@ fn binding(kind: &str, name: &str, role: (&str, &str), arguments: &Arguments) ->
         let parts: Vec<&str> = account.split(':').collect();
         match parts[..] {
             [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
-                subjects.push(json!({"kind": "ServiceAccount", "namespace": namespace, "name": name}));
+                subjects
+                    .push(json!({"kind": "ServiceAccount", "namespace": namespace, "name": name}));
             }
             _ => return Err("serviceaccount must be <namespace>:<name>".into()),
         }

@@ -12,7 +12,11 @@ pub static FLAGS: &[Flag] = &[
     number("max", "-1", "The most pods."),
     number("cpu-percent", "-1", "Deprecated: use --cpu."),
     text("cpu", "", "Wanted use of CPU: 70% of what is requested, or an amount such as 500m."),
-    text("memory", "", "Wanted use of memory: 60% of what is requested, or an amount such as 200Mi."),
+    text(
+        "memory",
+        "",
+        "Wanted use of memory: 60% of what is requested, or an amount such as 200Mi.",
+    ),
     text("name", "", "Name of the autoscaler; that of the object if it is not given."),
 ];
 
@@ -24,7 +28,10 @@ pub fn check(arguments: &Arguments) -> Outcome {
         return Err(format!("--max=MAXPODS is required and must be at least 1, max: {most}").into());
     }
     if most < least {
-        return Err(format!("--max=MAXPODS must be larger or equal to --min=MINPODS, max: {most}, min: {least}").into());
+        return Err(format!(
+            "--max=MAXPODS must be larger or equal to --min=MINPODS, max: {most}, min: {least}"
+        )
+        .into());
     }
     if arguments.number("cpu-percent") > 0 && !arguments.text("cpu").is_empty() {
         return Err("--cpu-percent and --cpu are mutually exclusive".into());
@@ -76,7 +83,9 @@ fn target(text: &str, resource: &str) -> Outcome<Value> {
     }
     if let Some(percent) = text.strip_suffix('%') {
         return match percent.parse::<i32>() {
-            Ok(value) if value >= 0 => Ok(json!({"type": "Utilization", "averageUtilization": value})),
+            Ok(value) if value >= 0 => {
+                Ok(json!({"type": "Utilization", "averageUtilization": value}))
+            }
             _ => Err(format!("invalid percentage value: {percent}").into()),
         };
     }

@@ -12,7 +12,8 @@ use super::{Generator, Made, Rim, Source, name, named, quoted};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, each, list, switch, text};
 
-const FROM_FILE: Flag = list("from-file", "File, KEY=FILE, or a folder of files, whose content is a value.");
+const FROM_FILE: Flag =
+    list("from-file", "File, KEY=FILE, or a folder of files, whose content is a value.");
 const FROM_LITERAL: Flag = each("from-literal", "KEY=VALUE; may be repeated.");
 const FROM_ENV_FILE: Flag = list("from-env-file", "File of lines KEY=VALUE.");
 const APPEND_HASH: Flag = switch("append-hash", "Append a hash of the content to the name.");
@@ -32,7 +33,13 @@ pub static SECRET_GENERIC: Generator = Generator {
     name: "generic",
     about: "Create a secret from a local file, directory, or literal value",
     usage: "NAME [--type=string] [--from-file=[key=]source] [--from-literal=key1=value1] [--dry-run=server|client|none]",
-    flags: &[FROM_FILE, FROM_LITERAL, FROM_ENV_FILE, APPEND_HASH, text("type", "", "Type of the secret.")],
+    flags: &[
+        FROM_FILE,
+        FROM_LITERAL,
+        FROM_ENV_FILE,
+        APPEND_HASH,
+        text("type", "", "Type of the secret."),
+    ],
     refused: "failed to create secret ",
     make: secret_generic,
     ..Generator::EMPTY
@@ -60,7 +67,11 @@ pub static SECRET_TLS: Generator = Generator {
     name: "tls",
     about: "Create a TLS secret",
     usage: "NAME --cert=path/to/cert/file --key=path/to/key/file [--dry-run=server|client|none]",
-    flags: &[text("cert", "", "File of the certificate, in PEM."), text("key", "", "File of its key."), APPEND_HASH],
+    flags: &[
+        text("cert", "", "File of the certificate, in PEM."),
+        text("key", "", "File of its key."),
+        APPEND_HASH,
+    ],
     refused: "failed to create secret ",
     make: secret_tls,
     ..Generator::EMPTY
@@ -82,15 +93,27 @@ impl<'a> Content<'a> {
         let faults = names::config_map_key(key);
         if self.kind == "Secret" {
             if !faults.is_empty() {
-                return Err(format!("{} is not valid key name for a Secret {}", quoted(key), faults.join(";")).into());
+                return Err(format!(
+                    "{} is not valid key name for a Secret {}",
+                    quoted(key),
+                    faults.join(";")
+                )
+                .into());
             }
             if self.entries.contains_key(key) {
-                return Err(format!("cannot add key {key}, another key by that name already exists").into());
+                return Err(format!(
+                    "cannot add key {key}, another key by that name already exists"
+                )
+                .into());
             }
         } else {
             if !faults.is_empty() {
                 let faults = faults.join(",");
-                return Err(format!("{} is not a valid key name for a ConfigMap: {faults}", quoted(key)).into());
+                return Err(format!(
+                    "{} is not a valid key name for a ConfigMap: {faults}",
+                    quoted(key)
+                )
+                .into());
             }
             if let Some(known) = self.entries.get(key) {
                 let part = if std::str::from_utf8(known).is_ok() { "Data" } else { "BinaryData" };
@@ -109,7 +132,11 @@ impl<'a> Content<'a> {
         for literal in literals {
             match literal.split_once('=').filter(|(key, _)| !key.is_empty()) {
                 Some((key, value)) => self.add(key, value.as_bytes().to_vec())?,
-                None => return Err(format!("invalid literal source {literal}, expected key=value").into()),
+                None => {
+                    return Err(
+                        format!("invalid literal source {literal}, expected key=value").into()
+                    );
+                }
             }
         }
         Ok(())
@@ -135,7 +162,8 @@ impl<'a> Content<'a> {
 
     fn env_files(&mut self, paths: &[String], rim: &Rim<'_>) -> Outcome {
         for path in paths {
-            let Source::File(bytes) = (rim.read)(path).map_err(|error| reading(path, &error))? else {
+            let Source::File(bytes) = (rim.read)(path).map_err(|error| reading(path, &error))?
+            else {
                 let kind = if self.kind == "Secret" { "secret" } else { "config" };
                 return Err(format!("env {kind} file cannot be a directory").into());
             };
@@ -184,12 +212,20 @@ fn file_source(source: &str) -> Outcome<(&str, &str)> {
 }
 
 /// A line of an environment file: a comment, `KEY=VALUE`, or a key whose value the environment has.
-fn env_line(line: &[u8], path: &str, at: usize, rim: &Rim<'_>) -> Outcome<Option<(String, String)>> {
+fn env_line(
+    line: &[u8],
+    path: &str,
+    at: usize,
+    rim: &Rim<'_>,
+) -> Outcome<Option<(String, String)>> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let Ok(text) = std::str::from_utf8(line) else {
         let bytes: Vec<String> = line.iter().map(u8::to_string).collect();
         let (line, bytes) = (at + 1, bytes.join(" "));
-        return Err(format!("env file {path} contains invalid utf8 bytes at line {line}: [{bytes}]").into());
+        return Err(format!(
+            "env file {path} contains invalid utf8 bytes at line {line}: [{bytes}]"
+        )
+        .into());
     };
     let text = if at == 0 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
     let text = text.trim_start();
@@ -203,7 +239,9 @@ fn env_line(line: &[u8], path: &str, at: usize, rim: &Rim<'_>) -> Outcome<Option
     let faults = names::env_var_name(key);
     match faults.is_empty() {
         true => Ok(Some((key.to_owned(), value))),
-        false => Err(format!("{} is not a valid key name: {}", quoted(key), faults.join(";")).into()),
+        false => {
+            Err(format!("{} is not a valid key name: {}", quoted(key), faults.join(";")).into())
+        }
     }
 }
 
@@ -252,8 +290,11 @@ fn append_hash(object: &mut Value, hashed: &Value) {
 fn secret(content: Content<'_>, kind: &str, arguments: &Arguments) -> Made {
     let mut object = named("v1", "Secret", content.name);
     super::put(&mut object, "type", kind);
-    let data: serde_json::Map<String, Value> =
-        content.entries.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect();
+    let data: serde_json::Map<String, Value> = content
+        .entries
+        .iter()
+        .map(|(key, value)| (key.clone(), STANDARD.encode(value).into()))
+        .collect();
     if arguments.is("append-hash") {
         let hashed = json!({"kind": "Secret", "type": kind, "name": content.name, "data": data});
         append_hash(&mut object, &hashed);
@@ -273,7 +314,8 @@ const DOCKER_CONFIG: &str = ".dockerconfigjson";
 fn secret_docker(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
     let mut content = Content::new("Secret", name(arguments)?);
     let field = |name: &str| arguments.text(name);
-    let (user, password, server) = (field("docker-username"), field("docker-password"), field("docker-server"));
+    let (user, password, server) =
+        (field("docker-username"), field("docker-password"), field("docker-server"));
     let files = arguments.list("from-file");
     if files.is_empty() {
         if user.is_empty() || password.is_empty() || server.is_empty() {
@@ -281,11 +323,18 @@ fn secret_docker(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
                  --docker-server is required"
                 .into());
         }
-        content.add(DOCKER_CONFIG, docker_config(user, password, field("docker-email"), server).into_bytes())?;
+        content.add(
+            DOCKER_CONFIG,
+            docker_config(user, password, field("docker-email"), server).into_bytes(),
+        )?;
     }
     let named: Vec<String> = files
         .iter()
-        .map(|file| if file.contains('=') { file.clone() } else { format!("{DOCKER_CONFIG}={file}") })
+        .map(
+            |file| {
+                if file.contains('=') { file.clone() } else { format!("{DOCKER_CONFIG}={file}") }
+            },
+        )
         .collect();
     content.files(&named, rim)?;
     Ok(secret(content, "kubernetes.io/dockerconfigjson", arguments))
@@ -312,7 +361,9 @@ fn secret_tls(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
     }
     let file = |path: &str| match (rim.read)(path) {
         Ok(Source::File(bytes)) => Ok(bytes),
-        Ok(Source::Folder(_)) => Err(format!("Cannot read file {path}, read {path}: is a directory")),
+        Ok(Source::Folder(_)) => {
+            Err(format!("Cannot read file {path}, read {path}: is a directory"))
+        }
         Err(error) => {
             let cause = crate::print::io_text(path, &error);
             Err(format!("Cannot read file {path}, {cause}"))
@@ -331,7 +382,9 @@ fn check_pair(cert: &[u8], key: &[u8]) -> Outcome {
     let Some(block) = api::pem::blocks(cert).find(|block| block.kind == "CERTIFICATE") else {
         return Err("tls: failed to find any PEM data in certificate input".into());
     };
-    if !api::pem::blocks(key).any(|block| block.kind == "PRIVATE KEY" || block.kind.ends_with(" PRIVATE KEY")) {
+    if !api::pem::blocks(key)
+        .any(|block| block.kind == "PRIVATE KEY" || block.kind.ends_with(" PRIVATE KEY"))
+    {
         return Err("tls: failed to find any PEM data in key input".into());
     }
     api::x509::certificate(&block.bytes).map(drop).map_err(Failure::from)

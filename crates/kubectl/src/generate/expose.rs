@@ -73,7 +73,10 @@ fn kind(object: &Value) -> &str {
 }
 
 fn can_be_exposed(object: &Value) -> Outcome {
-    if matches!(kind(object), "ReplicationController" | "Service" | "Pod" | "Deployment" | "ReplicaSet") {
+    if matches!(
+        kind(object),
+        "ReplicationController" | "Service" | "Pod" | "Deployment" | "ReplicaSet"
+    ) {
         return Ok(());
     }
     let version = object["apiVersion"].as_str().unwrap_or_default();
@@ -83,20 +86,27 @@ fn can_be_exposed(object: &Value) -> Outcome {
 
 fn map(value: &Value) -> BTreeMap<String, String> {
     let fields = value.as_object().into_iter().flatten();
-    fields.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+    fields
+        .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect()
 }
 
 fn selector(object: &Value) -> Result<BTreeMap<String, String>, String> {
     let spec = &object["spec"];
     let (selector, fault) = match kind(object) {
-        "Pod" => (map(&object["metadata"]["labels"]), "the pod has no labels and cannot be exposed".to_owned()),
+        "Pod" => (
+            map(&object["metadata"]["labels"]),
+            "the pod has no labels and cannot be exposed".to_owned(),
+        ),
         "Service" => (map(&spec["selector"]), "the service has no pod selector set".to_owned()),
         "ReplicationController" => return Ok(map(&spec["selector"])),
         kind => {
             let kind = kind.to_lowercase();
             if spec["selector"]["matchExpressions"].as_array().is_some_and(|all| !all.is_empty()) {
-                let shown = crate::template::go_print(&spec["selector"]["matchExpressions"]);
-                return Err(format!("couldn't convert expressions - \"{shown}\" to map-based selector format"));
+                let shown = expressions(&spec["selector"]["matchExpressions"]);
+                return Err(format!(
+                    "couldn't convert expressions - \"{shown}\" to map-based selector format"
+                ));
             }
             let fault = format!("invalid {kind}: no selectors, therefore cannot be exposed");
             (map(&spec["selector"]["matchLabels"]), fault)
@@ -105,13 +115,29 @@ fn selector(object: &Value) -> Result<BTreeMap<String, String>, String> {
     if selector.is_empty() { Err(fault) } else { Ok(selector) }
 }
 
+/// Expressions as Go shows them with the names of their fields.
+fn expressions(all: &Value) -> String {
+    let one = |expression: &Value| {
+        let text = |field: &str| expression[field].as_str().unwrap_or_default();
+        let values =
+            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let values = values.collect::<Vec<_>>().join(" ");
+        format!("{{Key:{} Operator:{} Values:[{values}]}}", text("key"), text("operator"))
+    };
+    let all: Vec<String> = all.as_array().into_iter().flatten().map(one).collect();
+    format!("[{}]", all.join(" "))
+}
+
 /// The ports that an object names, with their protocols.
 fn named_ports(object: &Value) -> Vec<(String, String)> {
     let spec = &object["spec"];
     let of = |ports: &Value, field: &str| -> Vec<(String, String)> {
         let ports = ports.as_array().into_iter().flatten();
         let pair = |port: &Value| {
-            (port[field].as_i64().unwrap_or_default().to_string(), port["protocol"].as_str().unwrap_or("TCP").to_owned())
+            (
+                port[field].as_i64().unwrap_or_default().to_string(),
+                port["protocol"].as_str().unwrap_or("TCP").to_owned(),
+            )
         };
         ports.map(pair).collect()
     };
@@ -135,7 +161,12 @@ fn ports(arguments: &Arguments, object: &Value) -> Outcome<Vec<Value>> {
     // A port with two protocols is one port.
     if !arguments.given("port") {
         let mut seen = Vec::new();
-        wanted.retain(|port| !seen.contains(port) && { seen.push(port.clone()); true });
+        wanted.retain(|port| {
+            !seen.contains(port) && {
+                seen.push(port.clone());
+                true
+            }
+        });
     }
     if wanted.is_empty() && arguments.text("cluster-ip") != "None" {
         return Err("couldn't find port via --port flag or introspection".into());
@@ -147,8 +178,9 @@ fn ports(arguments: &Arguments, object: &Value) -> Outcome<Vec<Value>> {
     let several = wanted.len() > 1;
     let mut out = Vec::new();
     for (i, port) in wanted.iter().enumerate() {
-        let number: i64 =
-            port.parse().map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", super::quoted(port)))?;
+        let number: i64 = port.parse().map_err(|_| {
+            format!("strconv.Atoi: parsing {}: invalid syntax", super::quoted(port))
+        })?;
         let own = protocols.get(port.as_str()).map(Vec::as_slice).unwrap_or_default();
         match (arguments.text("protocol"), own) {
             ("", own) if own.len() > 1 => {

@@ -13,7 +13,10 @@ pub static INGRESS: Generator = Generator {
     usage: "NAME --rule=host/path=service:port[,tls[=secret]]",
     flags: &[
         text("class", "", "Class of the ingress."),
-        each("rule", "HOST/PATH=SERVICE:PORT[,tls[=SECRET]]; a path that ends in * is a prefix; may be repeated."),
+        each(
+            "rule",
+            "HOST/PATH=SERVICE:PORT[,tls[=SECRET]]; a path that ends in * is a prefix; may be repeated.",
+        ),
         text("default-backend", "", "SERVICE:PORT for what no rule catches."),
         each("annotation", "KEY=VALUE; may be repeated."),
     ],
@@ -44,7 +47,12 @@ fn ingress(arguments: &Arguments, _: &Rim<'_>) -> Outcome<Made> {
     for annotation in arguments.list("annotation") {
         match annotation.split_once('=') {
             Some((key, value)) => annotations.insert(key.to_owned(), value.into()),
-            None => return Err(format!("annotation {annotation} is invalid and should be in format key=[value]").into()),
+            None => {
+                return Err(format!(
+                    "annotation {annotation} is invalid and should be in format key=[value]"
+                )
+                .into());
+            }
         };
     }
     let mut spec = json!({});

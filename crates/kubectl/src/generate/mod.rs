@@ -102,8 +102,11 @@ pub enum Source {
 
 /// Flags that a command cannot do without, in the words of upstream's parser.
 pub fn required(arguments: &Arguments, names: &[&str]) -> Outcome {
-    let missing: Vec<String> =
-        names.iter().filter(|name| !arguments.given(name)).map(|name| format!("\"{name}\"")).collect();
+    let missing: Vec<String> = names
+        .iter()
+        .filter(|name| !arguments.given(name))
+        .map(|name| format!("\"{name}\""))
+        .collect();
     match missing.is_empty() {
         true => Ok(()),
         false => Err(Failure::Plain(format!("required flag(s) {} not set", missing.join(", ")))),
@@ -177,7 +180,11 @@ fn int_or_string(text: &str) -> Value {
 pub fn overridden(mut object: Value, arguments: &Arguments) -> Outcome<Value> {
     let Some(text) = arguments.some("overrides") else { return Ok(object) };
     let patch: Value =
-        serde_json::from_str(text).map_err(|error| Failure::Plain(format!("invalid --overrides: {error}")))?;
+        serde_json::from_str(text).map_err(|error| match arguments.text("override-type") {
+            "json" => Failure::Plain(error.to_string()),
+            "strategic" => Failure::from("invalid JSON document"),
+            _ => Failure::from("Invalid JSON Patch"),
+        })?;
     match arguments.text("override-type") {
         "merge" | "" => {
             merge::apply(&mut object, &patch).map_err(|error| Failure::Plain(error.to_string()))?;
@@ -186,12 +193,17 @@ pub fn overridden(mut object: Value, arguments: &Arguments) -> Outcome<Value> {
         "json" => {
             let failed = |error: json_patch::Error| Failure::Plain(error.to_string());
             let limits = json_patch::Limits::default();
-            json_patch::Patch::decode(patch, &limits).and_then(|patch| patch.apply(object, &limits)).map_err(failed)
+            json_patch::Patch::decode(patch, &limits)
+                .and_then(|patch| patch.apply(object, &limits))
+                .map_err(failed)
         }
         "strategic" => {
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-            let Some(row) = api::kinds::find_kind(&text("apiVersion"), &text("kind")) else { return Ok(object) };
-            strategic::merge(object, patch, row.ty()).map_err(|error| Failure::Plain(error.to_string()))
+            let Some(row) = api::kinds::find_kind(&text("apiVersion"), &text("kind")) else {
+                return Ok(object);
+            };
+            strategic::merge(object, patch, row.ty())
+                .map_err(|error| Failure::Plain(error.to_string()))
         }
         other => Err(format!("invalid override type: {other}").into()),
     }

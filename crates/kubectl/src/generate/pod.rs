@@ -44,7 +44,10 @@ pub fn run(arguments: &Arguments) -> Outcome<Run> {
     let pull = match arguments.text("image-pull-policy") {
         known @ ("" | "Always" | "IfNotPresent" | "Never") => known,
         other => {
-            return Err(format!("invalid image pull policy: {other}").into());
+            return Err(format!(
+                "invalid image pull policy: {other}, valid values are: Always, IfNotPresent, Never"
+            )
+            .into());
         }
     };
     let Some(name) = arguments.words.first().filter(|_| arguments.dash != Some(0)) else {
@@ -55,17 +58,27 @@ pub fn run(arguments: &Arguments) -> Outcome<Run> {
         return Err("--image is required".into());
     }
     if !is_reference(image) {
-        return Err(format!("invalid image name {}: invalid reference format", super::quoted(image)).into());
+        return Err(format!(
+            "invalid image name {}: invalid reference format",
+            super::quoted(image)
+        )
+        .into());
     }
     let (stdin, tty) = (arguments.is("stdin"), arguments.is("tty"));
     if tty && !stdin {
         return Err("-i/--stdin is required for containers with -t/--tty=true".into());
     }
-    let labels = if own_labels.is_empty() { BTreeMap::from([("run".to_owned(), name.clone())]) } else { own_labels.clone() };
+    let labels = if own_labels.is_empty() {
+        BTreeMap::from([("run".to_owned(), name.clone())])
+    } else {
+        own_labels.clone()
+    };
     let mut container = json!({"name": name, "image": image, "resources": {}});
     put(&mut container, "env", env);
     put(&mut container, "imagePullPolicy", pull);
-    for (field, value) in [("stdin", stdin), ("stdinOnce", stdin && !arguments.is("leave-stdin-open")), ("tty", tty)] {
+    for (field, value) in
+        [("stdin", stdin), ("stdinOnce", stdin && !arguments.is("leave-stdin-open")), ("tty", tty)]
+    {
         if value {
             container[field] = Value::Bool(true);
         }
@@ -86,11 +99,18 @@ pub fn run(arguments: &Arguments) -> Outcome<Run> {
         "status": {},
     });
     put(&mut pod["metadata"], "annotations", annotations);
-    let service = port.filter(|_| arguments.is("expose")).map(|port| service(name, port, &own_labels, &labels));
+    let service = port
+        .filter(|_| arguments.is("expose"))
+        .map(|port| service(name, port, &own_labels, &labels));
     Ok(Run { pod: overridden(pod, arguments)?, service })
 }
 
-fn service(name: &str, port: i64, own: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> Value {
+fn service(
+    name: &str,
+    port: i64,
+    own: &BTreeMap<String, String>,
+    labels: &BTreeMap<String, String>,
+) -> Value {
     let mut service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -138,15 +158,17 @@ fn restart_policy(text: &str, interactive: bool) -> Outcome<&str> {
         "" if interactive => Ok("OnFailure"),
         "" => Ok("Always"),
         "Always" | "OnFailure" | "Never" => Ok(text),
-        other => {
-            Err(format!("invalid restart policy: {other}, valid values are: Always, OnFailure, Never").into())
-        }
+        other => Err(format!(
+            "invalid restart policy: {other}, valid values are: Always, OnFailure, Never"
+        )
+        .into()),
     }
 }
 
 /// Whether an image's name can be read at all: upstream's grammar, as far as people get it wrong.
 fn is_reference(image: &str) -> bool {
-    let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
+    let (rest, digest) =
+        image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
     let (name, tag) = match rest.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
         _ => (rest, None),
@@ -154,13 +176,20 @@ fn is_reference(image: &str) -> bool {
     let is_tag = |tag: &str| {
         let mut chars = tag.chars();
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        tag.len() <= 128 && chars.next().is_some_and(word) && chars.all(|c| word(c) || c == '.' || c == '-')
+        tag.len() <= 128
+            && chars.next().is_some_and(word)
+            && chars.all(|c| word(c) || c == '.' || c == '-')
     };
-    let is_digest = |digest: &str| digest.split_once(':').is_some_and(|(algorithm, hex)| {
-        !algorithm.is_empty() && hex.len() >= 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
-    });
+    let is_digest = |digest: &str| {
+        digest.split_once(':').is_some_and(|(algorithm, hex)| {
+            !algorithm.is_empty()
+                && hex.len() >= 32
+                && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    };
     let part = |part: &str| {
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+        let inner =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
         !part.is_empty()
             && part.chars().all(inner)
             && part.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -169,7 +198,10 @@ fn is_reference(image: &str) -> bool {
     let host = |host: &str| {
         let (name, port) = host.rsplit_once(':').map_or((host, "0"), |(name, port)| (name, port));
         let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '[' | ']' | ':');
-        !name.is_empty() && name.chars().all(inner) && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+        !name.is_empty()
+            && name.chars().all(inner)
+            && !port.is_empty()
+            && port.bytes().all(|b| b.is_ascii_digit())
     };
     let mut parts = name.split('/');
     let Some(first) = parts.next() else { return false };

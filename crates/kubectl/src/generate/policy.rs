@@ -42,12 +42,15 @@ fn quota(arguments: &Arguments, _: &Rim<'_>) -> Outcome<Made> {
     for pair in arguments.some("hard").into_iter().flat_map(|text| text.split(',')) {
         let parts: Vec<&str> = pair.split('=').collect();
         let [resource, amount] = parts[..] else {
-            return Err(format!("Invalid argument syntax {pair}, expected <resource>=<value>").into());
+            return Err(
+                format!("Invalid argument syntax {pair}, expected <resource>=<value>").into()
+            );
         };
         let amount = Quantity::parse(amount).map_err(|error| Failure::Plain(error.to_string()))?;
         hard[resource] = amount.to_string().into();
     }
-    let scopes: Vec<&str> = arguments.some("scopes").into_iter().flat_map(|text| text.split(',')).collect();
+    let scopes: Vec<&str> =
+        arguments.some("scopes").into_iter().flat_map(|text| text.split(',')).collect();
     if scopes.contains(&"") {
         return Err("invalid resource quota scope \"\"".into());
     }
@@ -93,7 +96,8 @@ fn budget(arguments: &Arguments, _: &Rim<'_>) -> Outcome<Made> {
     let fault = |error: api::selector::label::Error| {
         Failure::Plain(format!("couldn't parse the selector string \"{selector}\": {error}"))
     };
-    let selector = Selector::parse(selector).and_then(|parsed| parsed.to_label_selector()).map_err(fault)?;
+    let selector =
+        Selector::parse(selector).and_then(|parsed| parsed.to_label_selector()).map_err(fault)?;
     let mut object = named("policy/v1", "PodDisruptionBudget", name);
     object["spec"] = json!({field: int_or_string(value), "selector": serde_json::to_value(selector).unwrap_or_default()});
     object["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
@@ -109,7 +113,11 @@ pub static PRIORITY_CLASS: Generator = Generator {
         number("value", "0", "The priority."),
         switch("global-default", "It is the priority of pods that name none."),
         text("description", "", "When to use it."),
-        text("preemption-policy", "PreemptLowerPriority", "Whether pods of lower priority make room."),
+        text(
+            "preemption-policy",
+            "PreemptLowerPriority",
+            "Whether pods of lower priority make room.",
+        ),
     ],
     refused: "failed to create priorityclass: ",
     make: priority_class,

@@ -83,9 +83,9 @@ fn service(arguments: &Arguments, kind: &str) -> Outcome<Made> {
 fn port(text: &str, node_port: i64) -> Outcome<Value> {
     let mut parts = text.split(':');
     let own = parts.next().unwrap_or_default();
-    let number: u16 = own
-        .parse()
-        .map_err(|_| format!("strconv.ParseUint: parsing {}: {}", super::quoted(own), why_no_port(own)))?;
+    let number: u16 = own.parse().map_err(|_| {
+        format!("strconv.ParseUint: parsing {}: {}", super::quoted(own), why_no_port(own))
+    })?;
     let target = match parts.next() {
         None => json!(number),
         Some(target) => match target.parse::<i64>() {

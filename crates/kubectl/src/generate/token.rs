@@ -8,8 +8,16 @@ use crate::flags::{Arguments, Flag, each, span, text};
 
 pub static FLAGS: &[Flag] = &[
     each("audience", "Whom the token is for; may be repeated."),
-    span("duration", "0s", "How long the token is to be good; the server decides if it is not given."),
-    text("bound-object-kind", "", "Kind of the object that the token ends with: Node, Pod or Secret."),
+    span(
+        "duration",
+        "0s",
+        "How long the token is to be good; the server decides if it is not given.",
+    ),
+    text(
+        "bound-object-kind",
+        "",
+        "Kind of the object that the token ends with: Node, Pod or Secret.",
+    ),
     text("bound-object-name", "", "Name of that object."),
     text("bound-object-uid", "", "UID of that object."),
 ];
@@ -29,10 +37,14 @@ pub fn request(arguments: &Arguments) -> Outcome<Value> {
     }
     match kind {
         "" if !name.is_empty() => {
-            return Err("--bound-object-name can only be set if --bound-object-kind is provided".into());
+            return Err(
+                "--bound-object-name can only be set if --bound-object-kind is provided".into()
+            );
         }
         "" if !uid.is_empty() => {
-            return Err("--bound-object-uid can only be set if --bound-object-kind is provided".into());
+            return Err(
+                "--bound-object-uid can only be set if --bound-object-kind is provided".into()
+            );
         }
         "" => {}
         "Node" | "Pod" | "Secret" if name.is_empty() => {
@@ -50,5 +62,7 @@ pub fn request(arguments: &Arguments) -> Outcome<Value> {
         put(&mut bound, "uid", uid);
         spec["boundObjectRef"] = bound;
     }
-    Ok(json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": spec}))
+    Ok(
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": spec}),
+    )
 }

@@ -27,7 +27,8 @@ fn deployment(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
     if images.len() > 1 && !command.is_empty() {
         return Err("cannot specify multiple --image options and command".into());
     }
-    let mut containers: Vec<Value> = images.iter().map(|image| container(&container_name(image, rim), image, command)).collect();
+    let mut containers: Vec<Value> =
+        images.iter().map(|image| container(&container_name(image, rim), image, command)).collect();
     let port = arguments.number("port");
     if let Some(container) = containers.first_mut().filter(|_| port >= 0) {
         container["ports"] = json!([{"containerPort": port}]);
@@ -65,8 +66,10 @@ fn container_name(image: &str, rim: &Rim<'_>) -> String {
     }
 }
 
-static JOB_FLAGS: &[Flag] =
-    &[text("image", "", "Image to run."), text("from", "", "CronJob to make the Job of: cronjob/NAME.")];
+static JOB_FLAGS: &[Flag] = &[
+    text("image", "", "Image to run."),
+    text("from", "", "CronJob to make the Job of: cronjob/NAME."),
+];
 
 pub static JOB: Generator = Generator {
     name: "job",
@@ -78,15 +81,23 @@ pub static JOB: Generator = Generator {
     ..Generator::EMPTY
 };
 
-fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
-    let (name, command) = (name(arguments)?, command(arguments));
+/// What can be said before the CronJob is looked for.
+pub fn check_job(arguments: &Arguments) -> Outcome {
+    name(arguments)?;
     let (image, from) = (arguments.text("image"), arguments.text("from"));
     if image.is_empty() == from.is_empty() {
         return Err("either --image or --from must be specified".into());
     }
-    if !command.is_empty() && !from.is_empty() {
+    if !command(arguments).is_empty() && !from.is_empty() {
         return Err("cannot specify --from and command".into());
     }
+    Ok(())
+}
+
+fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
+    check_job(arguments)?;
+    let (name, command) = (name(arguments)?, command(arguments));
+    let image = arguments.text("image");
     if let Some(cron) = rim.cron_job.filter(|_| image.is_empty()) {
         return of_cron_job(name, cron).map(Made::from);
     }
@@ -104,7 +115,11 @@ fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
 /// The Job that a CronJob would make if its time had come.
 fn of_cron_job(name: &str, cron: &Value) -> Outcome<Value> {
     if cron["kind"] != "CronJob" {
-        return Err(format!("unknown object type {}", cron["kind"].as_str().unwrap_or_default()).into());
+        // In upstream's words the type is Go's.
+        let version =
+            cron["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        let kind = cron["kind"].as_str().unwrap_or_default();
+        return Err(format!("unknown object type *{version}.{kind}").into());
     }
     let template = &cron["spec"]["jobTemplate"];
     let mut annotations = json!({"cronjob.kubernetes.io/instantiate": "manual"});
@@ -149,7 +164,8 @@ fn cron_job(arguments: &Arguments, _: &Rim<'_>) -> Outcome<Made> {
     let name = name(arguments)?;
     let restart = arguments.some("restart").unwrap_or("OnFailure");
     let container = container(name, arguments.text("image"), command(arguments));
-    let pod = json!({"metadata": {}, "spec": {"containers": [container], "restartPolicy": restart}});
+    let pod =
+        json!({"metadata": {}, "spec": {"containers": [container], "restartPolicy": restart}});
     let object = json!({
         "apiVersion": "batch/v1",
         "kind": "CronJob",

@@ -179,8 +179,10 @@ fn needs_quotes(text: &str) -> bool {
 
 /// Whether some reader of YAML would take the bare text for anything but text.
 fn is_ambiguous(text: &str) -> bool {
-    const WORDS: &[&str] =
-        &["null", "~", "true", "t", "y", "yes", "on", "1", "false", "f", "n", "no", "off", "0", ".inf", ".nan"];
+    const WORDS: &[&str] = &[
+        "null", "~", "true", "t", "y", "yes", "on", "1", "false", "f", "n", "no", "off", "0",
+        ".inf", ".nan",
+    ];
     let lower = text.to_ascii_lowercase();
     WORDS.contains(&lower.as_str()) || is_number(&lower.replace('_', "")) || is_date(text)
 }
@@ -200,10 +202,17 @@ fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts[..] else { return false };
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if year.len() != 4 || !digits(year) || !digits(month) || !digits(day) || month.len() > 2 || day.len() > 2 {
+    if year.len() != 4
+        || !digits(year)
+        || !digits(month)
+        || !digits(day)
+        || month.len() > 2
+        || day.len() > 2
+    {
         return false;
     }
-    let (Ok(year), Ok(month), Ok(day)) = (year.parse(), month.parse::<i8>(), day.parse::<i8>()) else {
+    let (Ok(year), Ok(month), Ok(day)) = (year.parse(), month.parse::<i8>(), day.parse::<i8>())
+    else {
         return false;
     };
     jiff::civil::Date::new(year, month, day).is_ok()
@@ -302,7 +311,9 @@ mod tests {
 
     #[test]
     fn numbers_are_go_s() {
-        for (json, want) in [("3.0", "3"), ("1.5", "1.5"), ("1e21", "1e+21"), ("1e-7", "1e-7"), ("7", "7")] {
+        for (json, want) in
+            [("3.0", "3"), ("1.5", "1.5"), ("1e21", "1e+21"), ("1e-7", "1e-7"), ("7", "7")]
+        {
             assert_eq!(number(&serde_json::from_str(json).unwrap()), want);
         }
     }

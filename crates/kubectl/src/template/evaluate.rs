@@ -125,7 +125,13 @@ impl<'a> State<'a> {
         result
     }
 
-    fn either(&mut self, truth: bool, dot: &Val<'a>, outer: &Val<'a>, branch: &'a Branch) -> Result<Flow, Error> {
+    fn either(
+        &mut self,
+        truth: bool,
+        dot: &Val<'a>,
+        outer: &Val<'a>,
+        branch: &'a Branch,
+    ) -> Result<Flow, Error> {
         match (truth, &branch.otherwise) {
             (true, _) => self.walk(dot, &branch.list),
             (false, Some(otherwise)) => self.walk(outer, otherwise),
@@ -140,7 +146,9 @@ impl<'a> State<'a> {
                 let made = value.data.clone();
                 if branch.pipe.variables.len() > 1 {
                     let shown = String::from_utf8_lossy(&format::print(&value)).into_owned();
-                    return Err(self.fault(format!("can't use {shown} to iterate over more than one variable")));
+                    return Err(self.fault(format!(
+                        "can't use {shown} to iterate over more than one variable"
+                    )));
                 }
                 let element = move |i| match made {
                     Data::Int64(_) => (Val::MISSING, Val::new(Data::Int64(i))),
@@ -149,7 +157,9 @@ impl<'a> State<'a> {
                 Box::new((0..*count).map(element))
             }
             Data::List(items) => Box::new(
-                (0i64..).zip(items.iter()).map(|(i, item)| (Val::new(Data::Int(i)), Val::element(item))),
+                (0i64..)
+                    .zip(items.iter())
+                    .map(|(i, item)| (Val::new(Data::Int(i)), Val::element(item))),
             ),
             Data::Map(fields) => {
                 let fields: &'a serde_json::Map<String, Value> = fields;
@@ -185,7 +195,12 @@ impl<'a> State<'a> {
     }
 
     /// With one variable it is the element, with two the index comes first.
-    fn set_range_variables(&mut self, pipe: &'a Pipe, index: Val<'a>, element: &Val<'a>) -> Result<(), Error> {
+    fn set_range_variables(
+        &mut self,
+        pipe: &'a Pipe,
+        index: Val<'a>,
+        element: &Val<'a>,
+    ) -> Result<(), Error> {
         let values = match pipe.variables.len() {
             0 => return Ok(()),
             1 => vec![element.clone()],
@@ -247,7 +262,12 @@ impl<'a> State<'a> {
     }
 
     /// `before` is what the command before it in the pipeline yielded.
-    fn command(&mut self, dot: &Val<'a>, command: &'a Command, before: Option<Val<'a>>) -> Result<Val<'a>, Error> {
+    fn command(
+        &mut self,
+        dot: &Val<'a>,
+        command: &'a Command,
+        before: Option<Val<'a>>,
+    ) -> Result<Val<'a>, Error> {
         self.step()?;
         let Some((first, arguments)) = command.words.split_first() else { return Ok(Val::MISSING) };
         let has_arguments = !arguments.is_empty() || before.is_some();
@@ -256,8 +276,12 @@ impl<'a> State<'a> {
                 self.at = Some((first.position, first));
                 return self.call(dot, name, (command.position, command), arguments, before);
             }
-            Term::Field(_) | Term::Chain(..) => return self.operand_with(dot, first, has_arguments),
-            Term::Variable(names) if names.len() > 1 => return self.operand_with(dot, first, has_arguments),
+            Term::Field(_) | Term::Chain(..) => {
+                return self.operand_with(dot, first, has_arguments);
+            }
+            Term::Variable(names) if names.len() > 1 => {
+                return self.operand_with(dot, first, has_arguments);
+            }
             Term::Pipe(_) => {}
             _ => self.at = Some((first.position, first)),
         }
@@ -270,7 +294,12 @@ impl<'a> State<'a> {
         }
     }
 
-    fn operand_with(&mut self, dot: &Val<'a>, operand: &'a Operand, has_arguments: bool) -> Result<Val<'a>, Error> {
+    fn operand_with(
+        &mut self,
+        dot: &Val<'a>,
+        operand: &'a Operand,
+        has_arguments: bool,
+    ) -> Result<Val<'a>, Error> {
         match &operand.term {
             Term::Pipe(pipe) => self.scope_of_pipe(dot, pipe),
             Term::Bool(value) => Ok(Val::new(Data::Bool(*value))),
@@ -280,7 +309,9 @@ impl<'a> State<'a> {
             Term::Number(number) => {
                 self.at = Some((operand.position, operand));
                 match (number.int, number.float) {
-                    (_, Some(float)) if number.looks_like_float() => Ok(Val::new(Data::Float(float))),
+                    (_, Some(float)) if number.looks_like_float() => {
+                        Ok(Val::new(Data::Float(float)))
+                    }
                     (Some(int), _) => Ok(Val::new(Data::Int(int))),
                     _ => Err(self.fault(format!("{} overflows int", number.text))),
                 }
@@ -306,7 +337,9 @@ impl<'a> State<'a> {
             Term::Chain(base, names) => {
                 self.at = Some((operand.position, operand));
                 if matches!(base.term, Term::Nil) {
-                    return Err(self.fault(format!("indirection through explicit nil in {operand}")));
+                    return Err(
+                        self.fault(format!("indirection through explicit nil in {operand}"))
+                    );
                 }
                 let value = self.operand_with(dot, base, false)?;
                 self.fields(value, names, has_arguments)
@@ -324,7 +357,12 @@ impl<'a> State<'a> {
         value
     }
 
-    fn fields(&mut self, mut value: Val<'a>, names: &'a [String], has_arguments: bool) -> Result<Val<'a>, Error> {
+    fn fields(
+        &mut self,
+        mut value: Val<'a>,
+        names: &'a [String],
+        has_arguments: bool,
+    ) -> Result<Val<'a>, Error> {
         for (i, name) in names.iter().enumerate() {
             let strict = self.template.missing_keys == MissingKeys::Faults;
             let called = has_arguments && i + 1 == names.len();
@@ -342,7 +380,9 @@ impl<'a> State<'a> {
                 Data::Map(fields) => match fields.get(name) {
                     Some(field) => Val::element(field),
                     None if strict => {
-                        return Err(self.fault(format!("map has no entry for key {}", Quoted(name))));
+                        return Err(
+                            self.fault(format!("map has no entry for key {}", Quoted(name)))
+                        );
                     }
                     None => Val::MISSING,
                 },
@@ -370,10 +410,14 @@ impl<'a> State<'a> {
         let fixed = function.fixed.len();
         if function.rest.is_some() && given < fixed {
             let count = arguments.len();
-            return Err(self.fault(format!("wrong number of args for {name}: want at least {fixed} got {count}")));
+            return Err(self.fault(format!(
+                "wrong number of args for {name}: want at least {fixed} got {count}"
+            )));
         }
         if function.rest.is_none() && given != fixed {
-            return Err(self.fault(format!("wrong number of args for {name}: want {fixed} got {given}")));
+            return Err(
+                self.fault(format!("wrong number of args for {name}: want {fixed} got {given}"))
+            );
         }
         let mut values = Vec::with_capacity(given);
         for (i, argument) in arguments.iter().enumerate() {
@@ -403,7 +447,12 @@ impl<'a> State<'a> {
         })
     }
 
-    fn argument(&mut self, dot: &Val<'a>, parameter: Parameter, operand: &'a Operand) -> Result<Val<'a>, Error> {
+    fn argument(
+        &mut self,
+        dot: &Val<'a>,
+        parameter: Parameter,
+        operand: &'a Operand,
+    ) -> Result<Val<'a>, Error> {
         self.at = Some((operand.position, operand));
         match (&operand.term, parameter) {
             (Term::Nil, Parameter::String) => Err(self.fault("cannot assign nil to string")),

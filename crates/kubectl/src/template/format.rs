@@ -216,7 +216,9 @@ impl Verb {
                 out.extend_from_slice(format!("%!{letter}(<nil>)").as_bytes());
             }
             (_, 'T') => self.pad(out, value.type_name().as_bytes()),
-            (Data::Bool(truth), 't' | 'v') => self.pad(out, if *truth { b"true" } else { b"false" }),
+            (Data::Bool(truth), 't' | 'v') => {
+                self.pad(out, if *truth { b"true" } else { b"false" })
+            }
             (Data::Int(n) | Data::Int64(n), _) => self.integer(out, value, *n),
             (Data::Byte(n), _) => self.integer(out, value, i64::from(*n)),
             (Data::Float(n), _) => self.float(out, value, *n),
@@ -255,7 +257,8 @@ impl Verb {
     }
 
     fn map(&self, out: &mut Vec<u8>, fields: &Map<String, Value>) {
-        let mut fields: Vec<(Option<&String>, &Value)> = fields.iter().map(|(k, v)| (Some(k), v)).collect();
+        let mut fields: Vec<(Option<&String>, &Value)> =
+            fields.iter().map(|(k, v)| (Some(k), v)).collect();
         fields.sort_by(|a, b| a.0.cmp(&b.0));
         if self.sharp && self.letter == 'v' {
             out.extend_from_slice(b"map[string]interface {}{");
@@ -301,7 +304,9 @@ impl Verb {
     fn string(&self, out: &mut Vec<u8>, value: &Val<'_>, text: &[u8]) {
         let cut = |limit: Option<usize>| -> Vec<u8> {
             match limit {
-                Some(limit) => String::from_utf8_lossy(text).chars().take(limit).collect::<String>().into(),
+                Some(limit) => {
+                    String::from_utf8_lossy(text).chars().take(limit).collect::<String>().into()
+                }
                 None => text.to_vec(),
             }
         };
@@ -311,7 +316,9 @@ impl Verb {
             'q' => {
                 let text = cut(self.precision);
                 let raw = String::from_utf8_lossy(&text);
-                let plain = self.sharp && !raw.contains(['`', '\u{feff}']) && !raw.contains(|c: char| c.is_control() && c != '\t');
+                let plain = self.sharp
+                    && !raw.contains(['`', '\u{feff}'])
+                    && !raw.contains(|c: char| c.is_control() && c != '\t');
                 let shown = match (plain, self.plus) {
                     (true, _) => format!("`{raw}`"),
                     (false, true) => ascii(&quoted(&text)),
@@ -400,7 +407,9 @@ impl Verb {
             'G' => shortest(magnitude, self.precision).to_uppercase(),
             'f' | 'F' => format!("{magnitude:.*}", self.precision.unwrap_or(6)),
             'e' => exponent(&format!("{magnitude:.*e}", self.precision.unwrap_or(6))),
-            'E' => exponent(&format!("{magnitude:.*e}", self.precision.unwrap_or(6))).to_uppercase(),
+            'E' => {
+                exponent(&format!("{magnitude:.*e}", self.precision.unwrap_or(6))).to_uppercase()
+            }
             _ => return self.bad(out, value),
         };
         let sign = self.sign(n.is_sign_negative());

@@ -122,7 +122,9 @@ fn index(values: Vec<Val<'_>>) -> Result<Val<'_>, String> {
                 Val::element(element)
             }
             Data::Map(fields) => match &key.data {
-                Data::Missing | Data::Nil => return Err("value is nil; should be of type string".to_owned()),
+                Data::Missing | Data::Nil => {
+                    return Err("value is nil; should be of type string".to_owned());
+                }
                 Data::Str(name) => {
                     let field = std::str::from_utf8(name).ok().and_then(|name| fields.get(name));
                     field.map_or(Val { data: Data::Nil, wrapped: true }, Val::element)
@@ -134,7 +136,6 @@ fn index(values: Vec<Val<'_>>) -> Result<Val<'_>, String> {
     }
     Ok(item)
 }
-
 
 /// An index, which may point just behind the end.
 fn position(key: &Val<'_>, length: usize) -> Result<usize, String> {
@@ -154,7 +155,9 @@ fn slice(values: Vec<Val<'_>>) -> Result<Val<'_>, String> {
     let (item, indexes) = values.split_first().ok_or("slice of untyped nil")?;
     let length = match &item.data {
         Data::Missing | Data::Nil => return Err("slice of untyped nil".to_owned()),
-        Data::Str(_) if indexes.len() == 3 => return Err("cannot 3-index slice a string".to_owned()),
+        Data::Str(_) if indexes.len() == 3 => {
+            return Err("cannot 3-index slice a string".to_owned());
+        }
         Data::Str(text) => text.len(),
         Data::List(items) => items.len(),
         _ => return Err(format!("can't slice item of type {}", item.type_name())),
@@ -247,7 +250,13 @@ fn equal(values: &[Val<'_>]) -> Result<bool, String> {
                     let (of, and) = (first.type_name(), other.type_name());
                     return Err(format!("non-comparable types {one}: {of}, {and}: {two}"));
                 }
-                false => return Err(format!("non-comparable type {}: {}", shown(other), other.type_name())),
+                false => {
+                    return Err(format!(
+                        "non-comparable type {}: {}",
+                        shown(other),
+                        other.type_name()
+                    ));
+                }
             },
             true => order(first, other) == Some(Ordering::Equal),
         };
@@ -313,12 +322,14 @@ fn base64decode(values: Vec<Val<'_>>) -> Result<Val<'_>, String> {
         return Ok(Val::text(""));
     };
     // Go's decoder reads over newlines.
-    let text: Vec<u8> = text.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    let text: Vec<u8> =
+        text.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     match STANDARD.decode(&text) {
         Ok(decoded) => Ok(bytes(decoded)),
         Err(fault) => {
             let at = match fault {
-                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                base64::DecodeError::InvalidByte(at, _)
+                | base64::DecodeError::InvalidLastSymbol(at, _) => at,
                 _ => text.len() / 4 * 4,
             };
             Err(format!("base64 decode failed: illegal base64 data at input byte {at}"))
@@ -364,7 +375,9 @@ fn urlquery(text: &[u8]) -> Vec<u8> {
     let mut out = String::with_capacity(text.len());
     for byte in text {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(*byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(*byte))
+            }
             b' ' => out.push('+'),
             byte => out.push_str(&format!("%{byte:02X}")),
         }

@@ -12,7 +12,8 @@ impl Number {
     pub fn parse(text: &str) -> Result<Number, String> {
         let owned = text.to_owned();
         if text.starts_with('\'') {
-            let c = character(text).ok_or_else(|| format!("malformed character constant: {text}"))?;
+            let c =
+                character(text).ok_or_else(|| format!("malformed character constant: {text}"))?;
             let code = i64::from(u32::from(c));
             let float = Some(code as f64);
             return Ok(Number { text: owned, int: Some(code), float });
@@ -28,7 +29,10 @@ impl Number {
         };
         // A number such as 1e3 may stand where an integer is expected.
         let int = int.or_else(|| {
-            float.filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18).map(|f| f as i64).filter(|_| wide.is_none())
+            float
+                .filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18)
+                .map(|f| f as i64)
+                .filter(|_| wide.is_none())
         });
         if int.is_none() && float.is_none() {
             return Err(format!("illegal number syntax: {}", api::quote::Quoted(text)));
@@ -41,7 +45,10 @@ impl Number {
         let text = self.text.as_str();
         let hex = text.len() > 2 && (text.starts_with("0x") || text.starts_with("0X"));
         let hex_int = hex && !text.contains(['p', 'P']);
-        self.float.is_some() && !hex_int && !text.starts_with('\'') && text.contains(['.', 'e', 'E', 'p', 'P'])
+        self.float.is_some()
+            && !hex_int
+            && !text.starts_with('\'')
+            && text.contains(['.', 'e', 'E', 'p', 'P'])
     }
 }
 

@@ -136,7 +136,9 @@ impl Parser {
             Some(known) if !empty(known) => {
                 if !empty(&list) {
                     let name = Quoted(&name);
-                    return Err(self.fault(format!("template: multiple definition of template {name}")));
+                    return Err(
+                        self.fault(format!("template: multiple definition of template {name}"))
+                    );
                 }
             }
             _ => {
@@ -328,7 +330,8 @@ impl Parser {
 
     fn pipeline(&mut self, context: &str, end: Kind) -> Result<Pipe, Error> {
         let position = self.peek_word().position;
-        let mut pipe = Pipe { position, assigns: false, variables: Vec::new(), commands: Vec::new() };
+        let mut pipe =
+            Pipe { position, assigns: false, variables: Vec::new(), commands: Vec::new() };
         self.declarations(&mut pipe, context)?;
         loop {
             let start = self.at;
@@ -403,8 +406,13 @@ impl Parser {
         }
         for (i, command) in pipe.commands.iter().enumerate().skip(1) {
             let first = command.words.first().map(|word| &word.term);
-            if let Some(Term::Bool(_) | Term::Dot | Term::Nil | Term::Number(_) | Term::String(..)) = first {
-                return Err(self.fault(format!("non executable command in pipeline stage {}", i + 1)));
+            if let Some(
+                Term::Bool(_) | Term::Dot | Term::Nil | Term::Number(_) | Term::String(..),
+            ) = first
+            {
+                return Err(
+                    self.fault(format!("non executable command in pipeline stage {}", i + 1))
+                );
             }
         }
         Ok(())
@@ -483,9 +491,11 @@ impl Parser {
             Kind::CharConstant | Kind::Complex | Kind::Number => {
                 Term::Number(Number::parse(&token.text).map_err(|fault| self.fault(fault))?)
             }
-            Kind::LeftParen => Term::Pipe(Box::new(
-                self.deeper(|parser| parser.pipeline("parenthesized pipeline", Kind::RightParen))?,
-            )),
+            Kind::LeftParen => {
+                Term::Pipe(Box::new(self.deeper(|parser| {
+                    parser.pipeline("parenthesized pipeline", Kind::RightParen)
+                })?))
+            }
             Kind::String | Kind::RawString => Term::String(self.unquote(&token.text)?, token.text),
             _ => {
                 self.at = start;

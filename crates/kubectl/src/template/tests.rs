@@ -63,7 +63,12 @@ fn what_went_wrong_is_printed_with_the_data() {
          Printing more information for debugging the template:\n\ttemplate was:\n\t\t{{.a.b}}\n\traw data was:\n\t\t{\"a\":\"x\\u003cy\"}\n\
          \tobject given to template engine was:\n\t\tmap[a:x<y]\n\n"
     );
-    assert!(result.unwrap_err().to_string().starts_with("error executing template \"{{.a.b}}\": template: output:1:4:"));
+    assert!(
+        result
+            .unwrap_err()
+            .to_string()
+            .starts_with("error executing template \"{{.a.b}}\": template: output:1:4:")
+    );
 }
 
 #[test]
@@ -71,9 +76,13 @@ fn nesting_and_endless_templates_are_bounded() {
     let deep = format!("{}x{}", "{{if true}}".repeat(5000), "{{end}}".repeat(5000));
     assert!(run(&deep, &json!({}), MissingKeys::Allowed).contains("max expression depth exceeded"));
     let parens = format!("{{{{print {}1{}}}}}", "(".repeat(5000), ")".repeat(5000));
-    assert!(run(&parens, &json!({}), MissingKeys::Allowed).contains("max expression depth exceeded"));
+    assert!(
+        run(&parens, &json!({}), MissingKeys::Allowed).contains("max expression depth exceeded")
+    );
     let endless = "{{define \"a\"}}{{template \"a\"}}{{end}}{{template \"a\"}}";
-    assert!(run(endless, &json!({}), MissingKeys::Allowed).contains("exceeded maximum template depth"));
+    assert!(
+        run(endless, &json!({}), MissingKeys::Allowed).contains("exceeded maximum template depth")
+    );
     let many = "{{range 1000000000000}}{{end}}";
     assert!(run(many, &json!({}), MissingKeys::Allowed).contains("takes too long"));
 }
