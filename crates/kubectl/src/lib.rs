@@ -22,6 +22,7 @@ mod builder;
 mod change;
 mod cluster;
 mod commands;
+mod editing;
 mod describe;
 mod failure;
 mod flags;
@@ -32,8 +33,10 @@ mod kustomize;
 mod last_applied;
 mod mapper;
 mod plugin;
+mod pods;
 mod print;
 mod session;
+mod streams;
 mod template;
 mod watching;
 mod write;
@@ -191,7 +194,7 @@ mod tests {
     fn a_command_that_nobody_knows_is_told_with_those_that_are_near() {
         assert_eq!(
             unknown_command("gett").message(),
-            "error: unknown command \"gett\" for \"kubectl\"\n\nDid you mean this?\n\tget\n\tset\n"
+            "error: unknown command \"gett\" for \"kubectl\"\n\nDid you mean this?\n\tset\n\tget\n"
         );
     }
 

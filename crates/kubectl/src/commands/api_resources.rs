@@ -143,7 +143,7 @@ mod tests {
         let text = told(&world, "api-resources --namespaced=false -o wide").await;
         assert_eq!(
             text,
-            "NAME         SHORTNAMES   APIVERSION   NAMESPACED   KIND        VERBS                                        \
+            "NAME         SHORTNAMES   APIVERSION   NAMESPACED   KIND        VERBS                                       \
              CATEGORIES\n\
              namespaces   ns           v1           false        Namespace   get,list,create,patch,delete,watch,update   \
              all\n\

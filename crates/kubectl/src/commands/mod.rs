@@ -2,21 +2,34 @@
 mod api_resources;
 mod autoscale;
 mod apply;
+mod auth;
+mod certificate;
 mod cluster_info;
 mod config;
 mod create;
 mod delete;
-mod describe;
+mod diff;
 mod edit;
-mod expose;
+mod events;
+mod exec;
+mod explain;
 mod get;
 mod label;
+mod logs;
+mod node;
+mod describe;
+mod expose;
 mod made;
 mod options;
 mod patch;
+mod port_forward;
+mod proxy;
 mod replace;
+mod rollout;
 mod run;
 mod scale;
+mod set;
+mod top;
 mod version;
 mod wait;
 
@@ -97,14 +110,31 @@ impl Group {
 
 pub static COMMANDS: &[&Command] = &[
     &create::COMMAND,
+    &set::COMMAND,
+    &explain::COMMAND,
     &expose::COMMAND,
     &run::COMMAND,
     &get::COMMAND,
     &edit::COMMAND,
     &delete::COMMAND,
+    &rollout::COMMAND,
     &scale::COMMAND,
-    &autoscale::COMMAND,
+    &certificate::COMMAND,
     &cluster_info::COMMAND,
+    &top::COMMAND,
+    &node::CORDON,
+    &node::UNCORDON,
+    &node::DRAIN,
+    &node::TAINT,
+    &logs::COMMAND,
+    &exec::ATTACH,
+    &exec::EXEC,
+    &port_forward::COMMAND,
+    &proxy::COMMAND,
+    &auth::COMMAND,
+    &events::COMMAND,
+    &diff::COMMAND,
+    &autoscale::COMMAND,
     &describe::COMMAND,
     &apply::COMMAND,
     &patch::COMMAND,

@@ -63,7 +63,11 @@ impl For {
 
     /// `{.status.phase}=Running`: the path is in braces, or ends where a `=` is that belongs to no filter.
     fn path(text: &str) -> Outcome<For> {
-        let text = text.trim_matches('\'');
+        // Quotes around the path may have come through a file.
+        let text = match text.strip_prefix('\'').and_then(|rest| rest.rsplit_once('\'')) {
+            Some((path, rest)) => &format!("{path}{rest}"),
+            None => text,
+        };
         let end = match text.starts_with('{') {
             true => text.rfind('}').map_or(text.len(), |end| end + 1),
             false => text.find('=').unwrap_or(text.len()),
@@ -245,10 +249,6 @@ async fn wait_for(cluster: &Cluster, subject: &Subject, wanted: &For, end: Insta
         Ok(match wanted.is_met(now)? {
             true => ControlFlow::Break(now.cloned().unwrap_or_else(|| object.clone())),
             false => ControlFlow::Continue(()),
-        })
-        .map(|flow: ControlFlow<Value, ()>| match flow {
-            ControlFlow::Break(object) => ControlFlow::Break(object),
-            ControlFlow::Continue(()) => ControlFlow::Continue(()),
         })
     };
     let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(500));

@@ -355,7 +355,8 @@ impl<'t> Reader<'t> {
             self.rest = &self.rest[open + 1..];
             match self.word() {
                 "end" if in_range => {
-                    self.steps('}')?;
+                    let close = self.rest.find('}').ok_or("unclosed action")?;
+                    self.rest = &self.rest[close + 1..];
                     return Ok(parts);
                 }
                 "end" => return Err("not in range, nothing to end".to_owned()),
