@@ -168,6 +168,9 @@ mod tests {
             told(&world, "describe cm nope").await,
             "Error from server (NotFound): configmaps \"nope\" not found\n"
         );
-        assert_eq!(told(&world, "describe pods").await, "No resources found in default namespace.\n");
+        assert_eq!(
+            told(&world, "describe pods").await,
+            "No resources found in default namespace.\n"
+        );
     }
 }

@@ -179,7 +179,7 @@ impl<'a> Content<'a> {
     fn of(&mut self, arguments: &Arguments, rim: &Rim<'_>) -> Outcome {
         let (files, literals) = (arguments.list("from-file"), arguments.list("from-literal"));
         let env_files = arguments.list("from-env-file");
-        if !env_files.is_empty() && !(files.is_empty() && literals.is_empty()) {
+        if !(env_files.is_empty() || files.is_empty() && literals.is_empty()) {
             return Err("from-env-file cannot be combined with from-file or from-literal".into());
         }
         self.literals(literals)?;

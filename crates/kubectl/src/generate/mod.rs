@@ -79,6 +79,9 @@ impl From<Value> for Made {
     }
 }
 
+/// The plural and group that the server has for a resource.
+pub type Resolved = (String, String);
+
 /// What generators may ask for: all that is not in the words themselves.
 pub struct Rim<'a> {
     pub read: &'a dyn Fn(&str) -> std::io::Result<Source>,
@@ -87,7 +90,7 @@ pub struct Rim<'a> {
     /// So many random characters.
     pub random: &'a dyn Fn(usize) -> String,
     /// The plural and group that the server has for a resource and group.
-    pub resource: &'a dyn Fn(&str, &str) -> Option<(String, String)>,
+    pub resource: &'a (dyn Fn(&str, &str) -> Option<Resolved> + 'a),
     /// The CronJob that `--from` names.
     pub cron_job: Option<&'a Value>,
 }
