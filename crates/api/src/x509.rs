@@ -6,6 +6,7 @@
 use crate::pem;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use std::net::IpAddr;
 use x509_parser::asn1_rs::FromDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -151,6 +152,43 @@ pub fn request(der: &[u8]) -> Result<Request, &'static str> {
     let subject = subject(&read.certification_request_info.subject)
         .ok_or("asn1: syntax error: invalid string in subject")?;
     Ok(Request { subject, der: der.to_vec(), key, forged })
+}
+
+/// Names beside the subject, in the order in which they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AlternativeNames {
+    pub dns_names: Vec<String>,
+    pub emails: Vec<String>,
+    pub uris: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Request {
+    /// The names beside the subject that it asks for.
+    pub fn alternative_names(&self) -> AlternativeNames {
+        let mut names = AlternativeNames::default();
+        let Ok((_, read)) = X509CertificationRequest::from_der(&self.der) else { return names };
+        for extension in read.requested_extensions().into_iter().flatten() {
+            let ParsedExtension::SubjectAlternativeName(all) = extension else { continue };
+            for name in &all.general_names {
+                match name {
+                    GeneralName::DNSName(name) => names.dns_names.push((*name).into()),
+                    GeneralName::RFC822Name(name) => names.emails.push((*name).into()),
+                    GeneralName::URI(name) => names.uris.push((*name).into()),
+                    GeneralName::IPAddress(bytes) => names.addresses.extend(address(bytes)),
+                    _ => {}
+                }
+            }
+        }
+        names
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
 }
 
 const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
