@@ -2,7 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, ALL_NAMESPACES, FILES, Info, Request, SELECTOR};
 use crate::cluster::{Cluster, collection};
-use crate::describe::{self, Around, Fault, Want};
+use crate::describe::{self, Around, Fault, Need, Want};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, switch_on};
 use crate::session::Session;
@@ -86,6 +86,17 @@ async fn matching(
     Ok(())
 }
 
+/// Whether there is no description for what could not be had.
+fn is_fatal(failure: &Failure, need: Need) -> bool {
+    let forbidden = matches!(failure, Failure::Server(status) if status.code == 403);
+    match need {
+        Need::Optional => false,
+        Need::UnlessForbidden => !forbidden,
+        // A server without the kind has none of its objects.
+        Need::Required => !failure.is_not_found(),
+    }
+}
+
 struct Describing<'a> {
     cluster: &'a Cluster,
     with_events: bool,
@@ -97,16 +108,10 @@ impl Describing<'_> {
         let object = self.best_version(info).await?;
         let mut around = Around::default();
         for want in describe::wants(&object, self.with_events) {
-            let found = self.fetch(&want).await;
-            match found {
-                // A server without the kind has none of its objects.
-                Err(failure) if want.required && !failure.is_not_found() => return Err(failure),
-                Err(failure) => {
-                    let forbidden =
-                        matches!(&failure, Failure::Server(status) if status.code == 403);
-                    around.add(want, Err(Fault { message: failure.text(), forbidden }));
-                }
+            match self.fetch(&want).await {
                 Ok(objects) => around.add(want, Ok(objects)),
+                Err(failure) if is_fatal(&failure, want.need) => return Err(failure),
+                Err(failure) => around.add(want, Err(Fault { message: failure.text() })),
             }
         }
         Ok(describe::describe(&object, &around, Timestamp::now()))

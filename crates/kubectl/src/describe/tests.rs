@@ -114,7 +114,7 @@ fn what_cannot_be_fetched_is_told_where_upstream_tells_it() {
     let mut around = Around::default();
     for want in wants(&node, false) {
         let message = format!("{} are secret", want.resource);
-        around.add(want, Err(Fault { message, forbidden: true }));
+        around.add(want, Err(Fault { message }));
     }
     let text = describe(&node, &around, Timestamp::UNIX_EPOCH);
     assert!(

@@ -454,3 +454,26 @@ fn no_key(found: &[String]) -> String {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_were_mistaken_for_others_are_told() {
+        let kinds =
+            |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<Vec<_>>();
+        assert!(no_certificate(&kinds(&[])).ends_with("any PEM data in certificate input"));
+        assert!(
+            no_certificate(&kinds(&["EC PRIVATE KEY"]))
+                .ends_with("PEM inputs may have been switched")
+        );
+        assert!(no_certificate(&kinds(&["A", "B"])).ends_with("following types: [A B]"));
+        assert!(no_key(&kinds(&[])).ends_with("any PEM data in key input"));
+        assert!(
+            no_key(&kinds(&["CERTIFICATE"]))
+                .starts_with("tls: found a certificate rather than a key")
+        );
+        assert!(no_key(&kinds(&["A"])).ends_with("following types: [A]"));
+    }
+}
