@@ -56,16 +56,15 @@ impl Cluster {
             })),
             ..config
         };
-        let (server, mut namespace) = (config.server.clone(), config.namespace.clone());
+        let (server, namespace) = (config.server.clone(), config.namespace.clone());
         let https = Https::new(&Context::new(), config.for_component(USER_AGENT))
             .map_err(|error| Failure::Plain(error.to_string()))?;
-        let given = arguments.some("namespace");
-        if let Some(given) = given {
-            namespace = given.to_owned();
-        }
         let cluster = Cluster::of(Arc::new(https.clone()), &namespace);
-        let namespace_given = given.is_some();
-        Ok(Cluster { https: Some(https), server, namespace_given, warnings, ..cluster })
+        let cluster = Cluster { https: Some(https), server, warnings, ..cluster };
+        Ok(match arguments.some("namespace") {
+            Some(namespace) => cluster.in_namespace(namespace),
+            None => cluster,
+        })
     }
 
     /// Any source.
@@ -81,6 +80,11 @@ impl Cluster {
         }
     }
 
+    /// The same in a namespace that was said.
+    pub fn in_namespace(&self, namespace: &str) -> Cluster {
+        Cluster { namespace: namespace.to_owned(), namespace_given: true, ..self.clone() }
+    }
+
     /// How many warnings the server gave.
     pub fn warnings(&self) -> usize {
         self.warnings.lock().len()
@@ -94,11 +98,6 @@ impl Cluster {
     /// Asks by path.
     pub async fn raw(&self, request: Raw) -> Outcome<RawAnswer> {
         Ok(self.source.raw(request).await?)
-    }
-
-    pub async fn get_text(&self, path: &str) -> Outcome<String> {
-        let bytes = self.raw(Raw::get(path)).await?.bytes().await?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     pub async fn get_json(&self, path: &str, accept: &str) -> Outcome<Value> {

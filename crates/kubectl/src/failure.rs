@@ -219,10 +219,7 @@ mod tests {
     #[test]
     fn failures_have_upstream_s_words() {
         let pods = GroupResource::new("", "pods");
-        check(
-            Status::not_found(pods, "x"),
-            "Error from server (NotFound): pods \"x\" not found",
-        );
+        check(Status::not_found(pods, "x"), "Error from server (NotFound): pods \"x\" not found");
         check("no", "error: no");
         check("error: no", "error: no");
         check(

@@ -247,8 +247,8 @@ impl Arguments {
         while let Some(letter) = letters.chars().next() {
             let after = &letters[letter.len_utf8()..];
             let flag = all.iter().find(|flag| flag.short == letter);
-            let flag = flag
-                .ok_or_else(|| format!("unknown shorthand flag: '{letter}' in -{letters}"))?;
+            let flag =
+                flag.ok_or_else(|| format!("unknown shorthand flag: '{letter}' in -{letters}"))?;
             if let Some(value) = after.strip_prefix('=') {
                 return self.set(flag, value);
             }
@@ -381,7 +381,8 @@ mod tests {
 
     #[test]
     fn flags_and_words_mix() {
-        let found = read("pods -wo json a --label-columns=x,y -L z --dry-run b -n=k -- -c").unwrap();
+        let found =
+            read("pods -wo json a --label-columns=x,y -L z --dry-run b -n=k -- -c").unwrap();
         assert_eq!(found.words, ["pods", "a", "b", "-c"]);
         assert_eq!(found.dash, Some(3));
         assert!(found.is("watch") && found.given("watch") && !found.given("chunk-size"));

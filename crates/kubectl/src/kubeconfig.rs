@@ -83,12 +83,6 @@ impl Files {
         }
         Ok(self.default_file())
     }
-
-    /// Their names, as messages have them.
-    pub fn shown(&self) -> String {
-        let names: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
-        names.join(", ")
-    }
 }
 
 pub fn empty() -> Value {
@@ -173,7 +167,8 @@ pub fn names(tree: &Value, list: &str) -> Vec<String> {
 }
 
 fn merge(all: &mut Value, more: Value) {
-    if all["current-context"].as_str().is_none_or(str::is_empty) && more["current-context"].is_string()
+    if all["current-context"].as_str().is_none_or(str::is_empty)
+        && more["current-context"].is_string()
     {
         all["current-context"] = more["current-context"].clone();
     }
@@ -194,7 +189,8 @@ fn merge(all: &mut Value, more: Value) {
 fn resolve(tree: &mut Value, folder: &Path) {
     let folder = std::path::absolute(folder).unwrap_or(folder.to_owned());
     let join = |fields: &mut Map<String, Value>, name: &str| {
-        if let Some(path) = fields.get(name).and_then(Value::as_str).filter(|path| !path.is_empty()) {
+        if let Some(path) = fields.get(name).and_then(Value::as_str).filter(|path| !path.is_empty())
+        {
             let path = folder.join(path).display().to_string();
             fields.insert(name.to_owned(), path.into());
         }
@@ -229,7 +225,8 @@ mod tests {
         let second = "current-context: x\nclusters: [{name: c, cluster: {server: second}}, \
                       {name: d, cluster: {certificate-authority: ca}}]\n";
         std::fs::write(&b, second).unwrap();
-        let files = Files { paths: vec![folder.path().join("none"), a, b.clone()], explicit: false };
+        let files =
+            Files { paths: vec![folder.path().join("none"), a, b.clone()], explicit: false };
         let all = files.merged().unwrap();
         assert_eq!(entry(&all, "clusters", "c").unwrap()["server"], "first");
         let authority = entry(&all, "clusters", "d").unwrap()["certificate-authority"].as_str();

@@ -22,8 +22,8 @@ mod builder;
 mod change;
 mod cluster;
 mod commands;
-mod editing;
 mod describe;
+mod editing;
 mod failure;
 mod flags;
 mod generate;
@@ -208,7 +208,11 @@ mod tests {
             let mut shorts: Vec<char> = Vec::new();
             for flag in command.flags.iter().flat_map(|rows| rows.iter()) {
                 assert!(!names.contains(&flag.name), "{path} has --{} twice", flag.name);
-                assert!(flag.short == '\0' || !shorts.contains(&flag.short), "{path} -{}", flag.short);
+                assert!(
+                    flag.short == '\0' || !shorts.contains(&flag.short),
+                    "{path} -{}",
+                    flag.short
+                );
                 assert!(!flag.about.is_empty(), "{path} --{} has no text", flag.name);
                 names.push(flag.name);
                 shorts.push(flag.short);

@@ -18,24 +18,12 @@ pub struct Resource {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub verbs: Vec<String>,
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<String>,
     /// Among the versions of its group the one that the server prefers.
     pub preferred: bool,
 }
 
-#[derive(Debug, Clone)]
-pub struct Subresource {
-    pub name: String,
-    pub kind: String,
-    pub api_version: String,
-    pub verbs: Vec<String>,
-}
-
 impl Resource {
-    pub fn can(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|other| other == verb)
-    }
-
     pub fn is_namespaced(&self) -> bool {
         self.api.is_namespaced()
     }
@@ -100,18 +88,11 @@ impl Mapper {
                         "Namespaced" => Scope::Namespaced,
                         _ => Scope::Cluster,
                     };
-                    let (plural, kind) = (text(&row["resource"]), text(&row["responseKind"]["kind"]));
+                    let (plural, kind) =
+                        (text(&row["resource"]), text(&row["responseKind"]["kind"]));
                     let api = ApiResource::custom(name, version_name, plural, kind, scope);
                     let parts = row["subresources"].as_array().into_iter().flatten();
-                    let subresources = parts.map(|part| Subresource {
-                        name: text(&part["subresource"]).to_owned(),
-                        kind: text(&part["responseKind"]["kind"]).to_owned(),
-                        api_version: group_version(
-                            text(&part["responseKind"]["group"]),
-                            text(&part["responseKind"]["version"]),
-                        ),
-                        verbs: texts(&part["verbs"]),
-                    });
+                    let subresources = parts.map(|part| text(&part["subresource"]).to_owned());
                     self.resources.push(Resource {
                         api,
                         singular: text(&row["singularResource"]).to_owned(),
@@ -164,12 +145,7 @@ impl Mapper {
                     && resource.api.version == version
             });
             if let Some(parent) = parent {
-                parent.subresources.push(Subresource {
-                    name: part.to_owned(),
-                    kind: text(&row["kind"]).to_owned(),
-                    api_version: group_version(text(&row["group"]), text(&row["version"])),
-                    verbs: texts(&row["verbs"]),
-                });
+                parent.subresources.push(part.to_owned());
             }
             return;
         }
@@ -248,15 +224,6 @@ impl Mapper {
         })
     }
 
-    /// A kind in whatever version there is.
-    pub fn of_group_kind(&self, group: &str, kind: &str) -> Option<&Resource> {
-        let mut all = self
-            .resources
-            .iter()
-            .filter(|resource| resource.api.kind == kind && resource.api.group == group);
-        all.next()
-    }
-
     /// What belongs to a category, as `all`.
     pub fn of_category(&self, category: &str) -> Vec<&Resource> {
         let mut found: Vec<&Resource> = Vec::new();
@@ -302,6 +269,7 @@ pub mod tests {
         let core = json!({ "kind": "APIGroupDiscoveryList", "items": [{ "metadata": {}, "versions": [
             { "version": "v1", "resources": [
                 row("pods", "pod", "Pod", &["po"], "Namespaced"),
+                row("secrets", "secret", "Secret", &[], "Namespaced"),
                 row("configmaps", "configmap", "ConfigMap", &["cm"], "Namespaced"),
                 row("namespaces", "namespace", "Namespace", &["ns"], "Cluster"),
                 row("nodes", "node", "Node", &["no"], "Cluster"),
@@ -354,7 +322,16 @@ pub mod tests {
         let names: Vec<String> = all.iter().map(|resource| resource.full_name()).collect();
         assert_eq!(
             names,
-            ["pods", "configmaps", "namespaces", "nodes", "services", "deployments.apps", "pods.example.com"]
+            [
+                "pods",
+                "secrets",
+                "configmaps",
+                "namespaces",
+                "nodes",
+                "services",
+                "deployments.apps",
+                "pods.example.com"
+            ]
         );
     }
 }

@@ -59,7 +59,9 @@ pub fn selector(object: &Value) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     let plain = match object["kind"].as_str()? {
         "Service" | "ReplicationController" => selector,
-        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" => &selector["matchLabels"],
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" => {
+            &selector["matchLabels"]
+        }
         _ => return None,
     };
     for (key, value) in plain.as_object().into_iter().flatten() {
@@ -157,11 +159,7 @@ pub fn container(pod: &Value, named: Option<&str>) -> Outcome<(String, Option<St
             "" => (*name).to_owned(),
             kind => format!("{name} ({kind})"),
         });
-        format!(
-            "Defaulted container {:?} out of: {}",
-            first,
-            shown.collect::<Vec<_>>().join(", ")
-        )
+        format!("Defaulted container {:?} out of: {}", first, shown.collect::<Vec<_>>().join(", "))
     });
     Ok(((*first).to_owned(), told))
 }
@@ -177,7 +175,11 @@ mod tests {
             json!({ "metadata": { "name": name }, "spec": { "nodeName": "n" }, "status": { "phase": phase,
                 "conditions": [{ "type": "Ready", "status": ready }] } })
         };
-        let pods = vec![pod("a", "Pending", "False"), pod("b", "Running", "False"), pod("c", "Running", "True")];
+        let pods = vec![
+            pod("a", "Pending", "False"),
+            pod("b", "Running", "False"),
+            pod("c", "Running", "True"),
+        ];
         assert_eq!(best(pods).unwrap()["metadata"]["name"], "c");
     }
 

@@ -23,7 +23,10 @@ impl Session {
     /// The cluster that the arguments mean, connected to when it is first asked for anything.
     pub fn cluster(&mut self, arguments: &Arguments) -> Outcome<Cluster> {
         if let Some(cluster) = &self.cluster {
-            return Ok(cluster.clone());
+            return Ok(match arguments.some("namespace") {
+                Some(namespace) => cluster.in_namespace(namespace),
+                None => cluster.clone(),
+            });
         }
         let cluster = Cluster::connect(arguments)?;
         self.cluster = Some(cluster.clone());

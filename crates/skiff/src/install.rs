@@ -97,8 +97,7 @@ pub fn uninstall(options: &Uninstall) -> anyhow::Result<()> {
         // Links of others with these names stay.
         std::fs::read_link(steps::below(root, path)).is_ok_and(|target| target == Path::new(BINARY))
     };
-    let links =
-        LINKS.iter().chain([&CLIENT]).map(|name| Path::new(BINARY).with_file_name(name));
+    let links = LINKS.iter().chain([&CLIENT]).map(|name| Path::new(BINARY).with_file_name(name));
     let links = links.filter(|path| own(path));
     steps.extend(links.map(Step::Remove));
     steps.push(Step::Remove(crate::configuration::DEFAULT.into()));

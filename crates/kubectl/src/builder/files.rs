@@ -35,9 +35,8 @@ pub async fn documents(request: &Request) -> Outcome<Vec<(Value, String)>> {
         } else {
             for path in paths(file, request.recursive)? {
                 let name = path.display().to_string();
-                let bytes = std::fs::read(&path).map_err(|error| {
-                    Failure::Plain(crate::print::io_text(&name, &error))
-                })?;
+                let bytes = std::fs::read(&path)
+                    .map_err(|error| Failure::Plain(crate::print::io_text(&name, &error)))?;
                 read(&String::from_utf8_lossy(&bytes), &name, &mut all)?;
             }
         }
@@ -157,8 +156,11 @@ pub fn read(text: &str, source: &str, all: &mut Vec<(Value, String)>) -> Outcome
 fn flatten(value: Value, source: &str, all: &mut Vec<(Value, String)>) {
     let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
     match value {
-        Value::Object(mut fields) if is_list && fields.get("items").is_some_and(Value::is_array) => {
-            let kind = fields["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
+        Value::Object(mut fields)
+            if is_list && fields.get("items").is_some_and(Value::is_array) =>
+        {
+            let kind =
+                fields["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
             let version = fields.get("apiVersion").cloned().unwrap_or_default();
             if let Some(Value::Array(items)) = fields.remove("items") {
                 for mut item in items {
@@ -208,8 +210,12 @@ mod tests {
         let mut all = Vec::new();
         let text = "# note\n---\nkind: A\n---\nkind: List\nitems: [{kind: B}, {kind: C}]\n---\n";
         read(text, "f", &mut all).unwrap();
-        read("{\"kind\":\"D\"} {\"kind\":\"EList\",\"apiVersion\":\"v1\",\"items\":[{}]}", "f", &mut all)
-            .unwrap();
+        read(
+            "{\"kind\":\"D\"} {\"kind\":\"EList\",\"apiVersion\":\"v1\",\"items\":[{}]}",
+            "f",
+            &mut all,
+        )
+        .unwrap();
         let kinds: Vec<&str> = all.iter().filter_map(|(value, _)| value["kind"].as_str()).collect();
         assert_eq!(kinds, ["A", "B", "C", "D", "E"]);
         assert!(read("a: [", "f", &mut all).is_err());

@@ -26,8 +26,7 @@ pub static SELECTOR: &[Flag] =
 pub static FIELD_SELECTOR: &[Flag] =
     &[text("field-selector", "", "Fields to select by: metadata.name=x,status.phase!=y.")];
 
-pub static ALL_NAMESPACES: &[Flag] =
-    &[switch("all-namespaces", "In all namespaces.").short('A')];
+pub static ALL_NAMESPACES: &[Flag] = &[switch("all-namespaces", "In all namespaces.").short('A')];
 
 pub static ALL: &[Flag] = &[switch("all", "All objects of the types that are named.")];
 
@@ -54,6 +53,11 @@ impl Info {
             "" => format!("{kind}/{}", self.name),
             group => format!("{kind}.{group}/{}", self.name),
         }
+    }
+
+    /// `deployments/web`: as messages name it.
+    pub fn object_name(&self) -> String {
+        format!("{}/{}", self.api().plural, self.name)
     }
 
     pub fn with_object(&self, object: Value) -> Info {
@@ -114,9 +118,11 @@ impl Request {
 pub async fn targets(cluster: &Cluster, request: &Request) -> Outcome<Vec<Target>> {
     if request.has_files() {
         if !request.words.is_empty() {
-            return Err("when paths, URLs, or stdin is provided as input, you may not specify resource \
+            return Err(
+                "when paths, URLs, or stdin is provided as input, you may not specify resource \
                         arguments as well"
-                .into());
+                    .into(),
+            );
         }
         let infos = file_infos(cluster, request).await?;
         return Ok(infos.into_iter().map(|info| Target::File(Box::new(info))).collect());
@@ -172,13 +178,17 @@ pub fn info(mapper: &Mapper, cluster: &Cluster, object: Value, source: &str) -> 
     let metadata = &object["metadata"];
     let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
     if kind.is_empty() {
-        return Err(format!("unable to decode {source:?}: Object 'Kind' is missing in '{object}'").into());
-    }
-    if version.is_empty() {
         return Err(
-            format!("unable to decode {source:?}: Object 'apiVersion' is missing in '{object}'").into()
+            format!("unable to decode {source:?}: Object 'Kind' is missing in '{object}'").into()
         );
     }
+    if version.is_empty() {
+        return Err(format!(
+            "unable to decode {source:?}: Object 'apiVersion' is missing in '{object}'"
+        )
+        .into());
+    }
+    check_metadata(metadata, source)?;
     let Some(resource) = mapper.of_kind(&version, &kind) else {
         let shown = if source.is_empty() { "STDIN" } else { source };
         return Err(format!(
@@ -207,21 +217,51 @@ pub fn info(mapper: &Mapper, cluster: &Cluster, object: Value, source: &str) -> 
     Ok(Info { resource: resource.clone(), namespace, name, object, source: source.to_owned() })
 }
 
-/// The objects that are meant; those of files are asked for afresh if `latest`.
-pub async fn infos(cluster: &Cluster, request: &Request, latest: bool) -> Outcome<Vec<Info>> {
-    let targets = targets(cluster, request).await?;
-    let mut all = Vec::new();
-    let mut failures = Vec::new();
-    for target in targets {
-        match fetch(cluster, request, target, latest).await {
-            Ok(infos) => all.extend(infos),
-            Err(failure) => failures.push(failure),
+/// Labels and annotations are texts, whatever YAML makes of `y` and `1`.
+fn check_metadata(metadata: &Value, source: &str) -> Outcome {
+    for field in ["labels", "annotations"] {
+        let values = metadata[field].as_object().into_iter().flatten().map(|(_, value)| value);
+        if let Some(wrong) = values.into_iter().find(|value| !value.is_string() && !value.is_null())
+        {
+            let kind = match wrong {
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "number",
+                Value::Array(_) => "array",
+                _ => "object",
+            };
+            return Err(format!(
+                "unable to decode {source:?}: json: cannot unmarshal {kind} into Go struct field \
+                 ObjectMeta.metadata.{field} of type string"
+            )
+            .into());
         }
     }
-    if all.is_empty() || !failures.is_empty() {
-        Failure::of_all(failures)?;
+    Ok(())
+}
+
+/// What a server says of a collection, with what was asked for.
+pub fn about_collection(failure: Failure, of: &ApiResource, labels: &str, fields: &str) -> Failure {
+    let Failure::Server(mut status) = failure else { return failure };
+    if matches!(status.reason, api::status::Reason::BadRequest | api::status::Reason::NotFound) {
+        let resource = match &*of.group {
+            "" => format!("/{}, Resource={}", of.version, of.plural),
+            group => format!("{group}/{}, Resource={}", of.version, of.plural),
+        };
+        status.message = match (labels, fields) {
+            ("", "") => format!("Unable to list {resource:?}: {}", status.message),
+            (labels, fields) => format!(
+                "Unable to find {resource:?} that match label selector {labels:?}, field selector {fields:?}: {}",
+                status.message
+            ),
+        };
     }
-    Ok(all)
+    Failure::Server(status)
+}
+
+/// The objects that are meant; those of files are asked for afresh if `latest`.
+pub async fn infos(cluster: &Cluster, request: &Request, latest: bool) -> Outcome<Vec<Info>> {
+    let (infos, failures) = infos_and_failures(cluster, request, latest).await?;
+    Failure::of_all(failures).map(|()| infos)
 }
 
 /// The same, with what could not be had beside what could.
@@ -259,19 +299,23 @@ pub async fn fetch(
             Ok(vec![Info { resource: *resource, namespace, name, object, source: String::new() }])
         }
         Target::All { resource, namespace } => {
-            let of = collection(
-                &resource.api,
-                &namespace,
-                &request.selector,
-                &request.field_selector,
-            )?;
-            let objects = cluster.list(of, request.chunk).await?;
+            let of =
+                collection(&resource.api, &namespace, &request.selector, &request.field_selector)?;
+            let objects = cluster.list(of, request.chunk).await.map_err(|failure| {
+                let Request { selector, field_selector, .. } = request;
+                about_collection(failure, &resource.api, selector, field_selector)
+            })?;
             let infos = objects.into_iter().map(|object| {
-                let text = |name: &str| {
-                    object["metadata"][name].as_str().unwrap_or_default().to_owned()
-                };
+                let text =
+                    |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
                 let (namespace, name) = (text("namespace"), text("name"));
-                Info { resource: (*resource).clone(), namespace, name, object, source: String::new() }
+                Info {
+                    resource: (*resource).clone(),
+                    namespace,
+                    name,
+                    object,
+                    source: String::new(),
+                }
             });
             Ok(infos.collect())
         }
@@ -286,7 +330,8 @@ pub async fn local_infos(request: &Request, namespace: &str) -> Outcome<Vec<Info
             .into());
     }
     let documents = files::documents(request).await?;
-    let infos = documents.into_iter().map(|(object, source)| local_info(object, &source, namespace));
+    let infos =
+        documents.into_iter().map(|(object, source)| local_info(object, &source, namespace));
     select(infos.collect(), &request.selector)
 }
 

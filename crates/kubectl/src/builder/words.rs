@@ -33,15 +33,22 @@ pub fn check(request: &Request) -> Outcome {
                 .into());
         }
         if selects || request.all {
-            return Err("selectors and the all flag cannot be used when passing resource/name arguments".into());
+            return Err(
+                "selectors and the all flag cannot be used when passing resource/name arguments"
+                    .into(),
+            );
         }
         for word in words {
             let parts: Vec<&str> = word.split('/').collect();
             if parts.len() > 2 {
-                return Err("arguments in resource/name form may not have more than one slash".into());
+                return Err(
+                    "arguments in resource/name form may not have more than one slash".into()
+                );
             }
             if parts.iter().any(|part| part.is_empty()) || parts[0].contains(',') {
-                return Err("arguments in resource/name form must have a single resource and name".into());
+                return Err(
+                    "arguments in resource/name form must have a single resource and name".into()
+                );
             }
         }
         return Ok(());
@@ -55,8 +62,7 @@ pub fn check(request: &Request) -> Outcome {
     Ok(())
 }
 
-const MISSING: &str =
-    "You must provide one or more resources by argument or filename.\nExample resource specifications \
+const MISSING: &str = "You must provide one or more resources by argument or filename.\nExample resource specifications \
      include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'";
 
 pub fn targets(mapper: &Mapper, request: &Request, namespace: &str) -> Outcome<Vec<Target>> {

@@ -82,7 +82,8 @@ fn chosen<'r>(all: &'r [Resource], arguments: &Arguments) -> Outcome<Vec<&'r Res
             found.push(resource);
         }
     }
-    let key = |resource: &&Resource| (resource.api.group.to_string(), resource.api.plural.to_string());
+    let key =
+        |resource: &&Resource| (resource.api.group.to_string(), resource.api.plural.to_string());
     match arguments.text("sort-by") {
         "" => found.sort_by_key(key),
         "name" => found.sort_by_key(|resource| resource.api.plural.to_string()),
@@ -96,7 +97,8 @@ fn table(chosen: &[&Resource], arguments: &Arguments) -> String {
     let wide = arguments.text("output") == "wide";
     let mut rows: Vec<Vec<String>> = Vec::new();
     if !arguments.is("no-headers") {
-        let headers = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", "VERBS", "CATEGORIES"];
+        let headers =
+            ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", "VERBS", "CATEGORIES"];
         rows.push(headers.iter().take(if wide { 7 } else { 5 }).map(|h| (*h).to_owned()).collect());
     }
     for resource in chosen {
@@ -150,6 +152,9 @@ mod tests {
              nodes        no           v1           false        Node        get,list,create,patch,delete,watch,update   \
              all\n"
         );
-        assert_eq!(told(&world, "api-versions").await, "apps/v1\nexample.com/v1\nexample.com/v1beta1\nv1\n");
+        assert_eq!(
+            told(&world, "api-versions").await,
+            "apps/v1\nexample.com/v1\nexample.com/v1beta1\nv1\n"
+        );
     }
 }

@@ -153,7 +153,8 @@ impl Apply<'_> {
         let patch = Patch::Apply(info.object.clone());
         let patched = self.cluster.patch(info.api(), place, patch.clone(), &self.write).await;
         let mut object = patched.map_err(conflicting)?;
-        if self.write.field_manager == SERVER_SIDE && self.arguments.text("subresource").is_empty() {
+        if self.write.field_manager == SERVER_SIDE && self.arguments.text("subresource").is_empty()
+        {
             match self.migrate(info, &object, patch).await {
                 Ok(Some(migrated)) => object = migrated,
                 Ok(None) => {}
@@ -182,7 +183,8 @@ impl Apply<'_> {
         if !owners.iter().any(|(_, how)| *how == "Apply") {
             let alone = json!({ "apiVersion": object["apiVersion"], "kind": object["kind"],
                 "metadata": { "name": info.name, "annotations": { ANNOTATION: text } } });
-            let write = Write { field_manager: LAST_APPLIED_MANAGER.to_owned(), ..self.write.clone() };
+            let write =
+                Write { field_manager: LAST_APPLIED_MANAGER.to_owned(), ..self.write.clone() };
             object = self.cluster.patch(info.api(), place, Patch::Apply(alone), &write).await?;
         }
         let upgrade = csa_upgrade::patch(&object, &updaters, &self.write.field_manager, "")
@@ -217,7 +219,7 @@ impl Apply<'_> {
                 "Warning: resource {} is missing the {ANNOTATION} annotation which is required by kubectl \
                  apply. kubectl apply should only be used on resources created declaratively by either kubectl \
                  create --save-config or kubectl apply. The missing annotation will be patched automatically.",
-                object_name(info)
+                info.object_name()
             )?;
         }
         let (object, changed) = self.patch(info, current, &modified).await?;
@@ -268,7 +270,9 @@ impl Apply<'_> {
             }
             let text = api::quote::go_json(patch.value()).unwrap_or_default();
             let verb = format!("applying patch:\n{text}\nto:\n{}\nfor:", described(info));
-            return Err(failure.with_source("patching", &info.source).with_source(&verb, &info.source));
+            return Err(failure
+                .with_source("patching", &info.source)
+                .with_source(&verb, &info.source));
         }
         unreachable!("the last attempt returns")
     }
@@ -295,7 +299,12 @@ impl Apply<'_> {
 }
 
 /// The patch that brings an object to what is wanted, and takes away only what was applied before.
-pub fn three_way(info: &Info, current: &Value, modified: &Value, overwrite: bool) -> Outcome<Patch> {
+pub fn three_way(
+    info: &Info,
+    current: &Value,
+    modified: &Value,
+    overwrite: bool,
+) -> Outcome<Patch> {
     let original = last_applied::original(current)?.unwrap_or_else(|| json!({}));
     let failed = |error: String| {
         let text = |value: &Value| api::quote::go_json(value).unwrap_or_default();
@@ -338,14 +347,6 @@ fn named(info: &Info) -> Outcome {
         return Err(format!("from {name}: cannot use generate name with apply").into());
     }
     Ok(())
-}
-
-/// `pods/web`, as warnings name it.
-fn object_name(info: &Info) -> String {
-    match &*info.api().group {
-        "" => format!("{}/{}", info.api().plural, info.name),
-        group => format!("{}.{group}/{}", info.api().plural, info.name),
-    }
 }
 
 fn described(info: &Info) -> String {
@@ -442,19 +443,28 @@ mod tests {
         };
         let (first, second) = (map("k: v, l: w"), map("k: z"));
         let apply = |file: &tempfile::NamedTempFile| format!("apply -f {}", file.path().display());
-        assert_eq!(told(&world, &format!("{} --dry-run=client", apply(&first))).await, "configmap/a created (dry run)\n");
+        assert_eq!(
+            told(&world, &format!("{} --dry-run=client", apply(&first))).await,
+            "configmap/a created (dry run)\n"
+        );
         assert_eq!(told(&world, &apply(&first)).await, "configmap/a created\n");
         assert_eq!(told(&world, &apply(&first)).await, "configmap/a unchanged\n");
         assert_eq!(told(&world, &apply(&second)).await, "configmap/a configured\n");
         world.written();
-        assert_eq!(told(&world, &format!("{} --dry-run=client", apply(&first))).await, "configmap/a configured (dry run)\n");
+        assert_eq!(
+            told(&world, &format!("{} --dry-run=client", apply(&first))).await,
+            "configmap/a configured (dry run)\n"
+        );
         assert_eq!(world.written(), Vec::<String>::new());
-        let maps = client::ApiResource::custom("", "v1", "configmaps", "ConfigMap", api::kinds::Scope::Namespaced);
+        let maps = client::ApiResource::custom(
+            "",
+            "v1",
+            "configmaps",
+            "ConfigMap",
+            api::kinds::Scope::Namespaced,
+        );
         let map = world.get_tree(&maps, "default", "a").unwrap();
         assert_eq!(map["data"], serde_json::json!({ "k": "z" }));
-        assert_eq!(
-            told(&world, "apply").await,
-            "error: must specify one of -f and -k\n"
-        );
+        assert_eq!(told(&world, "apply").await, "error: must specify one of -f and -k\n");
     }
 }

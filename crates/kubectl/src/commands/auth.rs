@@ -10,7 +10,6 @@ use crate::session::Session;
 use client::ApiResource;
 use client::source::Write;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 pub static COMMAND: Command = Command {
     name: "auth",
@@ -51,8 +50,20 @@ fn review(group: &str, plural: &str, kind: &str) -> ApiResource {
 }
 
 const VERBS: [&str; 14] = [
-    "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use", "bind", "impersonate",
-    "*", "approve", "sign",
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "use",
+    "bind",
+    "impersonate",
+    "*",
+    "approve",
+    "sign",
 ];
 const PATH_VERBS: [&str; 8] = ["get", "post", "put", "patch", "delete", "head", "options", "*"];
 
@@ -90,7 +101,10 @@ async fn can_i(session: &mut Session, arguments: Arguments) -> Outcome {
                         group => format!(" in group '{group}'"),
                     };
                     let plural = &found.api.plural;
-                    writeln!(session.err, "Warning: resource '{plural}' is not namespace scoped{group}\n")?;
+                    writeln!(
+                        session.err,
+                        "Warning: resource '{plural}' is not namespace scoped{group}\n"
+                    )?;
                 }
                 (found.api.group.to_string(), found.api.plural.to_string())
             }
@@ -101,7 +115,10 @@ async fn can_i(session: &mut Session, arguments: Arguments) -> Outcome {
                         Some((name, group)) => format!("'{name}' in group '{group}'"),
                         None => format!("'{kind}'"),
                     };
-                    writeln!(session.err, "Warning: the server doesn't have a resource type {text}\n")?;
+                    writeln!(
+                        session.err,
+                        "Warning: the server doesn't have a resource type {text}\n"
+                    )?;
                 }
                 (String::new(), kind.to_owned())
             }
@@ -142,7 +159,10 @@ async fn list(session: &mut Session, arguments: Arguments) -> Outcome {
     if !arguments.words.is_empty() {
         return Err("list option must be specified with no arguments".into());
     }
-    if arguments.is("quiet") || arguments.is("all-namespaces") || arguments.some("subresource").is_some() {
+    if arguments.is("quiet")
+        || arguments.is("all-namespaces")
+        || arguments.some("subresource").is_some()
+    {
         return Err(
             "list option can't be specified with neither quiet, all-namespaces nor subresource options".into()
         );
@@ -167,11 +187,11 @@ fn rules(status: &Value, with_headers: bool) -> Vec<Vec<String>> {
         let all = value.as_array().into_iter().flatten();
         all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
     };
-    type Key = (String, String, String);
+    /// Group, resource, path and names.
+    type Key = (String, String, String, String);
     let mut found: Vec<(Key, Vec<String>)> = Vec::new();
-    let mut at: BTreeMap<Key, usize> = BTreeMap::new();
     let mut add = |key: Key, verbs: &[String]| {
-        let place = *at.entry(key.clone()).or_insert_with(|| {
+        let place = found.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
             found.push((key, Vec::new()));
             found.len() - 1
         });
@@ -185,32 +205,32 @@ fn rules(status: &Value, with_headers: bool) -> Vec<Vec<String>> {
         let (verbs, names) = (texts(&rule["verbs"]), texts(&rule["resourceNames"]));
         for group in texts(&rule["apiGroups"]) {
             for resource in texts(&rule["resources"]) {
-                let full = match &*group {
-                    "" => resource.clone(),
-                    group => format!("{resource}.{group}"),
-                };
-                add((full, String::new(), names.join(" ")), &verbs);
+                add((group.clone(), resource, String::new(), names.join(" ")), &verbs);
             }
         }
     }
     for rule in status["nonResourceRules"].as_array().into_iter().flatten() {
         let verbs = texts(&rule["verbs"]);
         for url in texts(&rule["nonResourceURLs"]) {
-            add((String::new(), url, String::new()), &verbs);
+            add((String::new(), String::new(), url, String::new()), &verbs);
         }
     }
-    found.sort_by(|(left, _), (right, _)| {
-        // As upstream sorts the texts of its rules: those of resources last by group and name.
-        (left.0.is_empty(), &left.0, &left.1).cmp(&(right.0.is_empty(), &right.0, &right.1))
+    // As Go would print the rules.
+    found.sort_by_key(|((group, resource, url, names), verbs)| {
+        let group = if resource.is_empty() { String::new() } else { group.clone() };
+        format!(
+            "Verbs:[{}],APIGroups:[{group}],Resources:[{resource}],ResourceNames:[{names}],NonResourceURLs:[{url}],",
+            verbs.join(" ")
+        )
     });
     let mut rows = Vec::new();
     if with_headers {
         let headers = ["Resources", "Non-Resource URLs", "Resource Names", "Verbs"];
         rows.push(headers.iter().map(|text| (*text).to_owned()).collect());
     }
-    for ((resource, url, names), verbs) in found {
+    for ((group, resource, url, names), verbs) in found {
         rows.push(vec![
-            resource,
+            if group.is_empty() { resource } else { format!("{resource}.{group}") },
             format!("[{url}]"),
             format!("[{names}]"),
             format!("[{}]", verbs.join(" ")),
@@ -260,9 +280,9 @@ mod tests {
         assert_eq!(
             tabs::aligned(&rules(&status, true)),
             "Resources   Non-Resource URLs   Resource Names   Verbs\n\
-             pods        []                  []               [get list]\n\
-             pods.apps   []                  []               [get]\n            \
-             [/healthz]          []               [get]\n"
+             pods        []                  []               [get list]\n            \
+             [/healthz]          []               [get]\n\
+             pods.apps   []                  []               [get]\n"
         );
         assert_eq!(verdict(&json!({ "allowed": false, "reason": "x" })), "no - x");
     }

@@ -41,7 +41,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     // What is only tried is said to be created, as upstream says.
     let done = if DryRun::of(&arguments)? == DryRun::Client { "created" } else { "autoscaled" };
     for info in infos {
-        if !info.resource.subresources.iter().any(|part| part.name == "scale") {
+        if !info.resource.subresources.iter().any(|part| part == "scale") {
             return Err(Failure::Plain(format!(
                 "cannot autoscale a {}: could not find scale subresource for {}/{}, Resource={} in discovery information",
                 info.api().kind,

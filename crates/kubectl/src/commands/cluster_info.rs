@@ -90,7 +90,8 @@ fn of_service(service: &Value, server: &str) -> Option<(String, String)> {
     };
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     let server = server.trim_end_matches('/');
-    let link = format!("{server}/api/v1/namespaces/{namespace}/services/{scheme}{name}{port}/proxy");
+    let link =
+        format!("{server}/api/v1/namespaces/{namespace}/services/{scheme}{name}{port}/proxy");
     Some((shown.to_owned(), link))
 }
 
@@ -108,16 +109,17 @@ async fn dump(session: &mut Session, arguments: Arguments) -> Outcome {
     let cluster = session.cluster(&arguments)?;
     let mapper = cluster.mapper().await?;
     let all = |of: &str| mapper.find(of).map(|resource| resource.api.clone());
-    let namespaces: Vec<String> = match (arguments.is("all-namespaces"), arguments.list("namespaces")) {
-        (true, _) => {
-            let of = collection(&all("namespaces")?, "", "", "")?;
-            let found = cluster.list(of, 500).await?;
-            let names = found.iter().filter_map(|one| one["metadata"]["name"].as_str());
-            names.map(str::to_owned).collect()
-        }
-        (false, []) => vec!["kube-system".to_owned(), cluster.namespace.clone()],
-        (false, some) => some.to_vec(),
-    };
+    let namespaces: Vec<String> =
+        match (arguments.is("all-namespaces"), arguments.list("namespaces")) {
+            (true, _) => {
+                let of = collection(&all("namespaces")?, "", "", "")?;
+                let found = cluster.list(of, 500).await?;
+                let names = found.iter().filter_map(|one| one["metadata"]["name"].as_str());
+                names.map(str::to_owned).collect()
+            }
+            (false, []) => vec!["kube-system".to_owned(), cluster.namespace.clone()],
+            (false, some) => some.to_vec(),
+        };
     let nodes = list_of(&cluster, &all("nodes")?, "").await?;
     put(session, &arguments, "nodes", &nodes)?;
     for namespace in &namespaces {
@@ -198,9 +200,15 @@ async fn logs(
             Err(failure) => format!("Request log error: {}\n", failure.text()).into_bytes(),
         };
         with_file(session, arguments, &format!("{namespace}/{name}/logs.txt"), |out| {
-            writeln!(out, "==== START logs for container {container} of pod {namespace}/{name} ====")?;
+            writeln!(
+                out,
+                "==== START logs for container {container} of pod {namespace}/{name} ===="
+            )?;
             out.write_all(&text)?;
-            writeln!(out, "==== END logs for container {container} of pod {namespace}/{name} ====")?;
+            writeln!(
+                out,
+                "==== END logs for container {container} of pod {namespace}/{name} ===="
+            )?;
             Ok(())
         })?;
     }

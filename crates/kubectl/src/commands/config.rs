@@ -131,7 +131,10 @@ fn change(path: &Path, edit: impl FnOnce(&mut Value)) -> Outcome {
 fn only<'a>(arguments: &'a Arguments, what: &str) -> Outcome<&'a str> {
     match &arguments.words[..] {
         [name] if !name.is_empty() => Ok(name),
-        _ => Err(Failure::Plain(format!("{what}\nSee '{} -h' for help and examples", arguments.command))),
+        _ => Err(Failure::Plain(format!(
+            "{what}\nSee '{} -h' for help and examples",
+            arguments.command
+        ))),
     }
 }
 
@@ -181,13 +184,12 @@ fn rename_context(session: &mut Session, arguments: &Arguments) -> Outcome {
 }
 
 fn delete(session: &mut Session, arguments: &Arguments, list: &str, what: &str) -> Outcome {
-    let name = only(arguments, &format!("unexpected number of arguments: a {what}'s name is expected"))?;
+    let name =
+        only(arguments, &format!("unexpected number of arguments: a {what}'s name is expected"))?;
     let files = Files::find(arguments);
     let Some(file) = files.file_of(list, name)? else {
         let default = files.default_file();
-        return Err(
-            format!("cannot delete {what} {name}, not in {}", default.display()).into()
-        );
+        return Err(format!("cannot delete {what} {name}, not in {}", default.display()).into());
     };
     let tree = files.merged()?;
     if what == "context" && tree["current-context"] == name {

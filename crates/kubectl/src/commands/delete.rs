@@ -67,7 +67,9 @@ impl How {
             // What would lose data needs both words.
             (0, false) => grace = 1,
             (grace, true) if grace > 0 => {
-                return Err("--force and --grace-period greater than 0 cannot be specified together".into());
+                return Err(
+                    "--force and --grace-period greater than 0 cannot be specified together".into(),
+                );
             }
             (_, true) => grace = 0,
             _ => {}
@@ -150,7 +152,9 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
 fn check(arguments: &Arguments) -> Outcome {
     let output = arguments.text("output");
     if !matches!(output, "" | "name") {
-        return Err(format!("unexpected -o output mode: {output}. We only support '-o name'").into());
+        return Err(
+            format!("unexpected -o output mode: {output}. We only support '-o name'").into()
+        );
     }
     if arguments.is("all") && arguments.some("selector").is_some() {
         return Err("cannot set --all and --selector at the same time".into());
@@ -206,10 +210,6 @@ pub async fn delete(
     how: &How,
 ) -> Outcome<String> {
     if how.dry_run == DryRun::Client {
-        // What is not there cannot be said to be deleted.
-        if info.source.is_empty() {
-            cluster.get(info.api(), &info.namespace, &info.name).await?;
-        }
         writeln!(session.out, "{}", how.told(info))?;
         return Ok(String::new());
     }
@@ -221,11 +221,7 @@ pub async fn delete(
 }
 
 /// Waits until objects are gone, or others of their names are there.
-pub async fn gone(
-    cluster: &Cluster,
-    deleted: &[(Info, String)],
-    patience: Duration,
-) -> Outcome {
+pub async fn gone(cluster: &Cluster, deleted: &[(Info, String)], patience: Duration) -> Outcome {
     let began = tokio::time::Instant::now();
     for (info, uid) in deleted {
         let left = patience.saturating_sub(began.elapsed());
@@ -245,10 +241,8 @@ pub async fn gone(
         match waited {
             Ok(Some(())) => {}
             Ok(None) => {
-                let plural = &info.resource.full_name();
-                return Err(
-                    format!("timed out waiting for the condition on {plural}/{}", info.name).into()
-                );
+                let name = info.object_name();
+                return Err(format!("timed out waiting for the condition on {name}").into());
             }
             // Who may not look has deleted all the same.
             Err(Failure::Server(status)) if matches!(status.code, 403 | 405) => {}

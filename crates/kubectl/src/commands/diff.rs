@@ -10,7 +10,6 @@ use crate::change;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, list, number, switch, text};
-use crate::last_applied;
 use crate::print::forget_managed_fields;
 use crate::session::Session;
 use api::codec::yaml;
@@ -57,19 +56,17 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     }
     let cluster = session.cluster(&arguments)?;
     let infos = builder::file_infos(&cluster, &request).await?;
-    let folder = tempfile::tempdir()?;
-    let (before, after) = (folder.path().join("LIVE"), folder.path().join("MERGED"));
-    std::fs::create_dir_all(&before)?;
-    std::fs::create_dir_all(&after)?;
+    let folder = |prefix: &str| tempfile::Builder::new().prefix(prefix).tempdir();
+    let (before, after) = (folder("LIVE-")?, folder("MERGED-")?);
     for info in &infos {
         let (live, merged) = versions(&cluster, info, &arguments).await?;
         let (live, merged) = shown(live, merged, &arguments);
         for (folder, object) in [(&before, live), (&after, merged)] {
             let text = object.map_or(String::new(), |object| yaml::encode(&object));
-            std::fs::write(folder.join(file_name(info)), text)?;
+            std::fs::write(folder.path().join(file_name(info)), text)?;
         }
     }
-    compare(session, &before, &after).await
+    compare(session, before.path(), after.path()).await
 }
 
 /// What there is, and what there would be.
@@ -95,11 +92,12 @@ async fn versions(
         let merged = cluster.patch(info.api(), place, patch, &write).await?;
         return Ok((live, Some(merged)));
     }
-    let modified = last_applied::annotated(&info.object)?;
+    // The annotation would differ whenever anything does: it is left as it is.
+    let modified = &info.object;
     let merged = match &live {
-        None => cluster.create(info.api(), &info.namespace, &modified, &write).await?,
+        None => cluster.create(info.api(), &info.namespace, modified, &write).await?,
         Some(live) => {
-            let patch = super::apply::three_way(info, live, &modified, true)?;
+            let patch = super::apply::three_way(info, live, modified, true)?;
             match change::is_empty(&patch) {
                 true => live.clone(),
                 false => cluster.patch(info.api(), place, patch, &write).await?,
@@ -131,7 +129,11 @@ fn shown(
 fn cover(live: &mut Option<Value>, merged: &mut Option<Value>) {
     for field in ["data", "stringData"] {
         let values = |object: &Option<Value>| {
-            object.as_ref().and_then(|object| object[field].as_object()).cloned().unwrap_or_default()
+            object
+                .as_ref()
+                .and_then(|object| object[field].as_object())
+                .cloned()
+                .unwrap_or_default()
         };
         let (old, new) = (values(live), values(merged));
         let covered = |mine: &serde_json::Map<String, Value>,
@@ -176,7 +178,10 @@ async fn compare(session: &mut Session, before: &Path, after: &Path) -> Outcome 
         .arg(after)
         .status()
         .await
-        .map_err(|error| Failure::Said { text: format!("error: failed to run {name:?}: {error}"), code: 2 })?;
+        .map_err(|error| Failure::Said {
+            text: format!("error: failed to run {name:?}: {error}"),
+            code: 2,
+        })?;
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => {

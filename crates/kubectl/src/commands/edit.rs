@@ -112,8 +112,7 @@ pub async fn edited(session: &mut Session, object: &Value, fault: &str) -> Outco
     }
     let body = yaml::encode(object);
     text.push_str(&body);
-    let mut file =
-        tempfile::Builder::new().prefix("kubectl-edit-").suffix(".yaml").tempfile()?;
+    let mut file = tempfile::Builder::new().prefix("kubectl-edit-").suffix(".yaml").tempfile()?;
     file.write_all(text.as_bytes())?;
     let path = file.path().to_owned();
     let editor = ["KUBE_EDITOR", "EDITOR"].iter().find_map(|name| std::env::var(name).ok());
@@ -131,8 +130,11 @@ pub async fn edited(session: &mut Session, object: &Value, fault: &str) -> Outco
         return Err(format!("there was a problem with the editor {editor:?}").into());
     }
     let text = std::fs::read_to_string(&path)?;
-    let rest: String =
-        text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let rest: String = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect();
     if rest.trim().is_empty() || rest == body {
         return Ok(None);
     }

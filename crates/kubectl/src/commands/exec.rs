@@ -11,7 +11,6 @@ use crate::streams::{self, Streams};
 use client::source::escaped;
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 static FLAGS: &[Flag] = &[
     text("container", "", "Container; by default the annotated one, or the first.").short('c'),
@@ -224,7 +223,8 @@ pub async fn quietly(
     stderr: &mut (dyn std::io::Write + Send),
 ) -> Outcome {
     let (namespace, name, container) = pod;
-    let mut path = format!("/api/v1/namespaces/{}/pods/{}/exec?", escaped(namespace), escaped(name));
+    let mut path =
+        format!("/api/v1/namespaces/{}/pods/{}/exec?", escaped(namespace), escaped(name));
     path.push_str("stdout=true&stderr=true");
     if stdin.is_some() {
         path.push_str("&stdin=true");
@@ -237,6 +237,3 @@ pub async fn quietly(
     }
     streams::carry(cluster, &path, Streams { stdin, stdout, stderr, sizes: None }).await
 }
-
-/// How long a pod is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(60);

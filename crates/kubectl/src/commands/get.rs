@@ -1,6 +1,8 @@
 //! `kubectl get`: objects as tables, or in any other form, once or for as long as one looks.
 use super::{Command, Group};
-use crate::builder::{self, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR, Target};
+use crate::builder::{
+    self, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR, Target,
+};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, list, number, switch, switch_on, text};
@@ -67,8 +69,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     }
 }
 
-const NO_TYPE: &str =
-    "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of \
+const NO_TYPE: &str = "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of \
      supported resources.\n\nerror: Required resource not specified.\nUse \"kubectl explain <resource>\" for a \
      detailed description of that resource (e.g. kubectl explain pods).\nSee 'kubectl get -h' for help and examples";
 
@@ -144,7 +145,10 @@ impl Get {
         let mut token = String::new();
         loop {
             let raw = first.clone().with("limit", &limit).with("continue", &token);
-            let mut page = self.fetch(raw, accept).await?;
+            let mut page = self.fetch(raw, accept).await.map_err(|failure| {
+                let Request { selector, field_selector, .. } = &self.request;
+                builder::about_collection(failure, &asked.resource.api, selector, field_selector)
+            })?;
             token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             whole = Some(match whole {
                 None => page,
@@ -155,7 +159,8 @@ impl Get {
                             all.extend(more);
                         }
                     }
-                    whole["metadata"]["resourceVersion"] = page["metadata"]["resourceVersion"].clone();
+                    whole["metadata"]["resourceVersion"] =
+                        page["metadata"]["resourceVersion"].clone();
                     whole
                 }
             });
@@ -217,7 +222,8 @@ impl Get {
                 }
                 _ => {
                     if let Some((resource, whole)) = group.take() {
-                        written |= self.print_group(session, &resource, whole, with_kind, written)?;
+                        written |=
+                            self.print_group(session, &resource, whole, with_kind, written)?;
                     }
                     group = Some((one.resource.clone(), table));
                 }

@@ -1,8 +1,6 @@
 //! `kubectl label` and `kubectl annotate`: one field of metadata each.
 use super::{Command, Group};
-use crate::builder::{
-    self, ALL, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR,
-};
+use crate::builder::{self, ALL, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR};
 use crate::change;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
@@ -20,8 +18,7 @@ static FLAGS: &[Flag] = &[
     text("resource-version", "", "Change only this version of the object."),
 ];
 
-static LABEL_FLAGS: &[Flag] =
-    &[text("field-manager", "kubectl-label", "Who manages the labels.")];
+static LABEL_FLAGS: &[Flag] = &[text("field-manager", "kubectl-label", "Who manages the labels.")];
 static ANNOTATE_FLAGS: &[Flag] =
     &[text("field-manager", "kubectl-annotate", "Who manages the annotations.")];
 
@@ -106,7 +103,8 @@ async fn run(session: &mut Session, arguments: Arguments, words: &'static Words)
     let request = Request::of(&arguments).with_words(&named);
     if named.is_empty() && !request.has_files() {
         return Err(
-            "one or more resources must be specified as <resource> <name> or <resource>/<name>".into()
+            "one or more resources must be specified as <resource> <name> or <resource>/<name>"
+                .into(),
         );
     }
     let dry_run = DryRun::of(&arguments)?;
@@ -166,7 +164,11 @@ fn split(all: &[String], words: &Words) -> Outcome<(Vec<String>, Vec<String>)> {
     let first = all.iter().position(is_pair).unwrap_or(all.len());
     let (named, pairs) = all.split_at(first);
     if let Some(word) = pairs.iter().find(|word| !is_pair(word)) {
-        return Err(format!("all resources must be specified before {} changes: {word}", words.one).into());
+        return Err(format!(
+            "all resources must be specified before {} changes: {word}",
+            words.one
+        )
+        .into());
     }
     Ok((named.to_vec(), pairs.to_vec()))
 }
@@ -256,7 +258,8 @@ mod tests {
     #[tokio::test]
     async fn pairs_are_set_changed_and_removed() {
         let world = world();
-        let pods = client::ApiResource::custom("", "v1", "pods", "Pod", api::kinds::Scope::Namespaced);
+        let pods =
+            client::ApiResource::custom("", "v1", "pods", "Pod", api::kinds::Scope::Namespaced);
         let pod = json!({ "kind": "Pod", "apiVersion": "v1",
             "metadata": { "name": "a", "namespace": "default" } });
         world.put_tree(&pods, pod);

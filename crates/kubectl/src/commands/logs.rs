@@ -129,7 +129,15 @@ async fn subjects(
     }
     let word = arguments.words.first().map(String::as_str).unwrap_or_default();
     if !word.contains('/') {
-        return Ok(vec![cluster.get(&pods::resource(), &cluster.namespace, word).await?]);
+        let found = cluster.get(&pods::resource(), &cluster.namespace, word).await;
+        return found.map(|pod| vec![pod]).map_err(|failure| match failure.is_not_found() {
+            true => Failure::Plain(format!(
+                "error from server (NotFound): {} in namespace \"{}\"",
+                failure.text(),
+                cluster.namespace
+            )),
+            false => failure,
+        });
     }
     let request = Request { words: vec![word.to_owned()], ..Request::default() };
     let targets = builder::targets(cluster, &request).await?;
@@ -219,7 +227,12 @@ fn prefix(log: &Log, arguments: &Arguments) -> String {
     }
 }
 
-async fn one(session: &mut Session, cluster: &Cluster, arguments: &Arguments, log: &Log) -> Outcome {
+async fn one(
+    session: &mut Session,
+    cluster: &Cluster,
+    arguments: &Arguments,
+    log: &Log,
+) -> Outcome {
     let mut answer = cluster.raw(request(log, arguments)).await?;
     let mut lines = Lines::new(prefix(log, arguments));
     while let Some(piece) = answer.body.next().await {
@@ -335,8 +348,14 @@ mod tests {
         };
         let base = "/api/v1/namespaces/n/pods/p/log?container=c";
         assert_eq!(asked("p"), base);
-        assert_eq!(asked("p -f --tail 0 --since 90s"), format!("{base}&follow=true&sinceSeconds=90&tailLines=0"));
+        assert_eq!(
+            asked("p -f --tail 0 --since 90s"),
+            format!("{base}&follow=true&sinceSeconds=90&tailLines=0")
+        );
         assert_eq!(asked("-l a=b"), format!("{base}&tailLines=10"));
-        assert_eq!(asked("p -p --timestamps --limit-bytes=5"), format!("{base}&previous=true&timestamps=true&limitBytes=5"));
+        assert_eq!(
+            asked("p -p --timestamps --limit-bytes=5"),
+            format!("{base}&previous=true&timestamps=true&limitBytes=5")
+        );
     }
 }

@@ -1,27 +1,31 @@
 //! The commands: one row each, in the groups of the help.
 mod api_resources;
-mod autoscale;
 mod apply;
 mod auth;
+mod autoscale;
 mod certificate;
 mod cluster_info;
+mod completion;
 mod config;
+mod cp;
 mod create;
 mod delete;
+mod describe;
 mod diff;
 mod edit;
 mod events;
 mod exec;
 mod explain;
+mod expose;
 mod get;
+mod kustomize;
 mod label;
 mod logs;
-mod node;
-mod describe;
-mod expose;
 mod made;
+mod node;
 mod options;
 mod patch;
+mod plugins;
 mod port_forward;
 mod proxy;
 mod replace;
@@ -131,6 +135,7 @@ pub static COMMANDS: &[&Command] = &[
     &exec::EXEC,
     &port_forward::COMMAND,
     &proxy::COMMAND,
+    &cp::COMMAND,
     &auth::COMMAND,
     &events::COMMAND,
     &diff::COMMAND,
@@ -140,11 +145,14 @@ pub static COMMANDS: &[&Command] = &[
     &patch::COMMAND,
     &replace::COMMAND,
     &wait::COMMAND,
+    &kustomize::COMMAND,
     &label::LABEL,
     &label::ANNOTATE,
+    &completion::COMMAND,
     &api_resources::RESOURCES,
     &api_resources::VERSIONS,
     &config::COMMAND,
+    &plugins::COMMAND,
     &version::COMMAND,
     &options::COMMAND,
     &options::HELP,

@@ -81,7 +81,7 @@ fn patch(arguments: &Arguments) -> Outcome<Patch> {
         (Some(_), Some(_)) => return Err("cannot specify --patch and --patch-file together".into()),
         (None, None) => {
             return Err(
-                "must specify --patch or --patch-file containing the contents of the patch".into()
+                "must specify --patch or --patch-file containing the contents of the patch".into(),
             );
         }
         (Some(text), None) => text.to_owned(),
@@ -110,7 +110,8 @@ fn patched(info: &Info, patch: &Patch) -> Outcome<Value> {
         Patch::Json(operations) => {
             let failed = |error: json_patch::Error| Failure::Plain(error.to_string());
             let limits = json_patch::Limits::default();
-            let operations = json_patch::Patch::decode(operations.clone(), &limits).map_err(failed)?;
+            let operations =
+                json_patch::Patch::decode(operations.clone(), &limits).map_err(failed)?;
             operations.apply(info.object.clone(), &limits).map_err(failed)
         }
         Patch::Strategic(_) if info.api().row.is_none() => Err(format!(

@@ -52,8 +52,10 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
                 // The other family may not be there.
                 Err(_) if address == "::1" => {}
                 Err(error) => {
-                    let text = format!("Unable to listen on port {local}: Listeners failed to create with the \
-                                        following errors: [unable to create listener: Error listen tcp {address}:{local}: {error}]");
+                    let text = format!(
+                        "Unable to listen on port {local}: Listeners failed to create with the \
+                                        following errors: [unable to create listener: Error listen tcp {address}:{local}: {error}]"
+                    );
                     writeln!(session.err, "{text}")?;
                 }
             }
@@ -119,7 +121,8 @@ async fn subject(
     if word.contains('/') {
         let request = Request { words: vec![word.to_owned()], ..Request::default() };
         let targets = builder::targets(cluster, &request).await?;
-        let target = targets.into_iter().next().ok_or(Failure::Plain("no object is named".to_owned()))?;
+        let target =
+            targets.into_iter().next().ok_or(Failure::Plain("no object is named".to_owned()))?;
         let info = builder::fetch(cluster, &request, target, true).await?.into_iter().next();
         let info = info.ok_or(Failure::Plain("no object is named".to_owned()))?;
         if info.object["kind"] == "Service" {
@@ -157,7 +160,10 @@ fn of_pod(pod: &Value, port: &str) -> Outcome<u16> {
     let found = ports.find(|one| one["name"] == port).and_then(|one| one["containerPort"].as_u64());
     let number = found.and_then(|number| u16::try_from(number).ok());
     number.ok_or_else(|| {
-        Failure::Plain(format!("Pod '{}' does not have a named port '{port}'", text(&pod["metadata"]["name"])))
+        Failure::Plain(format!(
+            "Pod '{}' does not have a named port '{port}'",
+            text(&pod["metadata"]["name"])
+        ))
     })
 }
 

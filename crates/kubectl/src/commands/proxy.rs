@@ -21,7 +21,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
 static FLAGS: &[Flag] = &[
-    text("accept-hosts", "^localhost$,^127\\.0\\.0\\.1$,^\\[::1\\]$", "Hosts that are served, as patterns."),
+    text(
+        "accept-hosts",
+        "^localhost$,^127\\.0\\.0\\.1$,^\\[::1\\]$",
+        "Hosts that are served, as patterns.",
+    ),
     text("accept-paths", "^.*", "Paths that are served, as patterns."),
     text("address", "127.0.0.1", "Address to listen on."),
     text("api-prefix", "/", "Where the API begins."),
@@ -105,7 +109,10 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
 
 type Body = BoxBody<Bytes, Infallible>;
 
-async fn serve(proxy: Arc<Proxy>, connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+async fn serve(
+    proxy: Arc<Proxy>,
+    connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) {
     let answer = service_fn(|request| {
         let proxy = proxy.clone();
         async move { Ok::<_, Infallible>(proxy.answer(request).await) }
@@ -168,7 +175,8 @@ impl Proxy {
         match self.cluster.source.raw(raw).await {
             Ok(answer) => {
                 let frames = answer.body.take_while(|piece| std::future::ready(piece.is_ok()));
-                let frames = frames.filter_map(|piece| async { piece.ok().map(|b| Ok(Frame::data(b))) });
+                let frames =
+                    frames.filter_map(|piece| async { piece.ok().map(|b| Ok(Frame::data(b))) });
                 // What comes is sent on from a task of its own, which may be moved.
                 let mut out = Response::new(BodyExt::boxed(Sent::new(frames.boxed())));
                 *out.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
@@ -178,11 +186,15 @@ impl Proxy {
                 out
             }
             Err(status) => {
-                let code = u16::try_from(status.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
+                let code = u16::try_from(status.code)
+                    .ok()
+                    .and_then(|code| StatusCode::from_u16(code).ok());
                 let body = serde_json::to_string(&status).unwrap_or_default();
                 let mut out = plain(code.unwrap_or(StatusCode::BAD_GATEWAY), &body);
-                out.headers_mut()
-                    .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+                out.headers_mut().insert(
+                    header::CONTENT_TYPE,
+                    header::HeaderValue::from_static("application/json"),
+                );
                 out
             }
         }
@@ -224,7 +236,8 @@ struct Sent(tokio::sync::mpsc::Receiver<Frame<Bytes>>);
 impl Sent {
     fn new(
         mut frames: futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>,
-    ) -> StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync> {
+    ) -> StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync>
+    {
         let (told, heard) = tokio::sync::mpsc::channel(16);
         tokio::spawn(async move {
             while let Some(Ok(frame)) = frames.next().await {
@@ -242,7 +255,8 @@ impl Sent {
 
 fn file(folder: &Path, name: &str) -> Response<Body> {
     let name = if name.is_empty() { "index.html" } else { name };
-    let is_below = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    let is_below =
+        Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
     match is_below.then(|| std::fs::read(folder.join(name))) {
         Some(Ok(bytes)) => Response::new(Full::from(bytes).boxed()),
         _ => plain(StatusCode::NOT_FOUND, "404 page not found"),

@@ -19,14 +19,7 @@ pub static COMMAND: Command = Command {
     group: Group::Deploy,
     about: "Manage the rollout of a resource",
     usage: "SUBCOMMAND",
-    children: &[
-        &history::HISTORY,
-        &PAUSE,
-        &RESTART,
-        &RESUME,
-        &status::COMMAND,
-        &history::UNDO,
-    ],
+    children: &[&history::HISTORY, &PAUSE, &RESTART, &RESUME, &status::COMMAND, &history::UNDO],
     ..Command::EMPTY
 };
 
@@ -146,9 +139,18 @@ mod tests {
     #[tokio::test]
     async fn deployments_are_paused_resumed_and_restarted() {
         let world = world();
-        let all = client::ApiResource::custom("apps", "v1", "deployments", "Deployment", api::kinds::Scope::Namespaced);
-        world.put_tree(&all, json!({ "kind": "Deployment", "apiVersion": "apps/v1",
-            "metadata": { "name": "web", "namespace": "default" }, "spec": { "template": {} } }));
+        let all = client::ApiResource::custom(
+            "apps",
+            "v1",
+            "deployments",
+            "Deployment",
+            api::kinds::Scope::Namespaced,
+        );
+        world.put_tree(
+            &all,
+            json!({ "kind": "Deployment", "apiVersion": "apps/v1",
+            "metadata": { "name": "web", "namespace": "default" }, "spec": { "template": {} } }),
+        );
         for (line, expected) in [
             ("rollout resume deploy/web", "error: deployments.apps \"web\" is not paused\n"),
             ("rollout pause deploy/web", "deployment.apps/web paused\n"),

@@ -31,14 +31,18 @@ pub static COMMAND: Command = Command {
 
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let replicas = arguments.number("replicas");
-    if replicas < 0 || !arguments.given("replicas") {
-        return Err("The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0".into());
+    if !arguments.given("replicas") {
+        return Err("required flag(s) \"replicas\" not set".into());
+    }
+    if replicas < 0 {
+        return Err(
+            "The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0"
+                .into(),
+        );
     }
     let expected = arguments.number("current-replicas");
     if expected < -1 {
-        return Err(
-            "The --current-replicas must specify an integer of -1 or greater".into()
-        );
+        return Err("The --current-replicas must specify an integer of -1 or greater".into());
     }
     let dry_run = DryRun::of(&arguments)?;
     let cluster = session.cluster(&arguments)?;

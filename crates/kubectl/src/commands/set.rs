@@ -114,7 +114,8 @@ async fn infos(cluster: &Cluster, arguments: &Arguments, words: &[String]) -> Ou
     let request = Request::of(arguments).with_words(words);
     if words.is_empty() && !request.has_files() {
         return Err(
-            "one or more resources must be specified as <resource> <name> or <resource>/<name>".into()
+            "one or more resources must be specified as <resource> <name> or <resource>/<name>"
+                .into(),
         );
     }
     match arguments.is("local") {
@@ -134,7 +135,9 @@ async fn apply(
     let infos = infos(&cluster, arguments, words).await?;
     let dry_run = DryRun::of(arguments)?;
     if arguments.is("local") && dry_run == DryRun::Server {
-        return Err("cannot specify --local and --dry-run=server - did you mean --dry-run=client?".into());
+        return Err(
+            "cannot specify --local and --dry-run=server - did you mean --dry-run=client?".into()
+        );
     }
     let mut editing = Editing {
         cluster: &cluster,
@@ -170,7 +173,8 @@ async fn image(session: &mut Session, arguments: Arguments) -> Outcome {
                     container_name=container_image pairs"
             .into());
     }
-    apply(session, &arguments, &named, "image updated", |object| edits::image(object, &images)).await
+    apply(session, &arguments, &named, "image updated", |object| edits::image(object, &images))
+        .await
 }
 
 async fn env(session: &mut Session, arguments: Arguments) -> Outcome {
@@ -183,7 +187,9 @@ async fn env(session: &mut Session, arguments: Arguments) -> Outcome {
         Ok(text)
     })?;
     if !arguments.list("keys").is_empty() && arguments.some("from").is_none() {
-        return Err("when specifying --keys, a configmap or secret must be provided with --from".into());
+        return Err(
+            "when specifying --keys, a configmap or secret must be provided with --from".into()
+        );
     }
     if let Some(from) = arguments.some("from") {
         let request = Request { words: vec![from.to_owned()], ..Request::default() };
@@ -215,7 +221,10 @@ fn split_env(words: &[String]) -> (Vec<String>, Vec<String>) {
 async fn resources(session: &mut Session, arguments: Arguments) -> Outcome {
     let (limits, requests) = (arguments.text("limits"), arguments.text("requests"));
     if limits.is_empty() && requests.is_empty() {
-        return Err("you must specify an update to requests or limits (in the form of --requests/--limits)".into());
+        return Err(
+            "you must specify an update to requests or limits (in the form of --requests/--limits)"
+                .into(),
+        );
     }
     let (limits, requests) = (edits::quantities(limits)?, edits::quantities(requests)?);
     let containers = arguments.text("containers");
@@ -226,9 +235,13 @@ async fn resources(session: &mut Session, arguments: Arguments) -> Outcome {
 }
 
 async fn selector(session: &mut Session, arguments: Arguments) -> Outcome {
-    let Some((expression, named)) = arguments.words.split_last().filter(|(word, _)| word.contains('='))
+    let Some((expression, named)) =
+        arguments.words.split_last().filter(|(word, _)| word.contains('='))
     else {
-        return Err("one or more resources must be specified as <resource> <name> or <resource>/<name>".into());
+        return Err(
+            "one or more resources must be specified as <resource> <name> or <resource>/<name>"
+                .into(),
+        );
     };
     let mut labels = serde_json::Map::new();
     for pair in expression.split(',') {
@@ -275,12 +288,10 @@ async fn subject(session: &mut Session, arguments: Arguments) -> Outcome {
         subjects.extend(named.map(|name| json!({ "kind": kind, "apiGroup": group, "name": name })));
     }
     for account in arguments.list("serviceaccount") {
-        let Some((namespace, name)) = account.split_once(':').filter(|(a, b)| !a.is_empty() && !b.is_empty())
+        let Some((namespace, name)) =
+            account.split_once(':').filter(|(a, b)| !a.is_empty() && !b.is_empty())
         else {
-            return Err(format!(
-                "serviceaccount must be <namespace>:<name>: {account}"
-            )
-            .into());
+            return Err(format!("serviceaccount must be <namespace>:<name>: {account}").into());
         };
         subjects.push(json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name }));
     }

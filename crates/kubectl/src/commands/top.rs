@@ -42,10 +42,8 @@ static NODE: Command = Command {
     ..Command::EMPTY
 };
 
-static POD_FLAGS: &[Flag] = &[
-    switch("containers", "Show containers."),
-    switch("sum", "Show the sum."),
-];
+static POD_FLAGS: &[Flag] =
+    &[switch("containers", "Show containers."), switch("sum", "Show the sum.")];
 
 static POD: Command = Command {
     name: "pod",
@@ -67,7 +65,8 @@ struct Usage {
 
 impl Usage {
     fn of(value: &Value) -> Usage {
-        let quantity = |name: &str| value[name].as_str().and_then(|text| Quantity::parse(text).ok());
+        let quantity =
+            |name: &str| value[name].as_str().and_then(|text| Quantity::parse(text).ok());
         Usage {
             milli_cpu: quantity("cpu").map_or(0, |quantity| quantity.milli_value()),
             memory: quantity("memory").map_or(0, |quantity| quantity.value()),
@@ -130,7 +129,10 @@ async fn node(session: &mut Session, arguments: Arguments) -> Outcome {
     let cluster = session.cluster(&arguments)?;
     let version = version(&cluster).await?;
     let name = arguments.words.first().map(String::as_str).unwrap_or_default();
-    let path = format!("/apis/{version}/nodes{}", if name.is_empty() { String::new() } else { format!("/{name}") });
+    let path = format!(
+        "/apis/{version}/nodes{}",
+        if name.is_empty() { String::new() } else { format!("/{name}") }
+    );
     let measured = metrics(&cluster, path, arguments.text("selector")).await?;
     let nodes = ApiResource::custom("", "v1", "nodes", "Node", api::kinds::Scope::Cluster);
     let nodes = match name {
@@ -193,7 +195,10 @@ fn row(cells: &[&str]) -> Vec<String> {
 
 /// Every cell of these tables is padded, the last one too.
 fn padded(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    let width = rows.iter().map(|row| row.iter().rposition(|cell| !cell.is_empty()).map_or(0, |at| at + 1)).max();
+    let width = rows
+        .iter()
+        .map(|row| row.iter().rposition(|cell| !cell.is_empty()).map_or(0, |at| at + 1))
+        .max();
     for row in &mut rows {
         row.truncate(width.unwrap_or(0));
         row.resize(width.unwrap_or(0) + 1, String::new());
@@ -214,7 +219,8 @@ async fn pod(session: &mut Session, arguments: Arguments) -> Outcome {
     let mut measured = metrics(&cluster, path, selector).await?;
     if let Some(fields) = arguments.some("field-selector") {
         let namespace = if all { "" } else { &cluster.namespace };
-        let chosen = cluster.list(collection(&pods::resource(), namespace, selector, fields)?, 500).await?;
+        let chosen =
+            cluster.list(collection(&pods::resource(), namespace, selector, fields)?, 500).await?;
         measured.retain(|one| {
             chosen.iter().any(|pod| {
                 pod["metadata"]["name"] == one["metadata"]["name"]
@@ -225,7 +231,9 @@ async fn pod(session: &mut Session, arguments: Arguments) -> Outcome {
     if measured.is_empty() {
         match all {
             true => writeln!(session.err, "No resources found")?,
-            false => writeln!(session.err, "No resources found in {} namespace.", cluster.namespace)?,
+            false => {
+                writeln!(session.err, "No resources found in {} namespace.", cluster.namespace)?
+            }
         }
         return Ok(());
     }
@@ -259,12 +267,12 @@ fn pod_rows(measured: &[Value], arguments: &Arguments) -> Vec<Vec<String>> {
         }
         sum
     };
-    let text = |pod: &Value, field: &str| {
-        pod["metadata"][field].as_str().unwrap_or_default().to_owned()
-    };
+    let text =
+        |pod: &Value, field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
     let mut pods: Vec<&Value> = measured.iter().collect();
     pods.sort_by_key(|pod| {
-        let namespace = if all && sort_by.is_empty() { text(pod, "namespace") } else { String::new() };
+        let namespace =
+            if all && sort_by.is_empty() { text(pod, "namespace") } else { String::new() };
         (of_pod(pod).key(sort_by), namespace, text(pod, "name"))
     });
     let mut total = Usage::default();
@@ -325,9 +333,14 @@ mod tests {
             "NAME   CPU(cores)   MEMORY(bytes)   \na      1000m        1024Mi          \nb      5m           10Mi            \n       \
              ________     ________        \n       1005m        1034Mi          \n"
         );
-        let node = json!({ "metadata": { "name": "n" }, "usage": { "cpu": "500m", "memory": "512Mi" } });
+        let node =
+            json!({ "metadata": { "name": "n" }, "usage": { "cpu": "500m", "memory": "512Mi" } });
         let allocatable = Usage { milli_cpu: 2000, memory: 1 << 30, swap: 0 };
-        let rows = node_rows(&[node], BTreeMap::from([("n", allocatable), ("m", allocatable)]), &read("", &NODE));
+        let rows = node_rows(
+            &[node],
+            BTreeMap::from([("n", allocatable), ("m", allocatable)]),
+            &read("", &NODE),
+        );
         assert_eq!(
             tabs::aligned(&rows),
             "NAME   CPU(cores)   CPU(%)      MEMORY(bytes)   MEMORY(%)   \nn      500m         25%         512Mi           50%         \nm      \

@@ -79,9 +79,8 @@ fn client() -> Value {
 /// What is said where client and server are more than a minor version apart.
 fn skew(client: &Value, server: &Value) -> Option<String> {
     let number = |version: &Value| -> Option<(i64, i64)> {
-        let digits = |text: &str| {
-            text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<i64>().ok()
-        };
+        let digits =
+            |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<i64>().ok();
         Some((digits(version["major"].as_str()?)?, digits(version["minor"].as_str()?)?))
     };
     let ((major, minor), (other_major, other_minor)) = (number(client)?, number(server)?);

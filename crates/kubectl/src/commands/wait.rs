@@ -17,7 +17,10 @@ use tokio::time::Instant;
 
 static FLAGS: &[Flag] = &[
     each("filename", "File, folder or URL with objects; may be repeated.").short('f'),
-    each("for", "create, delete, condition=NAME[=VALUE] or jsonpath='{PATH}'[=VALUE]; may be repeated."),
+    each(
+        "for",
+        "create, delete, condition=NAME[=VALUE] or jsonpath='{PATH}'[=VALUE]; may be repeated.",
+    ),
     switch("local", "Taken for compatibility."),
     switch_on("recursive", "Look into folders below those of -f.").short('R'),
     span("timeout", "30s", "How long to wait; 0: look once, negative: a week."),
@@ -39,9 +42,15 @@ pub static COMMAND: Command = Command {
 enum For {
     Create,
     Delete,
-    Condition { name: String, value: String },
+    Condition {
+        name: String,
+        value: String,
+    },
     /// With no value: that there is anything.
-    Path { path: Template, value: Option<String> },
+    Path {
+        path: Template,
+        value: Option<String>,
+    },
 }
 
 impl For {
@@ -75,7 +84,12 @@ impl For {
         let (path, rest) = text.split_at(end);
         let value = match rest.strip_prefix('=') {
             None if rest.is_empty() => None,
-            None => return Err(format!("jsonpath wait format must be --for=jsonpath='{{}}'=value: {text}").into()),
+            None => {
+                return Err(format!(
+                    "jsonpath wait format must be --for=jsonpath='{{}}'=value: {text}"
+                )
+                .into());
+            }
             Some("") => {
                 return Err("jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3"
                     .into());
@@ -103,14 +117,17 @@ impl For {
                     ([found], Some(value)) => {
                         if found.is_object() || found.is_array() {
                             return Err(
-                                "jsonpath leads to a nested object or list which is not supported".into()
+                                "jsonpath leads to a nested object or list which is not supported"
+                                    .into(),
                             );
                         }
                         Ok(shown(found).trim() == value.trim())
                     }
-                    (many, Some(_)) => {
-                        Err(format!("given jsonpath expression matches more than one value: {}", many.len()).into())
-                    }
+                    (many, Some(_)) => Err(format!(
+                        "given jsonpath expression matches more than one value: {}",
+                        many.len()
+                    )
+                    .into()),
                 }
             }
         }
@@ -144,7 +161,7 @@ fn has_condition(object: &Value, name: &str, value: &str) -> bool {
 
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     if !arguments.given("for") {
-        return Err("you must specify the --for flag".into());
+        return Err("unrecognized condition: []".into());
     }
     let wanted: Outcome<Vec<For>> =
         arguments.list("for").iter().map(|text| For::parse(text)).collect();
@@ -196,7 +213,9 @@ async fn subjects(
     for target in builder::targets(cluster, request).await? {
         let (resource, namespace, name) = match target {
             Target::Named { resource, namespace, name } => (*resource, namespace, name),
-            Target::File(info) => (info.resource.clone(), info.namespace.clone(), info.name.clone()),
+            Target::File(info) => {
+                (info.resource.clone(), info.namespace.clone(), info.name.clone())
+            }
             target @ Target::All { .. } => {
                 let objects = loop {
                     let objects = builder::fetch(cluster, request, target.clone(), true).await?;
@@ -220,9 +239,7 @@ async fn subjects(
             Err(failure) if failure.is_not_found() && matches!(wanted, For::Create) => {
                 nameless(&resource, &namespace, &name)
             }
-            Err(failure) if failure.is_not_found() && matches!(wanted, For::Delete) => {
-                nameless(&resource, &namespace, &name)
-            }
+            Err(failure) if failure.is_not_found() && matches!(wanted, For::Delete) => continue,
             Err(failure) => {
                 failures.push(failure);
                 continue;
@@ -238,7 +255,12 @@ fn nameless(resource: &Resource, namespace: &str, name: &str) -> Value {
         "metadata": { "name": name, "namespace": namespace } })
 }
 
-async fn wait_for(cluster: &Cluster, subject: &Subject, wanted: &For, end: Instant) -> Outcome<Value> {
+async fn wait_for(
+    cluster: &Cluster,
+    subject: &Subject,
+    wanted: &For,
+    end: Instant,
+) -> Outcome<Value> {
     let Subject { resource, namespace, name, object } = subject;
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let mut look = |now: Option<&Value>| {
@@ -252,12 +274,11 @@ async fn wait_for(cluster: &Cluster, subject: &Subject, wanted: &For, end: Insta
         })
     };
     let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(500));
-    let waited =
-        watching::until(cluster, &resource.api, namespace, name, left, &mut look).await?;
+    let waited = watching::until(cluster, &resource.api, namespace, name, left, &mut look).await?;
     waited.ok_or_else(|| {
         Failure::Plain(format!(
             "timed out waiting for the condition on {}/{name}",
-            resource.full_name()
+            resource.api.plural
         ))
     })
 }
@@ -297,7 +318,8 @@ mod tests {
     #[tokio::test]
     async fn waiting_ends_when_it_is_so_or_too_late() {
         let world = world();
-        let pods = client::ApiResource::custom("", "v1", "pods", "Pod", api::kinds::Scope::Namespaced);
+        let pods =
+            client::ApiResource::custom("", "v1", "pods", "Pod", api::kinds::Scope::Namespaced);
         world.put_tree(&pods, json!({ "kind": "Pod", "apiVersion": "v1",
             "metadata": { "name": "a", "namespace": "default" }, "status": { "phase": "Running" } }));
         assert_eq!(
@@ -308,11 +330,11 @@ mod tests {
             told(&world, "wait --for=condition=Ready po --all --timeout=1ms").await,
             "error: timed out waiting for the condition on pods/a\n"
         );
-        assert_eq!(told(&world, "wait --for=delete pod/b").await, "pod/b condition met\n");
+        assert_eq!(told(&world, "wait --for=delete pod/b").await, "");
         assert_eq!(
             told(&world, "wait --for=condition=Ready pod/b").await,
             "Error from server (NotFound): pods \"b\" not found\n"
         );
-        assert_eq!(told(&world, "wait po").await, "error: you must specify the --for flag\n");
+        assert_eq!(told(&world, "wait po").await, "error: unrecognized condition: []\n");
     }
 }

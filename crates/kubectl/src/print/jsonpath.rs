@@ -42,8 +42,7 @@ type Values<'v> = Vec<Cow<'v, Value>>;
 
 impl Template {
     pub fn parse(text: &str) -> Outcome<Template> {
-        let wrong =
-            |why: String| Failure::Plain(format!("error parsing jsonpath {text}, {why}"));
+        let wrong = |why: String| Failure::Plain(format!("error parsing jsonpath {text}, {why}"));
         api::jsonpath::check(text).map_err(wrong)?;
         let mut reader = Reader { rest: text };
         let parts = reader.parts(false).map_err(wrong)?;
@@ -246,8 +245,7 @@ impl Template {
     pub fn render(&self, object: &Value, as_json: bool) -> Outcome<String> {
         let results = self.find(object).map_err(|why| self.failed(&why, object))?;
         if as_json {
-            let all: Vec<&Value> =
-                results.iter().flatten().map(|value| value.as_ref()).collect();
+            let all: Vec<&Value> = results.iter().flatten().map(|value| value.as_ref()).collect();
             return Ok(format!("{}\n", super::pretty(&all)));
         }
         let mut out = String::new();
@@ -603,8 +601,14 @@ mod tests {
         check("{.items[0].metadata.labels.a\\.b/c}", "x");
         check("{.items[-1].metadata['name']}", "127.0.0.2");
         check("{.items[0:1].metadata.name}", "127.0.0.1");
-        check("{range .items[*]}{.metadata.name}{\"\\t\"}{.status.n}{\"\\n\"}{end}", "127.0.0.1\t1\n127.0.0.2\t12\n");
-        check("{range .items[*]}{range .status.addresses[*]}{.type} {end}{end}", "LegacyHostIP A B ");
+        check(
+            "{range .items[*]}{.metadata.name}{\"\\t\"}{.status.n}{\"\\n\"}{end}",
+            "127.0.0.1\t1\n127.0.0.2\t12\n",
+        );
+        check(
+            "{range .items[*]}{range .status.addresses[*]}{.type} {end}{end}",
+            "LegacyHostIP A B ",
+        );
         check("{.items[*].status.addresses[?(@.type=='A')].address}", "10.0.0.1");
         check("{.missing}", "");
         check("{.items[0].status.n}", "1");

@@ -22,8 +22,13 @@ use std::io::Write;
 /// What commands take that print objects.
 pub static FLAGS: &[Flag] = &[
     switch_on("allow-missing-template-keys", "What a template names and is not there is no error."),
-    text("output", "", "How to print: json, yaml, kyaml, name, go-template, go-template-file, template, \
-         templatefile, jsonpath, jsonpath-as-json, jsonpath-file.").short('o'),
+    text(
+        "output",
+        "",
+        "How to print: json, yaml, kyaml, name, go-template, go-template-file, template, \
+         templatefile, jsonpath, jsonpath-as-json, jsonpath-file.",
+    )
+    .short('o'),
     switch("show-managed-fields", "Show managedFields in JSON and YAML."),
     text("template", "", "Template, or its file, for -o go-template and -o go-template-file."),
 ];
@@ -63,7 +68,9 @@ pub fn form(arguments: &Arguments) -> Outcome<Option<Form>> {
     let with_headers = !(arguments.knows("no-headers") && arguments.is("no-headers"));
     let template = |text: &str| {
         if text.is_empty() {
-            return Err(Failure::Plain("template format specified but no template given".to_owned()));
+            return Err(Failure::Plain(
+                "template format specified but no template given".to_owned(),
+            ));
         }
         let mut template = Template::parse(text)?;
         template.allow_missing = arguments.is("allow-missing-template-keys");
@@ -176,11 +183,6 @@ impl Printer {
             Form::Columns(columns) => out.write_all(columns.lines(object)?.as_bytes())?,
         }
         Ok(())
-    }
-
-    /// Whether names alone are printed.
-    pub fn is_name(&self) -> bool {
-        matches!(self.form, Form::Name)
     }
 }
 

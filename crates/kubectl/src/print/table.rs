@@ -36,9 +36,9 @@ impl Tables {
         if self.shown.is_none() {
             let columns: &[Value] =
                 table["columnDefinitions"].as_array().map_or(&[], Vec::as_slice);
-            let fits = |column: &Value| self.look.wide || column["priority"].as_i64().unwrap_or(0) == 0;
-            let shown: Vec<usize> =
-                (0..columns.len()).filter(|at| fits(&columns[*at])).collect();
+            let fits =
+                |column: &Value| self.look.wide || column["priority"].as_i64().unwrap_or(0) == 0;
+            let shown: Vec<usize> = (0..columns.len()).filter(|at| fits(&columns[*at])).collect();
             self.name_at =
                 columns.iter().position(|column| column["format"] == "name").unwrap_or_default();
             if !self.look.no_headers {

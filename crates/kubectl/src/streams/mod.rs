@@ -214,7 +214,10 @@ mod tests {
         let status = json!({ "status": "Failure", "reason": "NonZeroExitCode", "message": "x",
             "details": { "causes": [{ "reason": "ExitCode", "message": "42" }] } });
         let failure = verdict(Some(&status)).unwrap_err();
-        assert_eq!((failure.code(), &*failure.message()), (42, "command terminated with exit code 42"));
+        assert_eq!(
+            (failure.code(), &*failure.message()),
+            (42, "command terminated with exit code 42")
+        );
         assert!(verdict(Some(&json!({ "status": "Success" }))).is_ok() && verdict(None).is_ok());
         let failure = verdict(Some(&json!({ "status": "Failure", "message": "no" }))).unwrap_err();
         assert_eq!((failure.code(), &*failure.message()), (1, "error: no"));

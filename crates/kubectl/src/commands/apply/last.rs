@@ -22,7 +22,8 @@ pub static VIEW: Command = Command {
     ..Command::EMPTY
 };
 
-static SET_FLAGS: &[Flag] = &[switch("create-annotation", "Make the annotation where there is none.")];
+static SET_FLAGS: &[Flag] =
+    &[switch("create-annotation", "Make the annotation where there is none.")];
 
 pub static SET: Command = Command {
     name: "set-last-applied",
@@ -52,7 +53,9 @@ async fn view(session: &mut Session, arguments: Arguments) -> Outcome {
     if !matches!(&*output, "yaml" | "json") {
         return Err(Failure::usage(
             &arguments.command,
-            format!("Unexpected -o output mode: {output}, the flag 'output' must be one of yaml|json"),
+            format!(
+                "Unexpected -o output mode: {output}, the flag 'output' must be one of yaml|json"
+            ),
         ));
     }
     let cluster = session.cluster(&arguments)?;

@@ -113,7 +113,8 @@ fn is_covered(there: &Value, wanted: &Value) -> bool {
             there.contains(&json!("*")) || wanted.iter().all(|one| there.contains(one))
         }
         (wanted, there) => {
-            wanted == there || (name == "apiGroup" && there.is_null() && wanted.as_str() == Some(""))
+            wanted == there
+                || (name == "apiGroup" && there.is_null() && wanted.as_str() == Some(""))
         }
     })
 }
@@ -124,7 +125,8 @@ mod tests {
 
     #[test]
     fn rules_are_added_unless_they_are_covered() {
-        let rule = |verbs: &[&str]| json!({ "verbs": verbs, "apiGroups": [""], "resources": ["pods"] });
+        let rule =
+            |verbs: &[&str]| json!({ "verbs": verbs, "apiGroups": [""], "resources": ["pods"] });
         let current = json!({ "kind": "Role", "metadata": {}, "rules": [rule(&["get", "list"])] });
         let same = json!({ "rules": [rule(&["get"])] });
         assert_eq!(merged(&current, &same, "rules", false), current);

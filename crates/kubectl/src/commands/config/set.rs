@@ -108,7 +108,10 @@ fn put_file(entry: &mut Value, arguments: &Arguments, name: &str) -> Outcome {
     let embed = arguments.is("embed-certs");
     let content = match embed && !path.is_empty() {
         true => Some(std::fs::read(path).map_err(|error| {
-            Failure::Plain(format!("error reading {name} data from {path}: {}", crate::print::io_text(path, &error)))
+            Failure::Plain(format!(
+                "error reading {name} data from {path}: {}",
+                crate::print::io_text(path, &error)
+            ))
         })?),
         false => None,
     };
@@ -144,8 +147,11 @@ fn edit_entry(
 
 fn set_cluster(session: &mut Session, arguments: &Arguments) -> Outcome {
     let name = only(arguments, "Unexpected args: exactly one cluster name is expected")?;
-    if arguments.is("insecure-skip-tls-verify") && arguments.some("certificate-authority").is_some() {
-        return Err("you cannot specify a certificate authority and insecure mode at the same time".into());
+    if arguments.is("insecure-skip-tls-verify") && arguments.some("certificate-authority").is_some()
+    {
+        return Err(
+            "you cannot specify a certificate authority and insecure mode at the same time".into(),
+        );
     }
     edit_entry(&Files::find(arguments), "clusters", name, |entry| {
         put_texts(entry, arguments, &["server", "tls-server-name", "proxy-url"]);
@@ -177,7 +183,9 @@ fn set_context(session: &mut Session, arguments: &Arguments) -> Outcome {
             current
         }
         ([name], false) => name.clone(),
-        ([_, ..], true) => return Err("you cannot specify both a context name and --current".into()),
+        ([_, ..], true) => {
+            return Err("you cannot specify both a context name and --current".into());
+        }
         _ => return Err("you must specify a non-empty context name or --current".into()),
     };
     let was_there = edit_entry(&files, "contexts", &name, |entry| {
@@ -197,9 +205,11 @@ fn set_credentials(session: &mut Session, arguments: &Arguments) -> Outcome {
     let name = only(arguments, "Unexpected args: exactly one user name is expected")?;
     let basic = arguments.some("username").is_some() || arguments.some("password").is_some();
     if arguments.some("token").is_some() && basic {
-        return Err("you cannot specify more than one authentication method at the same time: --token, \
+        return Err(
+            "you cannot specify more than one authentication method at the same time: --token, \
                     --username/--password"
-            .into());
+                .into(),
+        );
     }
     edit_entry(&Files::find(arguments), "users", name, |entry| {
         put_file(entry, arguments, "client-certificate")?;
@@ -247,7 +257,8 @@ fn steps<'p>(path: &'p str, tree: &Value) -> Outcome<(&'p str, Option<(&'p str, 
     }
     let known = kubeconfig::names(tree, list);
     let name = known.iter().find(|name| {
-        rest == name.as_str() || rest.strip_prefix(name.as_str()).is_some_and(|r| r.starts_with('.'))
+        rest == name.as_str()
+            || rest.strip_prefix(name.as_str()).is_some_and(|r| r.starts_with('.'))
     });
     let (name, fields) = match name {
         Some(name) => (&rest[..name.len()], rest[name.len()..].trim_start_matches('.')),
@@ -349,7 +360,10 @@ mod tests {
             steps("clusters.a.b.server", &tree).unwrap(),
             ("clusters", Some(("a.b", vec!["server"])))
         );
-        assert_eq!(steps("users.u.exec.command", &tree).unwrap(), ("users", Some(("u", vec!["exec", "command"]))));
+        assert_eq!(
+            steps("users.u.exec.command", &tree).unwrap(),
+            ("users", Some(("u", vec!["exec", "command"])))
+        );
         assert_eq!(steps("current-context", &tree).unwrap(), ("current-context", None));
     }
 }

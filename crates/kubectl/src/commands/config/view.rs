@@ -71,9 +71,8 @@ fn minified(tree: &Value) -> Outcome<Value> {
         return Err("current-context must exist in order to minify".into());
     }
     let Some(context) = kubeconfig::entry(tree, "contexts", current) else {
-        return Err("cannot locate context ".to_owned().into()).map_err(|failure: Failure| {
-            Failure::Plain(format!("{}{current}", failure.text()))
-        });
+        return Err("cannot locate context ".to_owned().into())
+            .map_err(|failure: Failure| Failure::Plain(format!("{}{current}", failure.text())));
     };
     let mut small = tree.clone();
     for (list, name) in [

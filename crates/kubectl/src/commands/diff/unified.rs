@@ -23,7 +23,8 @@ pub fn folders(before: &Path, after: &Path) -> Outcome<String> {
             let _ = writeln!(out, "diff -u -N {} {}", old.display(), new.display());
             let moment = |path: &Path| {
                 let time = std::fs::metadata(path).and_then(|file| file.modified()).ok();
-                let time = time.and_then(|time| jiff::Timestamp::try_from(time).ok()).unwrap_or_default();
+                let time =
+                    time.and_then(|time| jiff::Timestamp::try_from(time).ok()).unwrap_or_default();
                 time.strftime("%Y-%m-%d %H:%M:%S.%9f +0000").to_string()
             };
             let _ = writeln!(out, "--- {}\t{}", old.display(), moment(&old));

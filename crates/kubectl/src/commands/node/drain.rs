@@ -23,7 +23,11 @@ static FLAGS: &[Flag] = &[
     number("grace-period", "-1", "Seconds to end in; negative: the pod's own."),
     switch("ignore-daemonsets", "Leave pods of DaemonSets alone."),
     text("pod-selector", "", "Only pods with these labels."),
-    number("skip-wait-for-delete-timeout", "0", "Do not wait for pods that have been ending for longer than this."),
+    number(
+        "skip-wait-for-delete-timeout",
+        "0",
+        "Do not wait for pods that have been ending for longer than this.",
+    ),
     span("timeout", "0s", "How long to go on; 0: for ever."),
 ];
 
@@ -160,7 +164,9 @@ fn plan<'p>(all: &'p [Value], alive: &[bool], arguments: &Arguments) -> Outcome<
         let is_set = controller(pod).is_some_and(|owner| owner["kind"] == "DaemonSet");
         if is_set && *lives && !is_over {
             match arguments.is("ignore-daemonsets") {
-                true => warnings.entry("ignoring DaemonSet-managed Pods").or_default().push(shown()),
+                true => {
+                    warnings.entry("ignoring DaemonSet-managed Pods").or_default().push(shown())
+                }
                 false => faults
                     .entry("DaemonSet-managed Pods (use --ignore-daemonsets to ignore)")
                     .or_default()
@@ -172,7 +178,9 @@ fn plan<'p>(all: &'p [Value], alive: &[bool], arguments: &Arguments) -> Outcome<
         let keeps = volumes.into_iter().any(|volume| volume.get("emptyDir").is_some());
         if keeps && !is_over {
             match arguments.is("delete-emptydir-data") {
-                true => warnings.entry("deleting Pods with local storage").or_default().push(shown()),
+                true => {
+                    warnings.entry("deleting Pods with local storage").or_default().push(shown())
+                }
                 false => {
                     faults
                         .entry("Pods with local storage (use --delete-emptydir-data to override)")
@@ -273,8 +281,7 @@ async fn send_away(
         let is_there = now.is_some_and(|now| now["metadata"]["uid"] == uid);
         Ok(if is_there { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     };
-    let waited =
-        watching::until(cluster, &resource, namespace, name, patience, &mut look).await?;
+    let waited = watching::until(cluster, &resource, namespace, name, patience, &mut look).await?;
     waited.ok_or_else(|| {
         Failure::Plain(format!(
             "error when waiting for pod \"{name}\" in namespace \"{namespace}\" to terminate: global timeout reached"
@@ -299,7 +306,8 @@ mod tests {
             pod("alone", json!(null), json!(null)),
         ];
         let words: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
-        let arguments = Arguments::parse("kubectl drain", DRAIN.flags, &words).expect("flags are good");
+        let arguments =
+            Arguments::parse("kubectl drain", DRAIN.flags, &words).expect("flags are good");
         let told = match plan(&all, &[true, false, false, false], &arguments) {
             Ok(plan) => {
                 let names: Vec<&str> = plan.pods.iter().map(|pod| place(pod).1).collect();

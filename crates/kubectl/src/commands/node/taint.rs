@@ -54,7 +54,9 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let changes = parse(taints).map_err(|text| Failure::usage(&arguments.command, text))?;
     let selects = arguments.is("all") || arguments.some("selector").is_some();
     if !selects && named.len() < 2 {
-        return Err("at least one resource name must be specified since 'all' parameter is not set".into());
+        return Err(
+            "at least one resource name must be specified since 'all' parameter is not set".into(),
+        );
     }
     let cluster = session.cluster(&arguments)?;
     let kind = cluster.mapper().await?.find(&named[0])?;
@@ -142,7 +144,8 @@ fn changed(node: &Value, changes: &Taints, overwrite: bool) -> Outcome<(Value, &
     };
     if !overwrite {
         let taken = changes.set.iter().filter(|taint| all.iter().any(|one| is(one, taint)));
-        let taken: Vec<String> = taken.map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
+        let taken: Vec<String> =
+            taken.map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
         if !taken.is_empty() {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             return Err(format!(
@@ -186,10 +189,10 @@ mod tests {
 
     #[test]
     fn taints_come_and_go() {
-        let read = |text: &str| {
-            parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        };
-        let node = |taints: Value| json!({ "metadata": { "name": "n" }, "spec": { "taints": taints } });
+        let read =
+            |text: &str| parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let node =
+            |taints: Value| json!({ "metadata": { "name": "n" }, "spec": { "taints": taints } });
         let set = read("a=b:NoSchedule").unwrap();
         let taint = json!({ "key": "a", "value": "b", "effect": "NoSchedule" });
         assert_eq!(changed(&node(json!(null)), &set, false).unwrap(), (json!([taint]), "tainted"));
@@ -199,7 +202,10 @@ mod tests {
             "error: node n already has a:NoSchedule taint(s) with same effect(s) and --overwrite is false"
         );
         let gone = read("a-").unwrap();
-        assert_eq!(changed(&node(json!([taint])), &gone, false).unwrap(), (json!(null), "untainted"));
+        assert_eq!(
+            changed(&node(json!([taint])), &gone, false).unwrap(),
+            (json!(null), "untainted")
+        );
         assert_eq!(
             changed(&node(json!(null)), &gone, false).unwrap_err().message(),
             "error: taint \"a\" not found"

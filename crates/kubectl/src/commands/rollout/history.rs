@@ -16,8 +16,7 @@ use std::collections::BTreeMap;
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const CAUSE: &str = "kubernetes.io/change-cause";
 
-static HISTORY_FLAGS: &[Flag] =
-    &[number("revision", "0", "Show this revision's pod template.")];
+static HISTORY_FLAGS: &[Flag] = &[number("revision", "0", "Show this revision's pod template.")];
 
 pub static HISTORY: Command = Command {
     name: "history",
@@ -118,10 +117,10 @@ async fn history(session: &mut Session, arguments: Arguments) -> Outcome {
             }
             continue;
         }
-        let with = if wanted > 0 { format!(" with revision #{wanted}") } else { String::new() };
-        writeln!(session.out, "{}{with}", name_of(&info.object))?;
+        let with = if wanted > 0 { format!("with revision #{wanted}") } else { String::new() };
+        writeln!(session.out, "{} {with}", name_of(&info.object))?;
         let text = match wanted {
-            _ if pasts.is_empty() => "No rollout history found.\n".to_owned(),
+            _ if pasts.is_empty() => "No rollout history found.".to_owned(),
             0 => overview(&pasts),
             wanted => described(pasts.get(&wanted).ok_or_else(unknown)?),
         };
@@ -172,10 +171,11 @@ async fn undo(session: &mut Session, arguments: Arguments) -> Outcome {
         if last_applied::has(&info.object) {
             writeln!(
                 session.err,
-                "Warning: rolling back resource {}/{} that is managed by kubectl apply may lead to unexpected \
-                 results",
-                info.resource.full_name(),
-                info.name
+                "Warning: resource {} was previously managed with 'kubectl apply'. Rolling back will not update the \
+                 {} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider \
+                 using 'kubectl apply' with your previous configuration file instead.",
+                info.object_name(),
+                last_applied::ANNOTATION
             )?;
         }
         let done = roll_back(&cluster, info, arguments.number("to-revision"), dry_run).await?;
@@ -184,12 +184,7 @@ async fn undo(session: &mut Session, arguments: Arguments) -> Outcome {
     Ok(())
 }
 
-async fn roll_back(
-    cluster: &Cluster,
-    info: &Info,
-    to: i64,
-    dry_run: DryRun,
-) -> Outcome<String> {
+async fn roll_back(cluster: &Cluster, info: &Info, to: i64, dry_run: DryRun) -> Outcome<String> {
     let pasts = pasts(cluster, info).await?;
     let unknown = || Failure::Plain(format!("unable to find specified revision {to} in history"));
     if to < 0 {
@@ -199,10 +194,9 @@ async fn roll_back(
     let past = match to {
         // The newest but one.
         0 => pasts.values().rev().nth(1).ok_or_else(|| match is_deployment {
-            true => Failure::Plain(format!(
-                "no rollout history found for deployment \"{}\"",
-                info.name
-            )),
+            true => {
+                Failure::Plain(format!("no rollout history found for deployment \"{}\"", info.name))
+            }
             false => Failure::Plain("no last revision to roll back to".to_owned()),
         })?,
         to => pasts.get(&to).ok_or_else(unknown)?,

@@ -73,7 +73,8 @@ fn status(object: &Value, revision: i64) -> Outcome<(String, bool)> {
         Some("DaemonSet") => daemon_set(object),
         Some("StatefulSet") => stateful_set(object),
         kind => {
-            let group = object["apiVersion"].as_str().and_then(|v| v.split_once('/')).map_or("", |v| v.0);
+            let group =
+                object["apiVersion"].as_str().and_then(|v| v.split_once('/')).map_or("", |v| v.0);
             let kind = kind.unwrap_or_default();
             let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
             Err(format!("no status viewer has been implemented for {shown}").into())
@@ -97,7 +98,8 @@ fn is_observed(object: &Value) -> bool {
 fn deployment(object: &Value, revision: i64) -> Outcome<(String, bool)> {
     let (name, status) = (name(object), &object["status"]);
     if revision > 0 {
-        let running = object["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str();
+        let running =
+            object["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str();
         let running: i64 = running.and_then(|text| text.parse().ok()).unwrap_or(0);
         if running != revision {
             return Err(format!(
@@ -218,7 +220,11 @@ mod tests {
             json!({ "kind": "Deployment", "metadata": { "name": "web", "generation": 2 },
                 "spec": { "replicas": 3 }, "status": status })
         };
-        check(web(json!({ "observedGeneration": 1 })), "Waiting for deployment spec update to be observed...\n", false);
+        check(
+            web(json!({ "observedGeneration": 1 })),
+            "Waiting for deployment spec update to be observed...\n",
+            false,
+        );
         check(
             web(json!({ "observedGeneration": 2, "updatedReplicas": 1 })),
             "Waiting for deployment \"web\" rollout to finish: 1 out of 3 new replicas have been updated...\n",
@@ -230,12 +236,16 @@ mod tests {
             false,
         );
         check(
-            web(json!({ "observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 2 })),
+            web(
+                json!({ "observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 2 }),
+            ),
             "Waiting for deployment \"web\" rollout to finish: 2 of 3 updated replicas are available...\n",
             false,
         );
         check(
-            web(json!({ "observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 3 })),
+            web(
+                json!({ "observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 3 }),
+            ),
             "deployment \"web\" successfully rolled out\n",
             true,
         );

@@ -18,14 +18,17 @@ fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
-            after.is_empty() || (0..=rest.len()).any(|at| rest.is_char_boundary(at) && fits(after, &rest[at..]))
+            after.is_empty()
+                || (0..=rest.len()).any(|at| rest.is_char_boundary(at) && fits(after, &rest[at..]))
         }),
     }
 }
 
 fn containers<'s>(spec: &'s mut Value, pattern: &str) -> Vec<&'s mut Value> {
     let Some(fields) = spec.as_object_mut() else { return Vec::new() };
-    let lists = fields.iter_mut().filter(|(name, _)| matches!(name.as_str(), "containers" | "initContainers"));
+    let lists = fields
+        .iter_mut()
+        .filter(|(name, _)| matches!(name.as_str(), "containers" | "initContainers"));
     let all = lists.flat_map(|(_, list)| list.as_array_mut().into_iter().flatten());
     all.filter(|one| fits(pattern, one["name"].as_str().unwrap_or_default())).collect()
 }
@@ -42,7 +45,8 @@ pub fn image(object: &mut Value, images: &[(&str, &str)]) -> Outcome {
             }
         };
         if found.is_empty() {
-            missing.push(Failure::Plain(format!("error: unable to find container named \"{name}\"")));
+            missing
+                .push(Failure::Plain(format!("error: unable to find container named \"{name}\"")));
         }
         for container in found {
             container["image"] = (*image).into();
@@ -75,7 +79,9 @@ impl Env {
         for pair in pairs {
             match pair.as_str() {
                 "-" => {
-                    for line in stdin()?.lines().filter(|line| line.contains('=') && !line.starts_with('#')) {
+                    for line in
+                        stdin()?.lines().filter(|line| line.contains('=') && !line.starts_with('#'))
+                    {
                         add(line)?;
                     }
                 }
@@ -85,8 +91,13 @@ impl Env {
                 pair => add(pair)?,
             }
         }
-        if let Some(name) = removed.iter().find(|name| env.set.iter().any(|one| one["name"] == name.as_str())) {
-            return Err(format!("can not both modify and remove an environment variable in the same command: {name}").into());
+        if let Some(name) =
+            removed.iter().find(|name| env.set.iter().any(|one| one["name"] == name.as_str()))
+        {
+            return Err(format!(
+                "can not both modify and remove an environment variable in the same command: {name}"
+            )
+            .into());
         }
         env.remove = removed;
         Ok(env)
@@ -105,7 +116,9 @@ impl Env {
             }
             let name: String = key
                 .chars()
-                .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_uppercase() } else { '_' })
+                .map(|c| {
+                    if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_uppercase() } else { '_' }
+                })
                 .collect();
             let reference = json!({ "name": source["metadata"]["name"], "key": key });
             self.set.push(json!({ "name": name, "valueFrom": { field: reference } }));
@@ -160,14 +173,13 @@ pub fn env(object: &mut Value, env: &Env, pattern: &str, overwrite: bool) -> Out
 
 pub fn list_env(object: &Value, pattern: &str) -> String {
     let mut object = object.clone();
-    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-    let plural = format!("{kind}s");
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let mut out = String::new();
     let Ok(spec) = pod_spec(&mut object) else { return out };
     for container in containers(spec, pattern) {
         let shown = container["name"].as_str().unwrap_or_default();
-        let _ = writeln!(out, "# {plural}/{name}, container {shown}");
+        let _ = writeln!(out, "# {kind} {name}, container {shown}");
         for one in container["env"].as_array().into_iter().flatten() {
             let name = one["name"].as_str().unwrap_or_default();
             let from = &one["valueFrom"];
@@ -198,7 +210,9 @@ pub fn quantities(text: &str) -> Outcome<Map<String, Value>> {
     let mut found = Map::new();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
-            return Err(format!("Invalid argument syntax {pair}, expected <resource>=<value>").into());
+            return Err(
+                format!("Invalid argument syntax {pair}, expected <resource>=<value>").into()
+            );
         };
         Quantity::parse(value).map_err(|error| Failure::Plain(error.to_string()))?;
         found.insert(name.to_owned(), value.into());
@@ -286,7 +300,7 @@ mod tests {
         let mut object = web();
         env(&mut object, &read("K=w L=m -").unwrap(), "a", true).unwrap();
         let listed = list_env(&object, "a");
-        assert_eq!(listed, "# deployments/web, container a\nK=w\nL=m\nP=q\n");
+        assert_eq!(listed, "# Deployment web, container a\nK=w\nL=m\nP=q\n");
         env(&mut object, &read("K- L- P-").unwrap(), "*", true).unwrap();
         assert_eq!(object["spec"]["template"]["spec"]["containers"][0].get("env"), None);
         assert!(read("K=a K-").is_err());
@@ -302,8 +316,12 @@ mod tests {
             object["spec"]["template"]["spec"]["containers"][1]["resources"],
             json!({ "limits": { "cpu": "1", "memory": "2Gi" } })
         );
-        let mut binding = json!({ "kind": "RoleBinding", "subjects": [{ "kind": "User", "name": "a" }] });
-        subjects(&mut binding, &[json!({ "kind": "User", "name": "a" }), json!({ "kind": "Group", "name": "g" })]);
+        let mut binding =
+            json!({ "kind": "RoleBinding", "subjects": [{ "kind": "User", "name": "a" }] });
+        subjects(
+            &mut binding,
+            &[json!({ "kind": "User", "name": "a" }), json!({ "kind": "Group", "name": "g" })],
+        );
         assert_eq!(binding["subjects"].as_array().unwrap().len(), 2);
     }
 }
