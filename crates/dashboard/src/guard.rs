@@ -1,7 +1,7 @@
 //! Which requests are let in, and what they are for.
 use crate::files::{FILES, File};
 use http::{HeaderMap, HeaderName, Method, header};
-use ring::constant_time::verify_slices_are_equal;
+use ring::digest::{SHA256, digest};
 use std::net::SocketAddr;
 
 /// What the page shows with everything it asks.
@@ -52,9 +52,10 @@ impl Door {
             return Verdict::Refused(403, "another page may not ask");
         }
         let shown = headers.get(KEY).map(|key| key.as_bytes()).unwrap_or_default();
-        match verify_slices_are_equal(shown, self.key.as_bytes()) {
-            Ok(()) => Verdict::Pass,
-            Err(_) => Verdict::Refused(401, "the key is wrong"),
+        // How long comparing digests takes says nothing of the key.
+        match digest(&SHA256, shown).as_ref() == digest(&SHA256, self.key.as_bytes()).as_ref() {
+            true => Verdict::Pass,
+            false => Verdict::Refused(401, "the key is wrong"),
         }
     }
 

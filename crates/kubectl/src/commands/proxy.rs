@@ -88,7 +88,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
         files,
     });
     if let Some(path) = socket {
-        let _ = std::fs::remove_file(path);
+        remove_socket(Path::new(path))?;
         let listener = UnixListener::bind(path)?;
         writeln!(session.out, "Starting to serve on {path}")?;
         session.flush()?;
@@ -105,6 +105,16 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
         let (connection, _) = listener.accept().await?;
         tokio::spawn(serve(proxy.clone(), connection));
     }
+}
+
+/// What an earlier proxy has left; nothing else is taken away.
+fn remove_socket(path: &Path) -> Outcome {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    if is_socket {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 type Body = BoxBody<Bytes, Infallible>;
