@@ -370,7 +370,7 @@ fn override_user(user: &mut User, arguments: &Arguments) {
 }
 
 /// `--request-timeout`: a number is of seconds.
-fn timeout(arguments: &Arguments) -> Outcome<Duration> {
+pub fn timeout(arguments: &Arguments) -> Outcome<Duration> {
     let text = arguments.text("request-timeout");
     let span = match text.parse::<i64>() {
         Ok(seconds) => Some(Span::from_secs(seconds)),

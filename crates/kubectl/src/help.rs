@@ -1,6 +1,6 @@
 //! Help, derived from the rows of commands and flags.
 use crate::commands::{COMMANDS, Command, Group};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::flags::{Flag, GLOBAL};
 use crate::session::Session;
 use std::fmt::Write as _;
@@ -47,6 +47,25 @@ pub fn of(session: &mut Session, command: &Command, name: &str) -> Outcome {
         "\nUse \"kubectl options\" for a list of global command-line options (applies to all commands).\n",
     );
     Ok(session.out.write_all(out.as_bytes())?)
+}
+
+/// Commands that need one of their own behind them. Most of those fail without it, and some tell
+/// so on standard output.
+pub fn of_family(session: &mut Session, command: &Command, name: &str) -> Outcome {
+    match name {
+        "kubectl certificate" => of(session, command, name),
+        "kubectl rollout" => {
+            of(session, command, name)?;
+            Err(Failure::exit(1))
+        }
+        _ => {
+            std::mem::swap(&mut session.out, &mut session.err);
+            let outcome = of(session, command, name);
+            std::mem::swap(&mut session.out, &mut session.err);
+            outcome?;
+            Err(Failure::exit(1))
+        }
+    }
 }
 
 /// What every command takes.

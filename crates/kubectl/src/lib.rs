@@ -83,8 +83,16 @@ async fn run(session: &mut Session, words: &[String]) -> Outcome {
         if let Some(plugin) = plugin::find(words) {
             return plugin.exec();
         }
-        return match found.words.first().filter(|word| !word.starts_with('-')) {
-            Some(unknown) => Err(unknown_command(unknown)),
+        let known: Vec<&'static Flag> = GLOBAL.iter().collect();
+        return match flags::next_word(&known, &found.words, 0) {
+            Some(0) => Err(unknown_command(&found.words[0])),
+            Some(_) => Err(Failure::Said {
+                text: format!(
+                    "Error: flags cannot be placed before plugin name: {}",
+                    found.words[0]
+                ),
+                code: 1,
+            }),
             None => help::root(session),
         };
     };
@@ -98,7 +106,7 @@ async fn run(session: &mut Session, words: &[String]) -> Outcome {
                 "unknown command \"{word}\"\nSee '{} -h' for help and examples",
                 found.name
             ))),
-            None => help::of(session, command, &found.name),
+            None => help::of_family(session, command, &found.name),
         };
     };
     let strict = arguments.is("warnings-as-errors");

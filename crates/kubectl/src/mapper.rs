@@ -203,6 +203,19 @@ impl Mapper {
         found.ok_or_else(|| unknown(typed))
     }
 
+    /// What is said about a short name that others have, too.
+    pub fn ambiguity(&self, typed: &str) -> Option<String> {
+        let has = |resource: &&Resource| resource.short_names.iter().any(|short| short == typed);
+        let mut all = self.resources.iter().filter(|resource| has(resource) && resource.preferred);
+        let first = all.next()?;
+        let other = all.find(|other| other.api.group != first.api.group)?;
+        Some(format!(
+            "Warning: short name {} could also match lower priority resource {}",
+            Quoted(typed),
+            other.full_name()
+        ))
+    }
+
     /// By plural before singular before short name before kind, as groups come.
     fn named(&self, name: &str, fits: impl Fn(&Resource) -> bool) -> Option<&Resource> {
         let forms: [&dyn Fn(&Resource) -> bool; 4] = [

@@ -129,6 +129,8 @@ pub async fn targets(cluster: &Cluster, request: &Request) -> Outcome<Vec<Target
     }
     words::check(request)?;
     let mapper = cluster.mapper().await?;
+    let kinds = request.words.iter().take(1).flat_map(|word| word.split(['/', ',']).take(1));
+    kinds.filter_map(|kind| mapper.ambiguity(kind)).for_each(|warning| eprintln!("{warning}"));
     words::targets(mapper, request, &cluster.namespace)
 }
 

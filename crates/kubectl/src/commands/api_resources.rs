@@ -48,7 +48,11 @@ async fn versions(session: &mut Session, arguments: Arguments) -> Outcome {
 
 async fn resources(session: &mut Session, arguments: Arguments) -> Outcome {
     if !arguments.words.is_empty() {
-        return Err(format!("unexpected arguments: [{}]", arguments.words.join(" ")).into());
+        let words = arguments.words.join(" ");
+        return Err(format!(
+            "unexpected arguments: [{words}]\nSee 'kubectl api-resources -h' for help and examples"
+        )
+        .into());
     }
     let cluster = session.cluster(&arguments)?;
     let mapper = cluster.mapper().await?;

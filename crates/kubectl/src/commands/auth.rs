@@ -191,7 +191,10 @@ fn rules(status: &Value, with_headers: bool) -> Vec<Vec<String>> {
     type Key = (String, String, String, String);
     let mut found: Vec<(Key, Vec<String>)> = Vec::new();
     let mut add = |key: Key, verbs: &[String]| {
-        let place = found.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+        // Rules of paths and of single objects stay apart.
+        let is_simple = key.2.is_empty() && key.3.is_empty();
+        let same = found.iter().position(|(other, _)| is_simple && *other == key);
+        let place = same.unwrap_or_else(|| {
             found.push((key, Vec::new()));
             found.len() - 1
         });
@@ -205,7 +208,12 @@ fn rules(status: &Value, with_headers: bool) -> Vec<Vec<String>> {
         let (verbs, names) = (texts(&rule["verbs"]), texts(&rule["resourceNames"]));
         for group in texts(&rule["apiGroups"]) {
             for resource in texts(&rule["resources"]) {
-                add((group.clone(), resource, String::new(), names.join(" ")), &verbs);
+                if names.is_empty() {
+                    add((group.clone(), resource.clone(), String::new(), String::new()), &verbs);
+                }
+                for name in &names {
+                    add((group.clone(), resource.clone(), String::new(), name.clone()), &verbs);
+                }
             }
         }
     }

@@ -60,9 +60,7 @@ impl Place {
 
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let [from, to] = &arguments.words[..] else {
-        return Err(
-            "source and destination are required\nSee 'kubectl cp -h' for help and examples".into(),
-        );
+        return Err("source and destination are required".into());
     };
     let (from, to) = (Place::parse(from)?, Place::parse(to)?);
     let cluster = session.cluster(&arguments)?;

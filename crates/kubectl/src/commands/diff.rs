@@ -93,7 +93,8 @@ async fn versions(
         return Ok((live, Some(merged)));
     }
     // The annotation would differ whenever anything does: it is left as it is.
-    let modified = &info.object;
+    let modified = &serde_json::from_str(&crate::last_applied::configuration(&info.object)?)
+        .unwrap_or_else(|_| info.object.clone());
     let merged = match &live {
         None => cluster.create(info.api(), &info.namespace, modified, &write).await?,
         Some(live) => {

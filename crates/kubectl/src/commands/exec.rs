@@ -48,10 +48,7 @@ async fn exec(session: &mut Session, arguments: Arguments) -> Outcome {
     let files = arguments.list("filename");
     let before = dash.unwrap_or(arguments.words.len());
     if files.is_empty() && before == 0 {
-        return Err(Failure::Plain(
-            "pod, type/name or --filename must be specified\nSee 'kubectl exec -h' for help and examples"
-                .to_owned(),
-        ));
+        return Err(Failure::Plain("pod, type/name or --filename must be specified".to_owned()));
     }
     let (named, command) = match files.is_empty() {
         true => arguments.words.split_at(before.min(1)),

@@ -36,7 +36,8 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let cluster = session.cluster(&arguments)?;
     let mapper = cluster.mapper().await?;
     let (resource, path) = split(word, |name| mapper.find(name).is_ok());
-    let mut resource = mapper.find(resource)?.clone();
+    let unknown = |failure: Failure| Failure::Said { text: failure.short(), code: 1 };
+    let mut resource = mapper.find(resource).map_err(unknown)?.clone();
     if let Some(version) = arguments.some("api-version") {
         let kind = resource.api.kind.to_string();
         let found = mapper.of_kind(version, &kind);
@@ -79,7 +80,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
 fn split<'w>(word: &'w str, is_resource: impl Fn(&str) -> bool) -> (&'w str, Vec<&'w str>) {
     let parts: Vec<&str> = word.split('.').collect();
     let first = parts[0];
-    if parts.len() > 2 {
+    if parts.len() > 1 {
         // `deployments.v1.apps.spec`: a group has at least a name that is no field.
         for count in (2..=parts.len()).rev() {
             let name = parts[..count].join(".");
@@ -290,35 +291,48 @@ fn short_enum(schema: &Value, indent: usize) -> String {
     format!("\n{:indent$}enum: {}{more}", "", first.join(", "))
 }
 
-/// Lines of at most so many characters; those of the text's own stay.
+/// Lines of at most so many characters; line ends and blanks of the text's own stay.
 fn wrapped(text: &str, width: usize) -> String {
-    let mut out: Vec<String> = Vec::new();
-    for paragraph in text.lines() {
-        // A line that is indented is somebody's example.
-        if paragraph.trim() == "" {
-            out.push(String::new());
-            continue;
-        }
-        let mut line = String::new();
-        for word in paragraph.split_whitespace() {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-                out.push(std::mem::take(&mut line));
+    let (mut out, mut current) = (String::new(), 0);
+    let (mut space, mut word) = (String::new(), String::new());
+    let count = |text: &str| text.chars().count();
+    for c in text.trim_end_matches('\n').chars() {
+        if c == '\n' {
+            if !word.is_empty() || current + count(&space) <= width {
+                out.push_str(&space);
+                out.push_str(&word);
             }
-            if !line.is_empty() {
-                line.push(' ');
+            out.push('\n');
+            current = 0;
+            space.clear();
+            word.clear();
+        } else if c.is_whitespace() {
+            if space.is_empty() || !word.is_empty() {
+                current += count(&space) + count(&word);
+                out.push_str(&space);
+                out.push_str(&word);
+                space.clear();
+                word.clear();
             }
-            line.push_str(word);
+            space.push(c);
+        } else {
+            word.push(c);
+            if current + count(&space) + count(&word) > width && count(&word) < width {
+                out.push('\n');
+                current = 0;
+                space.clear();
+            }
         }
-        out.push(line);
     }
-    out.join("\n")
+    if !word.is_empty() || current + count(&space) <= width {
+        out.push_str(&space);
+        out.push_str(&word);
+    }
+    out
 }
 
 fn indented(text: &str, by: usize) -> String {
-    let lines: Vec<String> = text
-        .split('\n')
-        .map(|line| if line.is_empty() { String::new() } else { format!("{:by$}{line}", "") })
-        .collect();
+    let lines: Vec<String> = text.split('\n').map(|line| format!("{:by$}{line}", "")).collect();
     lines.join("\n")
 }
 

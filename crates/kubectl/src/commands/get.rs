@@ -61,7 +61,12 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let targets = builder::targets(&cluster, &request).await?;
     let get = Get { cluster, arguments, request };
     if watches {
-        return get.watch(session, targets, printer).await;
+        let Some(patience) = patience(&get.arguments) else {
+            return get.watch(session, targets, printer).await;
+        };
+        // Who says how long a request may take is content with what came until then.
+        let watched = tokio::time::timeout(patience, get.watch(session, targets, printer)).await;
+        return watched.unwrap_or(Ok(()));
     }
     match printer {
         Some(printer) => get.print_objects(session, targets, printer).await,
@@ -72,6 +77,14 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
 const NO_TYPE: &str = "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of \
      supported resources.\n\nerror: Required resource not specified.\nUse \"kubectl explain <resource>\" for a \
      detailed description of that resource (e.g. kubectl explain pods).\nSee 'kubectl get -h' for help and examples";
+
+/// How long a watch may take, if that was said.
+fn patience(arguments: &Arguments) -> Option<std::time::Duration> {
+    let given = arguments.given("request-timeout");
+    crate::cluster::timeout(arguments)
+        .ok()
+        .filter(|_| given && arguments.text("request-timeout") != "0")
+}
 
 async fn raw(session: &mut Session, cluster: &Cluster, path: &str) -> Outcome {
     let mut answer = cluster.raw(Raw::get(path)).await?;
@@ -257,7 +270,10 @@ impl Get {
         if let (Some(path), Some(rows)) =
             (self.arguments.some("sort-by"), table["rows"].as_array_mut())
         {
-            sort::by(rows, path, |row| &row["object"])?;
+            if sort::by(rows, path, |row| &row["object"]).is_err() {
+                // As upstream has it: what cannot be sorted is not shown.
+                return Ok(false);
+            }
         }
         if table["rows"].as_array().is_none_or(Vec::is_empty) {
             return Ok(false);

@@ -11,7 +11,11 @@ static FLAGS: &[Flag] = &[
     switch("enable-alpha-plugins", "Taken for compatibility; plugins are refused."),
     switch("enable-helm", "Taken for compatibility; charts are refused."),
     each("env", "Taken for compatibility.").short('e'),
-    text("load-restrictor", "LoadRestrictionsRootOnly", "Taken for compatibility; files may be anywhere."),
+    text(
+        "load-restrictor",
+        "LoadRestrictionsRootOnly",
+        "Taken for compatibility; files may be anywhere.",
+    ),
     text("output", "", "File to write to.").short('o'),
 ];
 

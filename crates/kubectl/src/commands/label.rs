@@ -97,15 +97,15 @@ async fn run(session: &mut Session, arguments: Arguments, words: &'static Words)
     if arguments.is("all") && arguments.some("selector").is_some() {
         return Err("cannot set --all and --selector at the same time".into());
     }
-    if pairs == Pairs::default() && !list {
-        return Err(format!("at least one {} update is required", words.one).into());
-    }
     let request = Request::of(&arguments).with_words(&named);
     if named.is_empty() && !request.has_files() {
         return Err(
             "one or more resources must be specified as <resource> <name> or <resource>/<name>"
                 .into(),
         );
+    }
+    if pairs == Pairs::default() && !list {
+        return Err(format!("at least one {} update is required", words.one).into());
     }
     let dry_run = DryRun::of(&arguments)?;
     let cluster = session.cluster(&arguments)?;

@@ -130,21 +130,15 @@ async fn subjects(
     let word = arguments.words.first().map(String::as_str).unwrap_or_default();
     if !word.contains('/') {
         let found = cluster.get(&pods::resource(), &cluster.namespace, word).await;
-        return found.map(|pod| vec![pod]).map_err(|failure| match failure.is_not_found() {
-            true => Failure::Plain(format!(
-                "error from server (NotFound): {} in namespace \"{}\"",
-                failure.text(),
-                cluster.namespace
-            )),
-            false => failure,
-        });
+        return found.map(|pod| vec![pod]).map_err(|failure| missing(cluster, failure));
     }
     let request = Request { words: vec![word.to_owned()], ..Request::default() };
     let targets = builder::targets(cluster, &request).await?;
     let Some(Target::Named { resource, namespace, name }) = targets.into_iter().next() else {
         return Err("no object is named".into());
     };
-    let object = cluster.get(&resource.api, &namespace, &name).await?;
+    let object = cluster.get(&resource.api, &namespace, &name).await;
+    let object = object.map_err(|failure| missing(cluster, failure))?;
     if object["kind"] == "Pod" {
         return Ok(vec![object]);
     }
@@ -161,6 +155,18 @@ async fn subjects(
         writeln!(session.err, "Found {count} pods, using pod/{name}")?;
     }
     Ok(vec![best])
+}
+
+/// What is said of an object that is not there.
+fn missing(cluster: &Cluster, failure: Failure) -> Failure {
+    match failure.is_not_found() {
+        true => Failure::Plain(format!(
+            "error from server (NotFound): {} in namespace \"{}\"",
+            failure.text(),
+            cluster.namespace
+        )),
+        false => failure,
+    }
 }
 
 /// The containers of a pod whose logs are meant.

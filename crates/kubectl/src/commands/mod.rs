@@ -9,6 +9,7 @@ mod completion;
 mod config;
 mod cp;
 mod create;
+mod debug;
 mod delete;
 mod describe;
 mod diff;
@@ -137,6 +138,7 @@ pub static COMMANDS: &[&Command] = &[
     &proxy::COMMAND,
     &cp::COMMAND,
     &auth::COMMAND,
+    &debug::COMMAND,
     &events::COMMAND,
     &diff::COMMAND,
     &autoscale::COMMAND,

@@ -33,7 +33,7 @@ pub static COMMAND: Command = Command {
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let request = Request::of(&arguments);
     if !request.has_files() {
-        return Err("must specify --filename to replace".into());
+        return Err("must specify one of -f and -k".into());
     }
     let grace = arguments.number("grace-period");
     let force = arguments.is("force");

@@ -275,11 +275,12 @@ async fn wait_for(
     };
     let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(500));
     let waited = watching::until(cluster, &resource.api, namespace, name, left, &mut look).await?;
-    waited.ok_or_else(|| {
-        Failure::Plain(format!(
+    waited.ok_or_else(|| match wanted {
+        For::Create => Failure::Plain("timed out waiting for the condition".to_owned()),
+        _ => Failure::Plain(format!(
             "timed out waiting for the condition on {}/{name}",
             resource.api.plural
-        ))
+        )),
     })
 }
 

@@ -26,15 +26,16 @@ fn generated(entry: &Value, kind: &str, folder: &Path, common: &Value) -> Outcom
         pairs.push((key.to_owned(), value.trim_matches(['"', '\'']).as_bytes().to_vec()));
     }
     for file in texts(&entry["files"]) {
-        let (key, path) = file.split_once('=').unwrap_or_else(|| {
-            (file.rsplit('/').next().unwrap_or(file), file)
-        });
+        let (key, path) =
+            file.split_once('=').unwrap_or_else(|| (file.rsplit('/').next().unwrap_or(file), file));
         pairs.push((key.to_owned(), read(&folder.join(path))?));
     }
     let single = entry["env"].as_str().into_iter();
     for file in texts(&entry["envs"]).into_iter().chain(single) {
         let text = String::from_utf8_lossy(&read(&folder.join(file))?).into_owned();
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        for line in
+            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             pairs.push((key.to_owned(), value.as_bytes().to_vec()));
         }
@@ -74,24 +75,21 @@ fn generated(entry: &Value, kind: &str, folder: &Path, common: &Value) -> Outcom
 }
 
 fn read(path: &Path) -> Outcome<Vec<u8>> {
-    std::fs::read(path).map_err(|error| {
-        Failure::Plain(crate::print::io_text(&path.display().to_string(), &error))
-    })
+    std::fs::read(path)
+        .map_err(|error| Failure::Plain(crate::print::io_text(&path.display().to_string(), &error)))
 }
 
 /// What is generated is new, or takes the place of what a base made, or is added to it.
 fn join(items: &mut Vec<Item>, item: Item, behavior: &str) -> Outcome {
-    let old = items.iter_mut().find(|old| {
-        old.original == item.original && old.object["kind"] == item.object["kind"]
-    });
+    let old = items
+        .iter_mut()
+        .find(|old| old.original == item.original && old.object["kind"] == item.object["kind"]);
     match (behavior, old) {
         ("create", None) => items.push(item),
         ("create", Some(_)) => {
-            return Err(format!(
-                "id {} exists; behavior must be merge or replace",
-                item.original
-            )
-            .into());
+            return Err(
+                format!("id {} exists; behavior must be merge or replace", item.original).into()
+            );
         }
         ("replace", Some(old)) => {
             let name = old.object["metadata"]["name"].clone();
@@ -100,7 +98,8 @@ fn join(items: &mut Vec<Item>, item: Item, behavior: &str) -> Outcome {
         }
         ("merge", Some(old)) => {
             for field in ["data", "binaryData"] {
-                let more: Map<String, Value> = item.object[field].as_object().cloned().unwrap_or_default();
+                let more: Map<String, Value> =
+                    item.object[field].as_object().cloned().unwrap_or_default();
                 for (key, value) in more {
                     old.object[field][key] = value;
                 }

@@ -17,8 +17,15 @@ const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomizat
 
 /// What we do not do.
 const UNKNOWN: [&str; 9] = [
-    "crds", "vars", "helmCharts", "helmGlobals", "helmChartInflationGenerator", "generators", "transformers",
-    "validators", "openapi",
+    "crds",
+    "vars",
+    "helmCharts",
+    "helmGlobals",
+    "helmChartInflationGenerator",
+    "generators",
+    "transformers",
+    "validators",
+    "openapi",
 ];
 
 /// An object on its way, with the name that others know it by.
@@ -33,6 +40,14 @@ pub struct Item {
 
 /// The objects that a folder's kustomization makes.
 pub fn build(folder: &Path) -> Outcome<Vec<Value>> {
+    if !folder.exists() {
+        let name = folder.display();
+        return Err(format!(
+            "must build at directory: not a valid directory: evalsymlink failure on '{name}' : lstat {name}: no such \
+             file or directory"
+        )
+        .into());
+    }
     let items = built(folder, 0)?;
     let items = names::hashed(items);
     Ok(items.into_iter().map(|item| item.object).collect())
@@ -87,7 +102,9 @@ fn texts(value: &Value) -> Vec<&str> {
 
 fn resources(folder: &Path, kustomization: &Value, depth: usize) -> Outcome<Vec<Item>> {
     let mut all: Vec<Item> = Vec::new();
-    for entry in texts(&kustomization["resources"]).into_iter().chain(texts(&kustomization["bases"])) {
+    for entry in
+        texts(&kustomization["resources"]).into_iter().chain(texts(&kustomization["bases"]))
+    {
         let path = folder.join(entry);
         if path.is_dir() {
             all.extend(built(&path, depth + 1)?);
@@ -95,7 +112,10 @@ fn resources(folder: &Path, kustomization: &Value, depth: usize) -> Outcome<Vec<
         }
         let text = std::fs::read_to_string(&path).map_err(|error| {
             let name = path.display().to_string();
-            Failure::Plain(format!("accumulating resources: {}", crate::print::io_text(&name, &error)))
+            Failure::Plain(format!(
+                "accumulating resources: {}",
+                crate::print::io_text(&name, &error)
+            ))
         })?;
         let mut found = Vec::new();
         files::read(&text, &path.display().to_string(), &mut found)?;
@@ -116,7 +136,8 @@ fn transform(items: &mut Vec<Item>, folder: &Path, kustomization: &Value) -> Out
     let text = |field: &str| kustomization[field].as_str().unwrap_or_default();
     names::rename(items, text("namePrefix"), text("nameSuffix"));
     for entry in kustomization["labels"].as_array().into_iter().flatten() {
-        let (selectors, templates) = (entry["includeSelectors"] == true, entry["includeTemplates"] == true);
+        let (selectors, templates) =
+            (entry["includeSelectors"] == true, entry["includeTemplates"] == true);
         items.iter_mut().for_each(|item| {
             add_labels(&mut item.object, &entry["pairs"], selectors, selectors || templates);
         });
@@ -144,7 +165,10 @@ fn transform(items: &mut Vec<Item>, folder: &Path, kustomization: &Value) -> Out
 
 fn is_namespaced(object: &Value) -> bool {
     let (version, kind) = (&object["apiVersion"], &object["kind"]);
-    let row = api::kinds::find_kind(version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let row = api::kinds::find_kind(
+        version.as_str().unwrap_or_default(),
+        kind.as_str().unwrap_or_default(),
+    );
     row.is_none_or(|row| row.scope == api::kinds::Scope::Namespaced)
 }
 
@@ -179,7 +203,8 @@ fn put(place: &mut Value, pairs: &Value) {
 }
 
 /// Where a workload has its pods' metadata.
-const TEMPLATES: [&str; 2] = ["/spec/template/metadata", "/spec/jobTemplate/spec/template/metadata"];
+const TEMPLATES: [&str; 2] =
+    ["/spec/template/metadata", "/spec/jobTemplate/spec/template/metadata"];
 
 fn add_labels(object: &mut Value, pairs: &Value, selectors: bool, templates: bool) {
     if !pairs.is_object() {
@@ -217,7 +242,8 @@ fn add_annotations(object: &mut Value, pairs: &Value) {
 fn add_to_templates(object: &mut Value, field: &str, pairs: &Value) {
     for pointer in TEMPLATES {
         let template = pointer.trim_end_matches("/metadata");
-        if let Some(template) = object.pointer_mut(template).filter(|template| template.is_object()) {
+        if let Some(template) = object.pointer_mut(template).filter(|template| template.is_object())
+        {
             put(&mut template["metadata"][field], pairs);
         }
     }
@@ -228,7 +254,10 @@ fn set_images(value: &mut Value, entry: &Value) {
     match value {
         Value::Object(fields) => {
             for (name, inner) in fields.iter_mut() {
-                let is_list = matches!(name.as_str(), "containers" | "initContainers" | "ephemeralContainers");
+                let is_list = matches!(
+                    name.as_str(),
+                    "containers" | "initContainers" | "ephemeralContainers"
+                );
                 if let (true, Some(containers)) = (is_list, inner.as_array_mut()) {
                     for container in containers {
                         if let Some(image) = container["image"].as_str() {
@@ -246,13 +275,16 @@ fn set_images(value: &mut Value, entry: &Value) {
 }
 
 fn new_image(image: &str, entry: &Value) -> String {
-    let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
+    let (rest, digest) =
+        image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
     let colon = rest.rfind(':').filter(|at| !rest[*at..].contains('/'));
     let (name, tag) = colon.map_or((rest, None), |at| (&rest[..at], Some(&rest[at + 1..])));
     if entry["name"] != name {
         return image.to_owned();
     }
-    let text = |field: &str| entry[field].as_str().map(str::to_owned).or(entry[field].as_i64().map(|n| n.to_string()));
+    let text = |field: &str| {
+        entry[field].as_str().map(str::to_owned).or(entry[field].as_i64().map(|n| n.to_string()))
+    };
     let new_name = text("newName").unwrap_or(name.to_owned());
     match (text("newTag"), text("digest")) {
         (_, Some(digest)) => format!("{new_name}@{digest}"),
@@ -286,7 +318,10 @@ mod tests {
     #[test]
     fn a_kustomization_lays_itself_over_its_base() {
         let place = folder(&[
-            ("base/kustomization.yaml", "resources: [web.yaml]\nconfigMapGenerator:\n- {name: settings, literals: [a=b]}\n"),
+            (
+                "base/kustomization.yaml",
+                "resources: [web.yaml]\nconfigMapGenerator:\n- {name: settings, literals: [a=b]}\n",
+            ),
             ("base/web.yaml", DEPLOYMENT),
             (
                 "top/kustomization.yaml",
@@ -307,15 +342,22 @@ mod tests {
         assert_eq!(container["image"], "nginx:2");
         assert_eq!(container["envFrom"][0]["configMapRef"]["name"], map["metadata"]["name"]);
         let name = map["metadata"]["name"].as_str().unwrap();
-        assert!(name.starts_with("x-settings-") && name.len() == "x-settings-".len() + 10, "{name}");
+        assert!(
+            name.starts_with("x-settings-") && name.len() == "x-settings-".len() + 10,
+            "{name}"
+        );
     }
 
     #[test]
     fn what_is_not_known_is_refused() {
         let place = folder(&[("kustomization.yaml", "helmCharts: [{name: x}]\n")]);
-        assert!(build(place.path()).unwrap_err().message().ends_with("helmCharts is not supported"));
+        assert!(
+            build(place.path()).unwrap_err().message().ends_with("helmCharts is not supported")
+        );
         let empty = tempfile::tempdir().unwrap();
-        assert!(build(empty.path()).unwrap_err().message().starts_with("error: unable to find one of"));
+        assert!(
+            build(empty.path()).unwrap_err().message().starts_with("error: unable to find one of")
+        );
     }
 
     #[test]
@@ -323,6 +365,9 @@ mod tests {
         let entry = json!({ "name": "a/b", "newName": "c", "newTag": "2" });
         assert_eq!(new_image("a/b:1", &entry), "c:2");
         assert_eq!(new_image("host:5000/a:1", &entry), "host:5000/a:1");
-        assert_eq!(new_image("a/b", &json!({ "name": "a/b", "digest": "sha256:x" })), "a/b@sha256:x");
+        assert_eq!(
+            new_image("a/b", &json!({ "name": "a/b", "digest": "sha256:x" })),
+            "a/b@sha256:x"
+        );
     }
 }

@@ -123,7 +123,9 @@ fn walk(value: &mut Value, field: &str, renamed: &[Renamed]) {
             }
             // A reference that says which kind it leads to: roleRef, scaleTargetRef, subjects.
             let said = fields.get("kind").and_then(Value::as_str).map(str::to_owned);
-            if let (true, Some(said)) = (matches!(field, "roleRef" | "scaleTargetRef" | "subjects" | "targetRef"), said) {
+            if let (true, Some(said)) =
+                (matches!(field, "roleRef" | "scaleTargetRef" | "subjects" | "targetRef"), said)
+            {
                 let name = fields.get("name").and_then(Value::as_str);
                 let new = name.and_then(|name| new_name(&said, name, renamed)).map(str::to_owned);
                 if let Some(new) = new {
@@ -165,7 +167,9 @@ mod tests {
         let mut items = vec![
             item(json!({ "kind": "Secret", "metadata": { "name": "s" } })),
             item(json!({ "kind": "Role", "metadata": { "name": "r" } })),
-            item(json!({ "kind": "RoleBinding", "metadata": { "name": "b" }, "roleRef": { "kind": "Role", "name": "r" } })),
+            item(
+                json!({ "kind": "RoleBinding", "metadata": { "name": "b" }, "roleRef": { "kind": "Role", "name": "r" } }),
+            ),
             item(json!({ "kind": "Pod", "metadata": { "name": "p" }, "spec": {
                 "volumes": [{ "secret": { "secretName": "s" } }],
                 "containers": [{ "name": "s", "env": [{ "valueFrom": { "secretKeyRef": { "name": "s" } } }] }] } })),
@@ -174,7 +178,10 @@ mod tests {
         let pod = &items[3].object;
         assert_eq!(pod["spec"]["volumes"][0]["secret"]["secretName"], "a-s");
         assert_eq!(pod["spec"]["containers"][0]["name"], "s");
-        assert_eq!(pod["spec"]["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"], "a-s");
+        assert_eq!(
+            pod["spec"]["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"],
+            "a-s"
+        );
         assert_eq!(items[2].object["roleRef"]["name"], "a-r");
     }
 }

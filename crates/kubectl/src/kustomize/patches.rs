@@ -112,7 +112,10 @@ fn merged(object: Value, patch: &Value) -> Outcome<Value> {
 }
 
 fn group_of(object: &Value) -> &str {
-    object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map_or("", |parts| parts.0)
+    object["apiVersion"]
+        .as_str()
+        .and_then(|version| version.split_once('/'))
+        .map_or("", |parts| parts.0)
 }
 
 fn is_same(item: &Item, patch: &Value) -> bool {
@@ -126,7 +129,9 @@ fn is_same(item: &Item, patch: &Value) -> bool {
 fn is_target(item: &Item, target: &Value) -> Outcome<bool> {
     let object = &item.object;
     let fits = |pattern: &Value, texts: &[&str]| -> Outcome<bool> {
-        let Some(pattern) = pattern.as_str().filter(|pattern| !pattern.is_empty()) else { return Ok(true) };
+        let Some(pattern) = pattern.as_str().filter(|pattern| !pattern.is_empty()) else {
+            return Ok(true);
+        };
         let pattern = Regexp::compile(&format!("^(?:{pattern})$"))
             .map_err(|error| Failure::Plain(error.to_string()))?;
         Ok(texts.iter().any(|text| pattern.is_match(text)))
@@ -136,9 +141,14 @@ fn is_target(item: &Item, target: &Value) -> Outcome<bool> {
     let version = version.rsplit('/').next().unwrap_or_default();
     let selects = |selector: &Value, labels: &Value| -> Outcome<bool> {
         let Some(selector) = selector.as_str() else { return Ok(true) };
-        let selector = Selector::parse(selector).map_err(|error| Failure::Plain(error.to_string()))?;
-        let labels: BTreeMap<String, String> =
-            labels.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect();
+        let selector =
+            Selector::parse(selector).map_err(|error| Failure::Plain(error.to_string()))?;
+        let labels: BTreeMap<String, String> = labels
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), text(value)))
+            .collect();
         Ok(selector.matches(&labels))
     };
     let metadata = &object["metadata"];
@@ -158,7 +168,9 @@ pub fn replacements(items: &mut [Item], folder: &Path, kustomization: &Value) ->
         let entry = match entry["path"].as_str() {
             Some(path) => {
                 let text = std::fs::read(folder.join(path))?;
-                loaded = yaml::decode_untyped(&text).map_err(|error| Failure::Plain(error.to_string()))?.value;
+                loaded = yaml::decode_untyped(&text)
+                    .map_err(|error| Failure::Plain(error.to_string()))?
+                    .value;
                 &loaded
             }
             None => entry,
@@ -188,7 +200,8 @@ pub fn replacements(items: &mut [Item], folder: &Path, kustomization: &Value) ->
 
 fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(object, |value, step| match value {
-        Value::Array(items) => match step.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Value::Array(items) => match step.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))
+        {
             Some(pair) => {
                 let (key, wanted) = pair.split_once('=')?;
                 items.iter().find(|item| item[key] == wanted)
@@ -201,12 +214,19 @@ fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 fn set(object: &mut Value, path: &str, value: &Value, create: bool) {
     let (step, rest) = path.split_once('.').map_or((path, None), |(step, rest)| (step, Some(rest)));
-    let pair = step.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).and_then(|p| p.split_once('='));
+    let pair = step
+        .strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']'))
+        .and_then(|p| p.split_once('='));
     let mut places: Vec<&mut Value> = match object {
         Value::Array(items) => match (step, pair) {
             ("*", _) => items.iter_mut().collect(),
-            (_, Some((key, wanted))) => items.iter_mut().filter(|item| item[key] == wanted).collect(),
-            (step, None) => step.parse::<usize>().ok().and_then(|at| items.get_mut(at)).into_iter().collect(),
+            (_, Some((key, wanted))) => {
+                items.iter_mut().filter(|item| item[key] == wanted).collect()
+            }
+            (step, None) => {
+                step.parse::<usize>().ok().and_then(|at| items.get_mut(at)).into_iter().collect()
+            }
         },
         Value::Object(fields) if create || fields.contains_key(step) => {
             vec![fields.entry(step.to_owned()).or_insert(Value::Null)]

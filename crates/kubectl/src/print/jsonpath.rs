@@ -262,7 +262,7 @@ impl Template {
              debugging the template:\n\ttemplate was:\n\t\t{}\n\tobject given to jsonpath engine was:\n\t\t{}\n\n",
             Quoted(&self.text),
             self.text,
-            go_value(object)
+            go_syntax(object)
         ))
     }
 }
@@ -314,6 +314,26 @@ pub fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Object(_) => go_json(value).unwrap_or_default(),
         value => go_value(value),
+    }
+}
+
+/// Go's `%#v`.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => Quoted(text).to_string(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Quoted(key), go_syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        value => value.to_string(),
     }
 }
 
