@@ -6,6 +6,7 @@
 use crate::pem;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use std::net::IpAddr;
 use x509_parser::asn1_rs::FromDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -153,6 +154,43 @@ pub fn request(der: &[u8]) -> Result<Request, &'static str> {
     Ok(Request { subject, der: der.to_vec(), key, forged })
 }
 
+/// Names beside the subject, in the order in which they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AlternativeNames {
+    pub dns_names: Vec<String>,
+    pub emails: Vec<String>,
+    pub uris: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Request {
+    /// The names beside the subject that it asks for.
+    pub fn alternative_names(&self) -> AlternativeNames {
+        let mut names = AlternativeNames::default();
+        let Ok((_, read)) = X509CertificationRequest::from_der(&self.der) else { return names };
+        for extension in read.requested_extensions().into_iter().flatten() {
+            let ParsedExtension::SubjectAlternativeName(all) = extension else { continue };
+            for name in &all.general_names {
+                match name {
+                    GeneralName::DNSName(name) => names.dns_names.push((*name).into()),
+                    GeneralName::RFC822Name(name) => names.emails.push((*name).into()),
+                    GeneralName::URI(name) => names.uris.push((*name).into()),
+                    GeneralName::IPAddress(bytes) => names.addresses.extend(address(bytes)),
+                    _ => {}
+                }
+            }
+        }
+        names
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
+}
+
 const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
 const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 
@@ -277,5 +315,22 @@ mod tests {
             let found = string(tag, data);
             assert_eq!(found, expected.map(|text| text.map(str::to_owned)), "{tag} {data:?}");
         }
+    }
+
+    #[test]
+    fn a_request_says_which_names_it_wants_beside_its_subject() {
+        // Made by openssl: two names of hosts, two addresses, a mail address and a URI.
+        let der = "MIIBGTCBwAIBADANMQswCQYDVQQDDAJtZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAQElrDjsmOLb+dY \
+             UfveD4bI2tE7MGg3xIh4uek1Jsfh0FucQaFHNLANDAeIm8kcuzptMUM5fvXvOXgQVFvtpUKgUTBPBgkqhkiG \
+             9w0BCQ4xQjBAMD4GA1UdEQQ3MDWCA2EuYoIDYy5khwQBAgMEhxD9AAAAAAAAAAAAAAAAAAABgQN4QHmGDHNw \
+             aWZmZTovL2EvYjAKBggqhkjOPQQDAgNIADBFAiArie3xq589/9CoLwxEsmMPa3deWgMcw2KG2cou4FhmPQIh \
+             AOIVlliHsxp8238+h0PHJ0HOaC3jTDcW6ZbFT3Mg2qW9";
+        let request = request(&STANDARD.decode(der).unwrap()).ok().unwrap();
+        let names = request.alternative_names();
+        assert_eq!(names.dns_names, ["a.b", "c.d"]);
+        assert_eq!(names.emails, ["x@y"]);
+        assert_eq!(names.uris, ["spiffe://a/b"]);
+        let addresses: Vec<String> = names.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["1.2.3.4", "fd00::1"]);
     }
 }

@@ -43,9 +43,10 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     for info in infos {
         if !info.resource.subresources.iter().any(|part| part == "scale") {
             return Err(Failure::Plain(format!(
-                "cannot autoscale a {}: could not find scale subresource for {}, Resource={} in discovery information",
+                "cannot autoscale a {}: could not find scale subresource for {}/{}, Resource={} in discovery information",
                 info.api().kind,
-                info.api().api_version(),
+                info.api().group,
+                info.api().version,
                 info.api().plural
             )));
         }

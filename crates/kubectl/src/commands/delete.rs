@@ -54,7 +54,7 @@ pub struct How {
 }
 
 impl How {
-    fn of(arguments: &Arguments) -> Outcome<How> {
+    pub fn of(arguments: &Arguments) -> Outcome<How> {
         let force = arguments.is("force");
         let mut grace = arguments.number("grace-period");
         if arguments.is("now") {

@@ -2,7 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, ALL_NAMESPACES, FILES, Info, Request, SELECTOR};
 use crate::cluster::{Cluster, collection};
-use crate::describe::{self, Around, Fault, Want};
+use crate::describe::{self, Around, Fault, Need, Want};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, switch_on};
 use crate::session::Session;
@@ -86,6 +86,17 @@ async fn matching(
     Ok(())
 }
 
+/// Whether there is no description for what could not be had.
+fn is_fatal(failure: &Failure, need: Need) -> bool {
+    let forbidden = matches!(failure, Failure::Server(status) if status.code == 403);
+    match need {
+        Need::Optional => false,
+        Need::UnlessForbidden => !forbidden,
+        // A server without the kind has none of its objects.
+        Need::Required => !failure.is_not_found(),
+    }
+}
+
 struct Describing<'a> {
     cluster: &'a Cluster,
     with_events: bool,
@@ -94,21 +105,28 @@ struct Describing<'a> {
 
 impl Describing<'_> {
     async fn describe(&self, info: &Info) -> Outcome<String> {
+        let object = self.best_version(info).await?;
         let mut around = Around::default();
-        for want in describe::wants(&info.object, self.with_events) {
-            let found = self.fetch(&want).await;
-            match found {
-                // A server without the kind has none of its objects.
-                Err(failure) if want.required && !failure.is_not_found() => return Err(failure),
-                Err(failure) => {
-                    let forbidden =
-                        matches!(&failure, Failure::Server(status) if status.code == 403);
-                    around.add(want, Err(Fault { message: failure.text(), forbidden }));
-                }
+        for want in describe::wants(&object, self.with_events) {
+            match self.fetch(&want).await {
                 Ok(objects) => around.add(want, Ok(objects)),
+                Err(failure) if is_fatal(&failure, want.need) => return Err(failure),
+                Err(failure) => around.add(want, Err(Fault { message: failure.text() })),
             }
         }
-        Ok(describe::describe(&info.object, &around, Timestamp::now()))
+        Ok(describe::describe(&object, &around, Timestamp::now()))
+    }
+
+    /// An autoscaler is described in the version that says most of it, whichever was typed.
+    async fn best_version(&self, info: &Info) -> Outcome<Value> {
+        let api = info.api();
+        if api.group == "autoscaling" && api.version == "v1" {
+            let mapper = self.cluster.mapper().await?;
+            if let Some(resource) = mapper.of_kind("autoscaling/v2", &api.kind) {
+                return self.cluster.get(&resource.api, &info.namespace, &info.name).await;
+            }
+        }
+        Ok(info.object.clone())
     }
 
     async fn fetch(&self, want: &Want) -> Outcome<Vec<Value>> {
@@ -156,7 +174,7 @@ mod tests {
             "Error from server (NotFound): configmaps \"nope\" not found\n"
         );
         assert_eq!(
-            told(&world, "describe secrets").await,
+            told(&world, "describe pods").await,
             "No resources found in default namespace.\n"
         );
     }

@@ -27,7 +27,9 @@ pub static COMMAND: Command = Command {
 
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     let cluster = session.cluster(&arguments)?;
-    let infos = builder::infos(&cluster, &Request::of(&arguments), true).await?;
+    // The selector is the service's.
+    let request = Request { selector: String::new(), ..Request::of(&arguments) };
+    let infos = builder::infos(&cluster, &request, true).await?;
     let mut failures = Vec::new();
     for info in infos {
         let exposed = match expose::service(&arguments, &info.object) {

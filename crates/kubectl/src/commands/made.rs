@@ -107,12 +107,13 @@ pub static CHILDREN: &[&Command] = &[
 ];
 
 async fn generated(session: &mut Session, arguments: Arguments, generator: &Generator) -> Outcome {
-    let cluster = session.cluster(&arguments)?;
+    let cluster = session.cluster(&without_own_user(&arguments, generator))?;
     let by_resource = generator.flags.iter().any(|flag| flag.name == "resource");
     let mapper = if by_resource { Some(cluster.mapper().await?) } else { None };
     let from = if arguments.knows("from") { arguments.some("from") } else { None };
     let cron_job = match from {
         Some(from) => {
+            workload::check_job(&arguments)?;
             let request = Request::of(&arguments).with_words(&[from.to_owned()]);
             let infos = builder::infos(&cluster, &request, true).await?;
             let [info] = &infos[..] else { return Err("from must be an existing cronjob".into()) };
@@ -137,6 +138,15 @@ async fn generated(session: &mut Session, arguments: Arguments, generator: &Gene
         }
         outcome => outcome.map(drop),
     }
+}
+
+/// The users of a binding are not whom to be.
+fn without_own_user(arguments: &Arguments, generator: &Generator) -> Arguments {
+    let mut arguments = arguments.clone();
+    if generator.flags.iter().any(|flag| flag.name == "user") {
+        arguments.put("user", "");
+    }
+    arguments
 }
 
 /// A file, or the regular files of a folder.
@@ -253,8 +263,8 @@ mod tests {
             "error: failed to create configmap: configmaps \"a\" already exists\n"
         );
         assert_eq!(
-            told(&world, "create cm b --dry-run=client -n other -o yaml").await,
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n  namespace: other\n"
+            told(&world, "create cm b --dry-run=client -o yaml").await,
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n"
         );
         assert_eq!(
             told(&world, "create deployment w --image=i --dry-run=client").await,

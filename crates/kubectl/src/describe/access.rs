@@ -197,4 +197,24 @@ fn subject(w: &mut Writer, request: &str) {
             put!(w, 0, "\t{title}:\t{}\n", values.join("\n\t\t"));
         }
     }
+    alternative_names(w, &request);
+}
+
+fn alternative_names(w: &mut Writer, request: &api::x509::Request) {
+    let names = request.alternative_names();
+    let addresses: Vec<String> = names.addresses.iter().map(ToString::to_string).collect();
+    let parts = [
+        ("DNS Names", names.dns_names),
+        ("Email Addresses", names.emails),
+        ("URIs", names.uris),
+        ("IP Addresses", addresses),
+    ];
+    if parts.iter().any(|(_, values)| !values.is_empty()) {
+        w.write(0, "Subject Alternative Names:\n");
+    }
+    for (title, values) in parts {
+        if !values.is_empty() {
+            put!(w, 0, "\t{title}:\t{}\n", values.join("\n\t\t"));
+        }
+    }
 }

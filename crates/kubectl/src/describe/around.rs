@@ -16,8 +16,18 @@ pub struct Want {
     pub name: Option<String>,
     pub labels: String,
     pub fields: String,
-    /// Without it there is no description at all.
-    pub required: bool,
+    pub need: Need,
+}
+
+/// What becomes of a description if something cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It says so, or says nothing.
+    Optional,
+    /// There is none, unless it is only that one may not look.
+    UnlessForbidden,
+    /// There is none.
+    Required,
 }
 
 /// What it is for.
@@ -38,7 +48,6 @@ pub enum Slot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub message: String,
-    pub forbidden: bool,
 }
 
 /// What was found of what was wanted.
@@ -57,7 +66,7 @@ impl Want {
             name: None,
             labels: String::new(),
             fields: String::new(),
-            required: false,
+            need: Need::Optional,
         }
     }
 
@@ -90,7 +99,11 @@ impl Want {
     }
 
     pub fn required(self) -> Want {
-        Want { required: true, ..self }
+        Want { need: Need::Required, ..self }
+    }
+
+    pub fn required_unless_forbidden(self) -> Want {
+        Want { need: Need::UnlessForbidden, ..self }
     }
 
     /// The events about an object; a kind or UID that is empty does not matter.

@@ -252,27 +252,13 @@ fn environment(w: &mut Writer, container: &Value, pod: Option<&Value>) {
     }
 }
 
-/// What a pod's field says, for the fields that upstream's `kubectl/pkg/util/fieldpath` knows.
-fn field(pod: &Value, path: &str) -> String {
-    let metadata = &pod["metadata"];
-    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
-        return match map {
-            "metadata.annotations" => text(&metadata["annotations"][key]).to_owned(),
-            "metadata.labels" => text(&metadata["labels"][key]).to_owned(),
-            _ => String::new(),
-        };
-    }
-    let lines = |map: &Value| {
-        let lines = pairs(map).into_iter().map(|(key, value)| format!("{key}={}", Quoted(value)));
-        lines.collect::<Vec<_>>().join("\n")
-    };
+/// What a pod's field says. Upstream's describer knows no fields but these two: its scheme converts no
+/// other names of fields of pods.
+fn field<'p>(pod: &'p Value, path: &str) -> &'p str {
     match path {
-        "metadata.annotations" => lines(&metadata["annotations"]),
-        "metadata.labels" => lines(&metadata["labels"]),
-        "metadata.name" => text(&metadata["name"]).to_owned(),
-        "metadata.namespace" => text(&metadata["namespace"]).to_owned(),
-        "metadata.uid" => text(&metadata["uid"]).to_owned(),
-        _ => String::new(),
+        "metadata.name" => text(&pod["metadata"]["name"]),
+        "metadata.namespace" => text(&pod["metadata"]["namespace"]),
+        _ => "",
     }
 }
 

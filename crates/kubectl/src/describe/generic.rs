@@ -102,10 +102,11 @@ fn split(field: &str) -> Vec<String> {
     // The last capital of a run belongs to the word that follows it.
     for i in 0..parts.len().saturating_sub(1) {
         let starts = |part: &str, is: fn(char) -> bool| part.chars().next().is_some_and(is);
-        if starts(&parts[i], char::is_uppercase) && starts(&parts[i + 1], char::is_lowercase) {
-            if let Some(capital) = parts[i].pop() {
-                parts[i + 1].insert(0, capital);
-            }
+        if starts(&parts[i], char::is_uppercase)
+            && starts(&parts[i + 1], char::is_lowercase)
+            && let Some(capital) = parts[i].pop()
+        {
+            parts[i + 1].insert(0, capital);
         }
     }
     parts.retain(|part| !part.is_empty());

@@ -33,7 +33,7 @@ mod writer;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use around::{Around, Fault, Slot, Want};
+pub use around::{Around, Fault, Need, Slot, Want};
 use writer::Writer;
 
 /// How a kind is described.

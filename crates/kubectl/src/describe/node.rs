@@ -18,7 +18,7 @@ pub fn wants(node: &Value) -> Vec<Want> {
     let name = name(node);
     let pods = format!("spec.nodeName={name},status.phase!=Failed,status.phase!=Succeeded");
     vec![
-        Want::all(Slot::Pods, "v1", "pods", "").fields(pods),
+        Want::all(Slot::Pods, "v1", "pods", "").fields(pods).required_unless_forbidden(),
         Want::one(Slot::Lease, "coordination.k8s.io/v1", "leases", "kube-node-lease", name),
         Want::all(Slot::ResourceSlices, "resource.k8s.io/v1", "resourceslices", "")
             .fields(format!("spec.nodeName={name}")),

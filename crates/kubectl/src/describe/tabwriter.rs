@@ -22,8 +22,9 @@ impl TabWriter {
         let pending = std::mem::take(&mut self.pending);
         let lines: Vec<Vec<&str>> =
             pending.split('\n').map(|line| line.split('\t').collect()).collect();
-        let mut widths = Vec::new();
-        format(&lines, &mut widths, &mut self.out);
+        for (cells, widths) in lines.iter().zip(widths(&lines)) {
+            write_line(cells, &widths, &mut self.out);
+        }
         // The last line has no newline of its own.
         self.out.pop();
     }
@@ -34,30 +35,23 @@ impl TabWriter {
     }
 }
 
-/// Writes lines whose columns left of `widths.len()` are known. A cell behind which no tab stands
-/// belongs to no column.
-fn format(lines: &[Vec<&str>], widths: &mut Vec<usize>, out: &mut String) {
-    let column = widths.len();
-    let mut start = 0;
-    while start < lines.len() {
-        let in_column = |line: &Vec<&str>| line.len() > column + 1;
-        if !in_column(&lines[start]) {
-            write_line(&lines[start], widths, out);
-            start += 1;
-            continue;
+/// How wide the cells of each line are, but for the last, behind which no tab stands: it belongs to no
+/// column.
+fn widths(lines: &[Vec<&str>]) -> Vec<Vec<usize>> {
+    let mut widths = vec![Vec::new(); lines.len()];
+    let mut in_column: Vec<usize> = (0..lines.len()).collect();
+    for column in 0.. {
+        in_column.retain(|line| lines[*line].len() > column + 1);
+        if in_column.is_empty() {
+            break;
         }
-        let block = lines[start..].iter().take_while(|line| in_column(line)).count();
-        let block = &lines[start..start + block];
-        let width = block
-            .iter()
-            .map(|line| line[column].chars().count() + PADDING)
-            .max()
-            .unwrap_or(PADDING);
-        widths.push(width);
-        format(block, widths, out);
-        widths.pop();
-        start += block.len();
+        for block in in_column.chunk_by(|line, next| line + 1 == *next) {
+            let width = |line: &usize| lines[*line][column].chars().count() + PADDING;
+            let widest = block.iter().map(width).max().unwrap_or(PADDING);
+            block.iter().for_each(|line| widths[*line].push(widest));
+        }
     }
+    widths
 }
 
 fn write_line(cells: &[&str], widths: &[usize], out: &mut String) {
@@ -88,6 +82,11 @@ mod tests {
         check("a\t\nbb\tx\n", "a   \nbb  x\n");
         check("no newline\tx", "no newline  x");
         check("\tindented\nab\tc\n", "    indented\nab  c\n");
+    }
+
+    #[test]
+    fn lines_may_have_any_number_of_columns() {
+        check(&"\t".repeat(100_000), &"  ".repeat(100_000));
     }
 
     #[test]

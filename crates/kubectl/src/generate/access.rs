@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Generator, Made, Rim, name, named, put, unique};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, each, list, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -141,10 +141,9 @@ impl<'a> Rules<'a> {
             if found.is_none() && !special {
                 let of_group =
                     if group.is_empty() { String::new() } else { format!(" in group \"{group}\"") };
-                return Err(format!(
-                    "the server doesn't have a resource type \"{name}\"{of_group}"
-                )
-                .into());
+                // Upstream says so without saying that it is an error.
+                let text = format!("the server doesn't have a resource type \"{name}\"{of_group}");
+                return Err(Failure::Said { text, code: 1 });
             }
         }
         Ok(())

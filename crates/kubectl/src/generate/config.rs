@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 
 use api::names;
+use api::x509::KeyKind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, SignatureAlgorithm};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -179,7 +184,7 @@ impl<'a> Content<'a> {
     fn of(&mut self, arguments: &Arguments, rim: &Rim<'_>) -> Outcome {
         let (files, literals) = (arguments.list("from-file"), arguments.list("from-literal"));
         let env_files = arguments.list("from-env-file");
-        if !env_files.is_empty() && !(files.is_empty() && literals.is_empty()) {
+        if !(env_files.is_empty() || files.is_empty() && literals.is_empty()) {
             return Err("from-env-file cannot be combined with from-file or from-literal".into());
         }
         self.literals(literals)?;
@@ -376,16 +381,99 @@ fn secret_tls(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
     Ok(secret(content, "kubernetes.io/tls", arguments))
 }
 
-/// Whether there are a certificate and a key at all, in the words of Go's `tls.X509KeyPair`. Whether
-/// they belong together is for the server and its users to find.
+/// Whether certificate and key belong together, in the words of Go's `tls.X509KeyPair`.
 fn check_pair(cert: &[u8], key: &[u8]) -> Outcome {
-    let Some(block) = api::pem::blocks(cert).find(|block| block.kind == "CERTIFICATE") else {
-        return Err("tls: failed to find any PEM data in certificate input".into());
+    let certs: Vec<CertificateDer<'_>> = api::pem::blocks(cert)
+        .filter(|block| block.kind == "CERTIFICATE")
+        .map(|block| block.bytes.into())
+        .collect();
+    let Some(leaf) = certs.first() else {
+        return Err(no_certificate(&kinds(cert)).into());
     };
-    if !api::pem::blocks(key)
-        .any(|block| block.kind == "PRIVATE KEY" || block.kind.ends_with(" PRIVATE KEY"))
-    {
-        return Err("tls: failed to find any PEM data in key input".into());
+    let found = api::pem::blocks(key).find_map(|block| match block.kind.as_str() {
+        "PRIVATE KEY" => Some(PrivateKeyDer::Pkcs8(block.bytes.into())),
+        "RSA PRIVATE KEY" => Some(PrivateKeyDer::Pkcs1(block.bytes.into())),
+        "EC PRIVATE KEY" => Some(PrivateKeyDer::Sec1(block.bytes.into())),
+        _ => None,
+    });
+    let Some(found) = found else {
+        return Err(no_key(&kinds(key)).into());
+    };
+    let public = api::x509::certificate(leaf)?.key.kind;
+    let Ok(private) = any_supported_type(&found) else {
+        return Err("tls: failed to parse private key".into());
+    };
+    let alike = match private.algorithm() {
+        SignatureAlgorithm::RSA => matches!(public, KeyKind::Rsa(_)),
+        SignatureAlgorithm::ECDSA => matches!(public, KeyKind::Elliptic(_)),
+        SignatureAlgorithm::ED25519 => public == KeyKind::Ed25519,
+        _ => true,
+    };
+    if !alike {
+        return Err("tls: private key type does not match public key type".into());
     }
-    api::x509::certificate(&block.bytes).map(drop).map_err(Failure::from)
+    match CertifiedKey::new(certs, private).keys_match() {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err("tls: private key does not match public key".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a file in PEM holds.
+fn kinds(text: &[u8]) -> Vec<String> {
+    api::pem::blocks(text).map(|block| block.kind).collect()
+}
+
+fn no_certificate(found: &[String]) -> String {
+    match found {
+        [] => "tls: failed to find any PEM data in certificate input".to_owned(),
+        [kind] if kind.ends_with("PRIVATE KEY") => {
+            "tls: failed to find certificate PEM data in certificate input, \
+             but did find a private key; PEM inputs may have been switched"
+                .to_owned()
+        }
+        kinds => format!(
+            "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the \
+             following types: [{}]",
+            kinds.join(" ")
+        ),
+    }
+}
+
+fn no_key(found: &[String]) -> String {
+    match found {
+        [] => "tls: failed to find any PEM data in key input".to_owned(),
+        [kind] if kind == "CERTIFICATE" => {
+            "tls: found a certificate rather than a key in the PEM for the private key".to_owned()
+        }
+        kinds => format!(
+            "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM \
+             blocks of the following types: [{}]",
+            kinds.join(" ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_were_mistaken_for_others_are_told() {
+        let kinds =
+            |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<Vec<_>>();
+        assert!(no_certificate(&kinds(&[])).ends_with("any PEM data in certificate input"));
+        assert!(
+            no_certificate(&kinds(&["EC PRIVATE KEY"]))
+                .ends_with("PEM inputs may have been switched")
+        );
+        assert!(no_certificate(&kinds(&["A", "B"])).ends_with("following types: [A B]"));
+        assert!(no_key(&kinds(&[])).ends_with("any PEM data in key input"));
+        assert!(
+            no_key(&kinds(&["CERTIFICATE"]))
+                .starts_with("tls: found a certificate rather than a key")
+        );
+        assert!(no_key(&kinds(&["A"])).ends_with("following types: [A]"));
+    }
 }

@@ -103,7 +103,7 @@ fn selector(object: &Value) -> Result<BTreeMap<String, String>, String> {
         kind => {
             let kind = kind.to_lowercase();
             if spec["selector"]["matchExpressions"].as_array().is_some_and(|all| !all.is_empty()) {
-                let shown = crate::template::go_print(&spec["selector"]["matchExpressions"]);
+                let shown = expressions(&spec["selector"]["matchExpressions"]);
                 return Err(format!(
                     "couldn't convert expressions - \"{shown}\" to map-based selector format"
                 ));
@@ -113,6 +113,19 @@ fn selector(object: &Value) -> Result<BTreeMap<String, String>, String> {
         }
     };
     if selector.is_empty() { Err(fault) } else { Ok(selector) }
+}
+
+/// Expressions as Go shows them with the names of their fields.
+fn expressions(all: &Value) -> String {
+    let one = |expression: &Value| {
+        let text = |field: &str| expression[field].as_str().unwrap_or_default();
+        let values =
+            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let values = values.collect::<Vec<_>>().join(" ");
+        format!("{{Key:{} Operator:{} Values:[{values}]}}", text("key"), text("operator"))
+    };
+    let all: Vec<String> = all.as_array().into_iter().flatten().map(one).collect();
+    format!("[{}]", all.join(" "))
 }
 
 /// The ports that an object names, with their protocols.

@@ -79,6 +79,9 @@ impl From<Value> for Made {
     }
 }
 
+/// The plural and group that the server has for a resource.
+pub type Resolved = (String, String);
+
 /// What generators may ask for: all that is not in the words themselves.
 pub struct Rim<'a> {
     pub read: &'a dyn Fn(&str) -> std::io::Result<Source>,
@@ -87,7 +90,7 @@ pub struct Rim<'a> {
     /// So many random characters.
     pub random: &'a dyn Fn(usize) -> String,
     /// The plural and group that the server has for a resource and group.
-    pub resource: &'a dyn Fn(&str, &str) -> Option<(String, String)>,
+    pub resource: &'a (dyn Fn(&str, &str) -> Option<Resolved> + 'a),
     /// The CronJob that `--from` names.
     pub cron_job: Option<&'a Value>,
 }
@@ -179,8 +182,12 @@ fn int_or_string(text: &str) -> Value {
 /// Changes an object that flags made by what `--overrides` says.
 pub fn overridden(mut object: Value, arguments: &Arguments) -> Outcome<Value> {
     let Some(text) = arguments.some("overrides") else { return Ok(object) };
-    let patch: Value = serde_json::from_str(text)
-        .map_err(|error| Failure::Plain(format!("invalid --overrides: {error}")))?;
+    let patch: Value =
+        serde_json::from_str(text).map_err(|error| match arguments.text("override-type") {
+            "json" => Failure::Plain(error.to_string()),
+            "strategic" => Failure::from("invalid JSON document"),
+            _ => Failure::from("Invalid JSON Patch"),
+        })?;
     match arguments.text("override-type") {
         "merge" | "" => {
             merge::apply(&mut object, &patch).map_err(|error| Failure::Plain(error.to_string()))?;

@@ -44,7 +44,10 @@ pub fn run(arguments: &Arguments) -> Outcome<Run> {
     let pull = match arguments.text("image-pull-policy") {
         known @ ("" | "Always" | "IfNotPresent" | "Never") => known,
         other => {
-            return Err(format!("invalid image pull policy: {other}").into());
+            return Err(format!(
+                "invalid image pull policy: {other}, valid values are: Always, IfNotPresent, Never"
+            )
+            .into());
         }
     };
     let Some(name) = arguments.words.first().filter(|_| arguments.dash != Some(0)) else {

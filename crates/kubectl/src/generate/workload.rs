@@ -81,15 +81,23 @@ pub static JOB: Generator = Generator {
     ..Generator::EMPTY
 };
 
-fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
-    let (name, command) = (name(arguments)?, command(arguments));
+/// What can be said before the CronJob is looked for.
+pub fn check_job(arguments: &Arguments) -> Outcome {
+    name(arguments)?;
     let (image, from) = (arguments.text("image"), arguments.text("from"));
     if image.is_empty() == from.is_empty() {
         return Err("either --image or --from must be specified".into());
     }
-    if !command.is_empty() && !from.is_empty() {
+    if !command(arguments).is_empty() && !from.is_empty() {
         return Err("cannot specify --from and command".into());
     }
+    Ok(())
+}
+
+fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
+    check_job(arguments)?;
+    let (name, command) = (name(arguments)?, command(arguments));
+    let image = arguments.text("image");
     if let Some(cron) = rim.cron_job.filter(|_| image.is_empty()) {
         return of_cron_job(name, cron).map(Made::from);
     }
@@ -107,9 +115,11 @@ fn job(arguments: &Arguments, rim: &Rim<'_>) -> Outcome<Made> {
 /// The Job that a CronJob would make if its time had come.
 fn of_cron_job(name: &str, cron: &Value) -> Outcome<Value> {
     if cron["kind"] != "CronJob" {
-        return Err(
-            format!("unknown object type {}", cron["kind"].as_str().unwrap_or_default()).into()
-        );
+        // In upstream's words the type is Go's.
+        let version =
+            cron["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        let kind = cron["kind"].as_str().unwrap_or_default();
+        return Err(format!("unknown object type *{version}.{kind}").into());
     }
     let template = &cron["spec"]["jobTemplate"];
     let mut annotations = json!({"cronjob.kubernetes.io/instantiate": "manual"});
