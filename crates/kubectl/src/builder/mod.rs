@@ -151,7 +151,7 @@ pub async fn file_infos(cluster: &Cluster, request: &Request) -> Outcome<Vec<Inf
         true => {}
         false => Failure::of_all(failures)?,
     }
-    Ok(select(infos, &request.selector)?)
+    select(infos, &request.selector)
 }
 
 /// Of files too, labels select.

@@ -269,11 +269,10 @@ impl Get {
     ) -> Outcome<bool> {
         if let (Some(path), Some(rows)) =
             (self.arguments.some("sort-by"), table["rows"].as_array_mut())
+            && sort::by(rows, path, |row| &row["object"]).is_err()
         {
-            if sort::by(rows, path, |row| &row["object"]).is_err() {
-                // As upstream has it: what cannot be sorted is not shown.
-                return Ok(false);
-            }
+            // As upstream has it: what cannot be sorted is not shown.
+            return Ok(false);
         }
         if table["rows"].as_array().is_none_or(Vec::is_empty) {
             return Ok(false);

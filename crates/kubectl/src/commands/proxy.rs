@@ -188,7 +188,7 @@ impl Proxy {
                 let frames =
                     frames.filter_map(|piece| async { piece.ok().map(|b| Ok(Frame::data(b))) });
                 // What comes is sent on from a task of its own, which may be moved.
-                let mut out = Response::new(BodyExt::boxed(Sent::new(frames.boxed())));
+                let mut out = Response::new(BodyExt::boxed(Sent::body(frames.boxed())));
                 *out.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
                 if let Ok(value) = answer.content_type.parse() {
                     out.headers_mut().insert(header::CONTENT_TYPE, value);
@@ -244,7 +244,7 @@ impl Proxy {
 struct Sent(tokio::sync::mpsc::Receiver<Frame<Bytes>>);
 
 impl Sent {
-    fn new(
+    fn body(
         mut frames: futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>,
     ) -> StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync>
     {

@@ -53,10 +53,10 @@ impl Template {
     /// `{.metadata.name}`.
     pub fn relaxed(text: &str) -> Outcome<Template> {
         let wrong = || {
-            Failure::Plain(format!(
-                "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{{name1.name2}}' or \
-                 '{{.name1.name2}}'"
-            ))
+            Failure::from(
+                "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or \
+                 '{.name1.name2}'",
+            )
         };
         if text.is_empty() {
             return Template::parse("");

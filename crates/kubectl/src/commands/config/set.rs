@@ -246,8 +246,11 @@ fn put_exec(entry: &mut Value, arguments: &Arguments) {
     }
 }
 
+/// A name in a list, and the way to a field below it.
+type Entry<'p> = (&'p str, Vec<&'p str>);
+
 /// `clusters.my-cluster.server`: a list, a name that may hold dots, and a field.
-fn steps<'p>(path: &'p str, tree: &Value) -> Outcome<(&'p str, Option<(&'p str, Vec<&'p str>)>)> {
+fn steps<'p>(path: &'p str, tree: &Value) -> Outcome<(&'p str, Option<Entry<'p>>)> {
     let (list, rest) = match path.split_once('.') {
         None => return Ok((path, None)),
         Some(parts) => parts,

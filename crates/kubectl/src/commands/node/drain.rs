@@ -152,8 +152,8 @@ struct Plan<'p> {
 /// Which pods go, and what is said about it; a fault if some may not.
 fn plan<'p>(all: &'p [Value], alive: &[bool], arguments: &Arguments) -> Outcome<Plan<'p>> {
     let mut chosen = Vec::new();
-    let (mut warnings, mut faults): (BTreeMap<&str, Vec<String>>, BTreeMap<&str, Vec<String>>) =
-        Default::default();
+    let mut warnings: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut faults: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (pod, lives) in all.iter().zip(alive) {
         let (namespace, name) = place(pod);
         let shown = || format!("{namespace}/{name}");
