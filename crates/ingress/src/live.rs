@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 /// What a node is told.
@@ -31,7 +31,7 @@ pub enum IngressError {
     Certificate(#[from] rcgen::Error),
 }
 
-/// Changes that come together are looked at together.
+/// Changes that come together are looked at together; where a look takes long, they have longer.
 const GATHER: Duration = Duration::from_millis(20);
 /// After how long a port that was taken is tried again, and connections are looked through.
 const LOOK: Duration = Duration::from_secs(10);
@@ -61,6 +61,7 @@ pub async fn run(
             () = seen.synced() => {}
             () = context.stopped() => break,
         }
+        let begun = Instant::now();
         match new {
             Some(new) if new.plan => {
                 let table = plan(&seen.world(), ports, "").table;
@@ -76,7 +77,7 @@ pub async fn run(
         let wanted = proxy.table().ports.keys().copied().collect();
         let refused = listeners.settle(&wanted);
         tell(&recorder, &config.node_name, &mut told, refused);
-        if !context.sleep(GATHER).await {
+        if !context.sleep(GATHER.max(4 * begun.elapsed())).await {
             break;
         }
     }

@@ -23,10 +23,8 @@ pub fn plan(world: &World, ports: Ports, addresses: &[IpAddr], plan: &mut Plan) 
     let mut tls = Tls::default();
     for (key, ingress) in ours {
         certificates(world, key, ingress, &mut tls);
-        for number in 0..2 {
-            let port = if number == 0 { &mut http } else { &mut https };
-            rules(world, key, ingress, port);
-        }
+        rules(world, key, ingress, &mut http);
+        rules(world, key, ingress, &mut https);
         plan.statuses.extend(status(key, ingress, addresses));
     }
     https.tls = Some(tls);

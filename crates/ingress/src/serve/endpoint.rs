@@ -133,7 +133,8 @@ impl Endpoint {
         self: &Arc<Endpoint>,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, Failure> {
-        for is_last in [false, true] {
+        let mut is_last = false;
+        loop {
             let there = self.shared.lock().clone().filter(|sender| !sender.is_closed());
             let mut sender = match there {
                 Some(sender) if !is_last => sender,
@@ -148,7 +149,10 @@ impl Endpoint {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(response),
                 Err(mut error) => match error.take_message() {
-                    Some(unsent) if !is_last => request = unsent,
+                    Some(unsent) if !is_last => {
+                        request = unsent;
+                        is_last = true;
+                    }
                     Some(unsent) => {
                         let error = io::Error::other(error.into_error());
                         return Err(Failure::Unreached(Box::new(unsent), error));
@@ -157,7 +161,6 @@ impl Endpoint {
                 },
             }
         }
-        unreachable!("the second round returns")
     }
 
     fn take(&self) -> Option<http1::SendRequest<Body>> {

@@ -291,17 +291,14 @@ pub fn choose(backends: &[Backend]) -> Option<&Backend> {
 /// Asks pods of a service until one takes a connection; what was sent is never sent again.
 async fn deliver(
     came: &Arc<Came>,
-    outgoing: Outgoing,
+    mut outgoing: Outgoing,
     destination: &Arc<Destination>,
     limit: Option<Duration>,
 ) -> Result<Response<Body>, StatusCode> {
     let upstream = came.client.proxy.upstream(destination);
     let upstream = upstream.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-    let (mut outgoing, upgrade) = {
-        let mut outgoing = outgoing;
-        let upgrade = outgoing.upgrade.take();
-        (Some(outgoing), upgrade)
-    };
+    let upgrade = outgoing.upgrade.take();
+    let mut outgoing = Some(outgoing);
     let mut tried: Vec<SocketAddr> = Vec::new();
     let mut unsent: Option<Request<Body>> = None;
     loop {
