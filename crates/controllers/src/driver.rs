@@ -79,13 +79,18 @@ impl<K: Key> Row for Controller<K> {
             own: OwnWrites::new(),
         });
         let (context, row, reconcile) = (context.clone(), self.name, self.reconcile);
+        let stopping = context.clone();
         let workers = world.settings.workers.get(self.name).copied().unwrap_or(self.workers);
         let workers = (0..workers.max(1))
             .map(|_| work(context.clone(), row, queue.clone(), hands.clone(), reconcile));
         let workers: Vec<_> = workers.collect();
         async move {
-            // For its own alone: what a cluster does not serve keeps nobody else waiting.
-            join_all(waits).await;
+            tokio::select! {
+                // For its own alone: what a cluster does not serve keeps nobody else waiting.
+                _ = join_all(waits) => {}
+                // What has not come by now will not come.
+                () = stopping.stopped() => return,
+            }
             join_all(workers).await;
         }
         .boxed()
@@ -142,7 +147,11 @@ async fn work<K: Key>(
 ) {
     while let Some(key) = queue.take().await {
         let turn = Turn { hands: &hands, key: key.to_string().into() };
-        if !hands.own.visible(&turn.key, PATIENCE).await {
+        let is_visible = tokio::select! {
+            is_visible = hands.own.visible(&turn.key, PATIENCE) => is_visible,
+            () = context.stopped() => return,
+        };
+        if !is_visible {
             tracing::warn!(controller = row, key = &*turn.key, "what was written is not seen yet");
             queue.add_after(key.clone(), AGAIN);
             continue;

@@ -280,6 +280,21 @@ pub fn start(
 mod tests {
     use super::*;
 
+    /// An API server that goes away as soon as it has come keeps nobody from ending.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_is_asked_to_end_before_anything_is_known_ends() {
+        let context = Context::new();
+        let world = client::testing::World::new(&context);
+        world.refuse(|_| Some(client::Status::service_unavailable("not yet")));
+        let sources = Sources::one(world.source());
+        let running = start(&context, &sources, &[], Settings::default()).unwrap();
+        let running = tokio::spawn(running);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        context.stop();
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(1), running).await;
+        ended.expect("in time").expect("nobody broke off");
+    }
+
     /// The names of upstream's `cmd/kube-controller-manager/names`, all 49.
     const UPSTREAMS: &[&str] = &[
         "bootstrap-signer-controller",

@@ -51,7 +51,10 @@ pub async fn serve(
     // Not among the others: who may not read it serves all the same.
     let _corefile = follow_corefile(&context, source, &config, usual, &server, pods);
     sockets.into_iter().for_each(|sockets| sockets.serve(&context, &server));
-    informers.synced().await;
+    tokio::select! {
+        () = informers.synced() => {}
+        () = context.stopped() => return Ok(()),
+    }
     server.synced.store(true, Ordering::Relaxed);
     config.is_up.send_replace(true);
     context.stopped().await;
