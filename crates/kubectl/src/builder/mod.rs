@@ -146,12 +146,8 @@ pub async fn file_infos(cluster: &Cluster, request: &Request) -> Outcome<Vec<Inf
             Err(failure) => failures.push(failure),
         }
     }
-    // What can be done is done by callers that go on; those that cannot, hear of it first.
-    match failures.is_empty() {
-        true => {}
-        false => Failure::of_all(failures)?,
-    }
-    Ok(select(infos, &request.selector)?)
+    Failure::of_all(failures)?;
+    select(infos, &request.selector)
 }
 
 /// Of files too, labels select.

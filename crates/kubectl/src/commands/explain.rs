@@ -77,7 +77,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
 }
 
 /// A resource's name may hold dots itself: the longest beginning that is one counts.
-fn split<'w>(word: &'w str, is_resource: impl Fn(&str) -> bool) -> (&'w str, Vec<&'w str>) {
+fn split(word: &str, is_resource: impl Fn(&str) -> bool) -> (&str, Vec<&str>) {
     let parts: Vec<&str> = word.split('.').collect();
     let first = parts[0];
     if parts.len() > 1 {

@@ -63,7 +63,7 @@ pub fn form(arguments: &Arguments) -> Outcome<Option<Form>> {
         Some((name, value)) => (name, Some(value)),
         None => (output, None),
     };
-    let given = arguments.knows("template").then(|| arguments.text("template")).unwrap_or_default();
+    let given = if arguments.knows("template") { arguments.text("template") } else { "" };
     let value = value.unwrap_or(given);
     let with_headers = !(arguments.knows("no-headers") && arguments.is("no-headers"));
     let template = |text: &str| {
