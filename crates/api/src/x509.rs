@@ -320,10 +320,10 @@ mod tests {
     #[test]
     fn a_request_says_which_names_it_wants_beside_its_subject() {
         // Made by openssl: two names of hosts, two addresses, a mail address and a URI.
-        let der = "MIIBGTCBwAIBADANMQswCQYDVQQDDAJtZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAQElrDjsmOLb+dY \
-             UfveD4bI2tE7MGg3xIh4uek1Jsfh0FucQaFHNLANDAeIm8kcuzptMUM5fvXvOXgQVFvtpUKgUTBPBgkqhkiG \
-             9w0BCQ4xQjBAMD4GA1UdEQQ3MDWCA2EuYoIDYy5khwQBAgMEhxD9AAAAAAAAAAAAAAAAAAABgQN4QHmGDHNw \
-             aWZmZTovL2EvYjAKBggqhkjOPQQDAgNIADBFAiArie3xq589/9CoLwxEsmMPa3deWgMcw2KG2cou4FhmPQIh \
+        let der = "MIIBGTCBwAIBADANMQswCQYDVQQDDAJtZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAQElrDjsmOLb+dY\
+             UfveD4bI2tE7MGg3xIh4uek1Jsfh0FucQaFHNLANDAeIm8kcuzptMUM5fvXvOXgQVFvtpUKgUTBPBgkqhkiG\
+             9w0BCQ4xQjBAMD4GA1UdEQQ3MDWCA2EuYoIDYy5khwQBAgMEhxD9AAAAAAAAAAAAAAAAAAABgQN4QHmGDHNw\
+             aWZmZTovL2EvYjAKBggqhkjOPQQDAgNIADBFAiArie3xq589/9CoLwxEsmMPa3deWgMcw2KG2cou4FhmPQIh\
              AOIVlliHsxp8238+h0PHJ0HOaC3jTDcW6ZbFT3Mg2qW9";
         let request = request(&STANDARD.decode(der).unwrap()).ok().unwrap();
         let names = request.alternative_names();
