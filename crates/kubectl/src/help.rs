@@ -33,7 +33,8 @@ pub fn of(session: &mut Session, command: &Command, name: &str) -> Outcome {
     }
     if !command.children.is_empty() {
         out.push_str("\nAvailable Commands:\n");
-        let width = command.children.iter().map(|child| child.name.len()).max().unwrap_or(0);
+        let width =
+            command.children.iter().map(|child| child.name.len()).max().unwrap_or(0).max(13);
         for child in command.children {
             let _ = writeln!(out, "  {:width$} {}", child.name, child.about);
         }

@@ -136,6 +136,16 @@ pub fn containers(pod: &Value) -> Vec<(&str, &'static str)> {
     found
 }
 
+/// `a, b, c (init)`
+pub fn shown_containers(pod: &Value) -> String {
+    let all = containers(pod);
+    let shown = all.iter().map(|(name, kind)| match *kind {
+        "" => (*name).to_owned(),
+        kind => format!("{name} ({kind})"),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 /// The container that is meant, and what is said about the choice.
 pub fn container(pod: &Value, named: Option<&str>) -> Outcome<(String, Option<String>)> {
     let all = containers(pod);
@@ -154,13 +164,8 @@ pub fn container(pod: &Value, named: Option<&str>) -> Outcome<(String, Option<St
     let Some((first, _)) = all.first() else {
         return Err(format!("no container is in pod {name}").into());
     };
-    let told = (all.len() > 1).then(|| {
-        let shown = all.iter().map(|(name, kind)| match *kind {
-            "" => (*name).to_owned(),
-            kind => format!("{name} ({kind})"),
-        });
-        format!("Defaulted container {:?} out of: {}", first, shown.collect::<Vec<_>>().join(", "))
-    });
+    let told = (all.len() > 1)
+        .then(|| format!("Defaulted container {first:?} out of: {}", shown_containers(pod)));
     Ok(((*first).to_owned(), told))
 }
 

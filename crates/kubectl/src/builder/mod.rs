@@ -146,11 +146,7 @@ pub async fn file_infos(cluster: &Cluster, request: &Request) -> Outcome<Vec<Inf
             Err(failure) => failures.push(failure),
         }
     }
-    // What can be done is done by callers that go on; those that cannot, hear of it first.
-    match failures.is_empty() {
-        true => {}
-        false => Failure::of_all(failures)?,
-    }
+    Failure::of_all(failures)?;
     select(infos, &request.selector)
 }
 

@@ -72,7 +72,7 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     for info in &infos {
         let outcome = match server_side {
             true => apply.on_server(session, info).await,
-            false => apply.client_side(session, info).await,
+            false => apply.by_patch(session, info).await,
         };
         match outcome {
             Ok((object, done)) => {
@@ -195,7 +195,7 @@ impl Apply<'_> {
         self.cluster.patch(info.api(), place, patch, &self.write).await.map(Some)
     }
 
-    async fn client_side(
+    async fn by_patch(
         &mut self,
         session: &mut Session,
         info: &Info,

@@ -23,6 +23,12 @@ static FLAGS: &[Flag] = &[
 static EXEC_FLAGS: &[Flag] =
     &[each("filename", "File with the object whose pod is meant.").short('f')];
 
+static ATTACH_FLAGS: &[Flag] = &[text(
+    "detach-keys",
+    "ctrl-p,ctrl-q",
+    "Keys that end the attachment and leave the container alone.",
+)];
+
 pub static EXEC: Command = Command {
     name: "exec",
     group: Group::Troubleshooting,
@@ -38,7 +44,7 @@ pub static ATTACH: Command = Command {
     group: Group::Troubleshooting,
     about: "Attach to a running container",
     usage: "(POD | TYPE/NAME) -c CONTAINER",
-    flags: &[FLAGS],
+    flags: &[FLAGS, ATTACH_FLAGS],
     run: Some(|session, arguments| Box::pin(attach(session, arguments))),
     ..Command::EMPTY
 };
@@ -90,7 +96,7 @@ async fn exec(session: &mut Session, arguments: Arguments) -> Outcome {
     for word in command {
         let _ = write!(path, "&command={}", escaped(word));
     }
-    talk(session, &cluster, &path, wanted).await
+    talk(session, &cluster, &path, wanted, Vec::new()).await
 }
 
 async fn attach(session: &mut Session, arguments: Arguments) -> Outcome {
@@ -124,6 +130,10 @@ pub async fn attach_to(
         writeln!(session.err, "{told}")?;
     }
     let mut wanted = Wanted::of(session, arguments)?;
+    let detach = match arguments.knows("detach-keys") {
+        true => streams::keys(arguments.text("detach-keys"))?,
+        false => Vec::new(),
+    };
     let has_terminal = is_terminal(pod, &container);
     if wanted.terminal && !has_terminal {
         wanted.terminal = false;
@@ -134,19 +144,17 @@ pub async fn attach_to(
             )?;
         }
     }
-    if !arguments.is("quiet") && wanted.input {
+    if !arguments.is("quiet") {
         writeln!(
             session.err,
             "All commands and output from this session will be recorded in container logs, including credentials \
              and sensitive information passed through the command prompt."
         )?;
-        if wanted.terminal {
-            writeln!(session.err, "If you don't see a command prompt, try pressing enter.")?;
-        }
+        writeln!(session.err, "If you don't see a command prompt, try pressing enter.")?;
     }
     // A container's terminal has one output.
     let path = path(pod, "attach", &container, &Wanted { terminal: has_terminal, ..wanted });
-    talk(session, cluster, &path, wanted).await
+    talk(session, cluster, &path, wanted, detach).await
 }
 
 fn is_terminal(pod: &Value, container: &str) -> bool {
@@ -195,7 +203,13 @@ fn path(pod: &Value, part: &str, container: &str, wanted: &Wanted) -> String {
 }
 
 /// Connects this process's streams with a container's.
-async fn talk(session: &mut Session, cluster: &Cluster, path: &str, wanted: Wanted) -> Outcome {
+async fn talk(
+    session: &mut Session,
+    cluster: &Cluster,
+    path: &str,
+    wanted: Wanted,
+    detach: Vec<u8>,
+) -> Outcome {
     session.flush()?;
     let raw = wanted.terminal.then(Raw::take).flatten();
     let sizes = wanted.terminal.then(terminal::sizes).flatten();
@@ -204,6 +218,8 @@ async fn talk(session: &mut Session, cluster: &Cluster, path: &str, wanted: Want
         stdout: &mut *session.out,
         stderr: &mut *session.err,
         sizes,
+        // Without a terminal these are letters like others.
+        detach: if wanted.terminal { detach } else { Vec::new() },
     };
     let outcome = streams::carry(cluster, path, streams).await;
     drop(raw);
@@ -232,5 +248,10 @@ pub async fn quietly(
     for word in command {
         let _ = write!(path, "&command={}", escaped(word));
     }
-    streams::carry(cluster, &path, Streams { stdin, stdout, stderr, sizes: None }).await
+    streams::carry(
+        cluster,
+        &path,
+        Streams { stdin, stdout, stderr, sizes: None, detach: Vec::new() },
+    )
+    .await
 }

@@ -267,11 +267,11 @@ impl Get {
         with_kind: bool,
         follows: bool,
     ) -> Outcome<bool> {
+        // As upstream has it: what cannot be sorted is not shown.
         if let (Some(path), Some(rows)) =
             (self.arguments.some("sort-by"), table["rows"].as_array_mut())
             && sort::by(rows, path, |row| &row["object"]).is_err()
         {
-            // As upstream has it: what cannot be sorted is not shown.
             return Ok(false);
         }
         if table["rows"].as_array().is_none_or(Vec::is_empty) {

@@ -195,7 +195,8 @@ fn chosen(session: &mut Session, pod: &Value, arguments: &Arguments) -> Outcome<
     if let Some(named) = named
         && !pods::containers(pod).iter().any(|(other, _)| *other == named)
     {
-        return Err(format!("container {named} is not valid for pod {name}").into());
+        let all = pods::shown_containers(pod);
+        return Err(format!("container {named} is not valid for pod {name} out of: {all}").into());
     }
     let (container, told) = pods::container(pod, named)?;
     if let Some(told) = told {

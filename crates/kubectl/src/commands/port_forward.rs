@@ -169,9 +169,10 @@ fn of_pod(pod: &Value, port: &str) -> Outcome<u16> {
 
 fn of_service(service: &Value, pod: &Value, port: &str) -> Outcome<u16> {
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
-    let found = ports.find(|one| {
-        one["name"] == port || one["port"].as_i64().is_some_and(|number| port.parse() == Ok(number))
-    });
+    let number = port.parse::<u64>().ok();
+    let is =
+        |one: &&Value| one["name"] == port || (number.is_some() && one["port"].as_u64() == number);
+    let found = ports.find(is);
     let name = text(&service["metadata"]["name"]);
     let Some(found) = found else {
         return Err(format!("Service {name} does not have a service port {port}").into());

@@ -7,7 +7,8 @@ use crate::session::Session;
 use api::regexp::Regexp;
 use bytes::Bytes;
 use client::source::Raw;
-use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
 
 static FLAGS: &[Flag] = &[
     text(
@@ -187,8 +189,7 @@ impl Proxy {
                 let frames = answer.body.take_while(|piece| std::future::ready(piece.is_ok()));
                 let frames =
                     frames.filter_map(|piece| async { piece.ok().map(|b| Ok(Frame::data(b))) });
-                // What comes is sent on from a task of its own, which may be moved.
-                let mut out = Response::new(BodyExt::boxed(Sent::body(frames.boxed())));
+                let mut out = Response::new(BodyExt::boxed(shared(frames.boxed())));
                 *out.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
                 if let Ok(value) = answer.content_type.parse() {
                     out.headers_mut().insert(header::CONTENT_TYPE, value);
@@ -241,26 +242,20 @@ impl Proxy {
 }
 
 /// A body whose pieces come through a channel: bodies of servers have to be shareable.
-struct Sent(tokio::sync::mpsc::Receiver<Frame<Bytes>>);
-
-impl Sent {
-    fn body(
-        mut frames: futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>,
-    ) -> StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync>
-    {
-        let (told, heard) = tokio::sync::mpsc::channel(16);
-        tokio::spawn(async move {
-            while let Some(Ok(frame)) = frames.next().await {
-                if told.send(frame).await.is_err() {
-                    return;
-                }
+fn shared(
+    mut frames: BoxStream<'static, Result<Frame<Bytes>, Infallible>>,
+) -> StreamBody<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync> {
+    let (told, heard) = mpsc::channel(16);
+    tokio::spawn(async move {
+        while let Some(Ok(frame)) = frames.next().await {
+            if told.send(frame).await.is_err() {
+                return;
             }
-        });
-        let sent = Sent(heard);
-        StreamBody::new(futures_util::stream::unfold(sent, |mut sent| async {
-            sent.0.recv().await.map(|frame| (Ok(frame), sent))
-        }))
-    }
+        }
+    });
+    StreamBody::new(stream::unfold(heard, |mut heard: mpsc::Receiver<Frame<Bytes>>| async {
+        heard.recv().await.map(|frame| (Ok(frame), heard))
+    }))
 }
 
 fn file(folder: &Path, name: &str) -> Response<Body> {

@@ -166,6 +166,9 @@ async fn image(session: &mut Session, arguments: Arguments) -> Outcome {
     let (named, pairs) = split(&arguments.words, "image")?;
     let images: Vec<(&str, &str)> = pairs.iter().filter_map(|pair| pair.split_once('=')).collect();
     if images.is_empty() {
+        // What is wrong with the objects is told first.
+        let cluster = session.cluster(&arguments)?;
+        builder::infos(&cluster, &Request::of(&arguments).with_words(&named), true).await?;
         return Err("at least one image update is required".into());
     }
     if images.len() > 1 && images.iter().any(|(name, _)| *name == "*") {

@@ -53,10 +53,9 @@ impl Template {
     /// `{.metadata.name}`.
     pub fn relaxed(text: &str) -> Outcome<Template> {
         let wrong = || {
-            Failure::from(
-                "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or \
-                 '{.name1.name2}'",
-            )
+            let text = "unexpected path string, expected a 'name1.name2' or '.name1.name2' or \
+                 '{name1.name2}' or '{.name1.name2}'";
+            Failure::Plain(text.to_owned())
         };
         if text.is_empty() {
             return Template::parse("");
@@ -259,7 +258,7 @@ impl Template {
     fn failed(&self, why: &str, object: &Value) -> Failure {
         Failure::Plain(format!(
             "error executing jsonpath {}: Error executing template: {why}. Printing more information for \
-             debugging the template:\n\ttemplate was:\n\t\t{}\n\tobject given to jsonpath engine was:\n\t\t{}\n\n",
+             debugging the template:\n\ttemplate was:\n\t\t{}\n\tobject given to jsonpath engine was:\n\t\t{}\n\n\n",
             Quoted(&self.text),
             self.text,
             go_syntax(object)

@@ -89,6 +89,8 @@ pub struct Streams<'o> {
     pub stderr: &'o mut (dyn Write + Send),
     /// Sizes of the terminal, as they change.
     pub sizes: Option<mpsc::Receiver<(u16, u16)>>,
+    /// Keys that end it from here; empty: none do.
+    pub detach: Vec<u8>,
 }
 
 /// Carries streams until the server says how it ended.
@@ -97,11 +99,16 @@ pub async fn carry(cluster: &Cluster, path: &str, mut streams: Streams<'_>) -> O
     let (mut sink, mut source) = socket.split();
     let (to_server, mut queue) = mpsc::channel::<Message>(64);
     let can_close = protocol == V5;
-    if let Some(stdin) = streams.stdin.take() {
-        tokio::spawn(send_input(stdin, to_server.clone(), can_close));
-    }
-    if let Some(sizes) = streams.sizes.take() {
+    if let Some(mut sizes) = streams.sizes.take() {
+        // A program that asks at once is to hear how large its terminal is.
+        if let Some(size) = sizes.recv().await {
+            let _ = sink.send(size_message(size)).await;
+        }
         tokio::spawn(send_sizes(sizes, to_server.clone()));
+    }
+    if let Some(stdin) = streams.stdin.take() {
+        let keys = Keys { wanted: std::mem::take(&mut streams.detach), seen: 0 };
+        tokio::spawn(send_input(stdin, to_server.clone(), can_close, keys));
     }
     // Kept, so that the queue does not end with the input.
     let _open = to_server;
@@ -149,15 +156,21 @@ async fn send_input(
     mut stdin: Box<dyn AsyncRead + Send + Unpin>,
     to_server: mpsc::Sender<Message>,
     can_close: bool,
+    mut keys: Keys,
 ) {
     let mut buffer = vec![0; 32 << 10];
-    buffer[0] = STDIN;
     loop {
-        match stdin.read(&mut buffer[1..]).await {
+        match stdin.read(&mut buffer).await {
             Ok(0) | Err(_) => break,
             Ok(length) => {
-                let message = Message::binary(buffer[..=length].to_vec());
-                if to_server.send(message).await.is_err() {
+                let (typed, ends) = keys.pass(&buffer[..length]);
+                let mut message = vec![STDIN];
+                message.extend_from_slice(&typed);
+                if !typed.is_empty() && to_server.send(Message::binary(message)).await.is_err() {
+                    return;
+                }
+                if ends {
+                    let _ = to_server.send(Message::Close(None)).await;
                     return;
                 }
             }
@@ -168,15 +181,63 @@ async fn send_input(
     }
 }
 
+/// Watches what is typed for keys that end an attachment.
+struct Keys {
+    wanted: Vec<u8>,
+    /// How many of them have been typed, and are held back.
+    seen: usize,
+}
+
+impl Keys {
+    /// What goes on to the server, and whether it ends here.
+    fn pass(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
+        if self.wanted.is_empty() {
+            return (typed.to_vec(), false);
+        }
+        let mut passed = Vec::new();
+        for byte in typed {
+            if self.wanted.get(self.seen) == Some(byte) {
+                self.seen += 1;
+                if self.seen == self.wanted.len() {
+                    return (passed, true);
+                }
+                continue;
+            }
+            passed.extend_from_slice(&self.wanted[..self.seen]);
+            self.seen = usize::from(self.wanted[0] == *byte);
+            if self.seen == 0 {
+                passed.push(*byte);
+            }
+        }
+        (passed, false)
+    }
+}
+
+/// `ctrl-p,ctrl-q` as a terminal sends it.
+pub fn keys(text: &str) -> Outcome<Vec<u8>> {
+    let key = |name: &str| match (name.strip_prefix("ctrl-"), name.as_bytes()) {
+        (Some(letter), _) if letter.len() == 1 => {
+            Ok(letter.to_ascii_uppercase().as_bytes()[0] & 0x1f)
+        }
+        (None, [byte]) => Ok(*byte),
+        _ => Err(Failure::Plain(format!("unknown character: '{name}'"))),
+    };
+    text.split(',').filter(|name| !name.is_empty()).map(key).collect()
+}
+
 async fn send_sizes(mut sizes: mpsc::Receiver<(u16, u16)>, to_server: mpsc::Sender<Message>) {
-    while let Some((width, height)) = sizes.recv().await {
-        let mut message = vec![RESIZE];
-        let size = serde_json::json!({ "Width": width, "Height": height });
-        message.extend_from_slice(size.to_string().as_bytes());
-        if to_server.send(Message::binary(message)).await.is_err() {
+    while let Some(size) = sizes.recv().await {
+        if to_server.send(size_message(size)).await.is_err() {
             return;
         }
     }
+}
+
+fn size_message((width, height): (u16, u16)) -> Message {
+    let mut message = vec![RESIZE];
+    let size = serde_json::json!({ "Width": width, "Height": height });
+    message.extend_from_slice(size.to_string().as_bytes());
+    Message::binary(message)
 }
 
 /// What the last word of a stream means: how a command ended is our own end.
@@ -196,18 +257,23 @@ fn verdict(status: Option<&Value>) -> Outcome {
             return Err(Failure::Said { text, code });
         }
     }
-    match serde_json::from_value::<api::status::Status>(status.clone()) {
-        Ok(status) if status.code != 0 && !message.is_empty() => {
-            Err(Failure::Plain(format!("Internal error occurred: {message}")))
-        }
-        _ => Err(Failure::Plain(message.to_owned())),
-    }
+    Err(Failure::Plain(message.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn keys_end_an_attachment_and_others_go_on() {
+        let mut watch = Keys { wanted: keys("ctrl-p,ctrl-q").unwrap(), seen: 0 };
+        assert_eq!(watch.pass(b"ab\x10"), (b"ab".to_vec(), false));
+        assert_eq!(watch.pass(b"c"), (b"\x10c".to_vec(), false));
+        assert_eq!(watch.pass(b"\x10\x10"), (b"\x10".to_vec(), false));
+        assert_eq!(watch.pass(b"\x11"), (Vec::new(), true));
+        assert!(keys("ctrl-").is_err() && keys("").unwrap().is_empty());
+    }
 
     #[test]
     fn a_command_s_exit_code_is_ours() {

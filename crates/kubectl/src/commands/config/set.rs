@@ -246,11 +246,11 @@ fn put_exec(entry: &mut Value, arguments: &Arguments) {
     }
 }
 
-/// A name in a list, and the way to a field below it.
-type Entry<'p> = (&'p str, Vec<&'p str>);
+/// A field of the file, or a list of it with an entry's name and fields inside of that.
+type Property<'p> = (&'p str, Option<(&'p str, Vec<&'p str>)>);
 
 /// `clusters.my-cluster.server`: a list, a name that may hold dots, and a field.
-fn steps<'p>(path: &'p str, tree: &Value) -> Outcome<(&'p str, Option<Entry<'p>>)> {
+fn steps<'p>(path: &'p str, tree: &Value) -> Outcome<Property<'p>> {
     let (list, rest) = match path.split_once('.') {
         None => return Ok((path, None)),
         Some(parts) => parts,

@@ -149,11 +149,13 @@ struct Plan<'p> {
     warnings: String,
 }
 
+/// Names of pods, by what is said of them.
+type Told<'t> = BTreeMap<&'t str, Vec<String>>;
+
 /// Which pods go, and what is said about it; a fault if some may not.
 fn plan<'p>(all: &'p [Value], alive: &[bool], arguments: &Arguments) -> Outcome<Plan<'p>> {
     let mut chosen = Vec::new();
-    let mut warnings: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut faults: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let (mut warnings, mut faults): (Told<'_>, Told<'_>) = Default::default();
     for (pod, lives) in all.iter().zip(alive) {
         let (namespace, name) = place(pod);
         let shown = || format!("{namespace}/{name}");

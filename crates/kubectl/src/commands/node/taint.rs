@@ -112,7 +112,8 @@ fn parse(words: &[String]) -> Result<Taints, String> {
             return Err(invalid());
         }
         let known = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
-        if !(known || removes && effect.is_empty()) {
+        let names_all = removes && effect.is_empty();
+        if !known && !names_all {
             return Err(match effect {
                 "" => invalid(),
                 other => format!("invalid taint effect: {other}, unsupported taint effect"),
