@@ -86,6 +86,7 @@ impl<K: Key> Row for Controller<K> {
         let workers: Vec<_> = workers.collect();
         async move {
             tokio::select! {
+                biased; // the same course of events each time, where time is simulated
                 // For its own alone: what a cluster does not serve keeps nobody else waiting.
                 _ = join_all(waits) => {}
                 // What has not come by now will not come.
@@ -148,6 +149,7 @@ async fn work<K: Key>(
     while let Some(key) = queue.take().await {
         let turn = Turn { hands: &hands, key: key.to_string().into() };
         let is_visible = tokio::select! {
+            biased;
             is_visible = hands.own.visible(&turn.key, PATIENCE) => is_visible,
             () = context.stopped() => return,
         };

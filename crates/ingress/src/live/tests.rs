@@ -26,7 +26,7 @@ fn cluster(world: &World, pods: &[SocketAddr]) {
     );
     put::<Node>(
         world,
-        json!({ "metadata": { "name": "one" }, "status": {
+        json!({ "metadata": { "name": "one", "labels": { "skiff.dev/ingress": "true" } }, "status": {
             "addresses": [{ "type": "InternalIP", "address": "192.0.2.1" }],
             "conditions": [{ "type": "Ready", "status": "True" }] } }),
     );
@@ -201,7 +201,7 @@ async fn statuses_are_written_once_and_follow_the_nodes() {
     until("the address is said", async || shown() == "192.0.2.1").await;
     put::<Node>(
         &world,
-        json!({ "metadata": { "name": "two" }, "status": {
+        json!({ "metadata": { "name": "two", "labels": { "skiff.dev/ingress": "true" } }, "status": {
             "addresses": [{ "type": "InternalIP", "address": "192.0.2.2" }],
             "conditions": [{ "type": "Ready", "status": "True" }] } }),
     );

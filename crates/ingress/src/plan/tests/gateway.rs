@@ -26,7 +26,7 @@ metadata: {name: web, namespace: elsewhere}
 spec: {ports: [{name: http, port: 80}]}
 ---
 kind: Node
-metadata: {name: one}
+metadata: {name: one, labels: {skiff.dev/ingress: 'true'}}
 status:
   addresses: [{type: InternalIP, address: 192.0.2.1}]
   conditions: [{type: Ready, status: 'True'}]
@@ -121,7 +121,7 @@ spec:
   - backendRefs: [{name: web, port: 80, weight: 3}, {name: missing, port: 80}]
 ---
 kind: HTTPRoute
-metadata: {name: one}
+metadata: {name: one, labels: {skiff.dev/ingress: 'true'}}
 spec:
   parentRefs: [{name: gate, sectionName: secure}, {name: gate, sectionName: other}, {name: gate, port: 80, sectionName: secure}]
   rules:
