@@ -198,8 +198,7 @@ fn pack(from: &Path, name: &str) -> Outcome<Vec<u8>> {
 fn unpack(bytes: &[u8], from: &str, to: &Path, warn: &mut dyn FnMut(&str)) -> Outcome {
     let prefix = clean(from);
     let last = prefix.file_name().map(PathBuf::from).unwrap_or_default();
-    // Into a folder that is there, under its own name.
-    let to = if to.is_dir() { to.join(last) } else { to.to_owned() };
+    let mut to = to.to_owned();
     let mut archive = tar::Archive::new(bytes);
     let mut found = false;
     for entry in archive.entries()? {
@@ -214,6 +213,10 @@ fn unpack(bytes: &[u8], from: &str, to: &Path, warn: &mut dyn FnMut(&str)) -> Ou
             )
             .into());
         };
+        // A file goes into a folder that is there under its own name; a folder's content goes there.
+        if !found && !entry.header().entry_type().is_dir() && to.is_dir() {
+            to = to.join(&last);
+        }
         found = true;
         let target = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
         if let Some(folder) = target.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -288,6 +291,9 @@ mod tests {
         assert_eq!(std::fs::read_to_string(to.join("sub/a")).unwrap(), "x");
         assert!(unpack(&archive, "/other", &to, &mut |_| {}).is_err());
         unpack(&archive, "data/", folder.path(), &mut |_| {}).unwrap();
-        assert!(folder.path().join("data/sub/a").is_file());
+        assert!(folder.path().join("sub/a").is_file());
+        let file = pack(&from.join("sub/a"), "b").unwrap();
+        unpack(&file, "/b", &to, &mut |_| {}).unwrap();
+        assert_eq!(std::fs::read_to_string(to.join("b")).unwrap(), "x");
     }
 }

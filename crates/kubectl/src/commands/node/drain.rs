@@ -162,6 +162,15 @@ fn plan<'p>(all: &'p [Value], alive: &[bool], arguments: &Arguments) -> Outcome<
         if pod["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some() {
             continue;
         }
+        let ending = pod["metadata"]["deletionTimestamp"].as_str();
+        let ending = ending.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        let patience = arguments.number("skip-wait-for-delete-timeout");
+        let late = |since: jiff::Timestamp| {
+            jiff::Timestamp::now().as_second() - since.as_second() > patience
+        };
+        if patience > 0 && ending.is_some_and(late) {
+            continue;
+        }
         let is_over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         let is_set = controller(pod).is_some_and(|owner| owner["kind"] == "DaemonSet");
         if is_set && *lives && !is_over {
@@ -178,19 +187,13 @@ fn plan<'p>(all: &'p [Value], alive: &[bool], arguments: &Arguments) -> Outcome<
         }
         let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
         let keeps = volumes.into_iter().any(|volume| volume.get("emptyDir").is_some());
-        if keeps && !is_over {
-            match arguments.is("delete-emptydir-data") {
-                true => {
-                    warnings.entry("deleting Pods with local storage").or_default().push(shown())
-                }
-                false => {
-                    faults
-                        .entry("Pods with local storage (use --delete-emptydir-data to override)")
-                        .or_default()
-                        .push(shown());
-                    continue;
-                }
-            }
+        // Those that may go are not told: upstream's last word about a pod is that of its controller.
+        if keeps && !is_over && !arguments.is("delete-emptydir-data") {
+            faults
+                .entry("Pods with local storage (use --delete-emptydir-data to override)")
+                .or_default()
+                .push(shown());
+            continue;
         }
         if controller(pod).is_none() && !is_over {
             match arguments.is("force") {
@@ -330,8 +333,8 @@ mod tests {
         );
         check(
             "--ignore-daemonsets --force --delete-emptydir-data",
-            "web scratch alone | deleting Pods that declare no controller: d/alone; deleting Pods with local \
-             storage: d/scratch; ignoring DaemonSet-managed Pods: d/daemon",
+            "web scratch alone | deleting Pods that declare no controller: d/alone; ignoring DaemonSet-managed \
+             Pods: d/daemon",
         );
     }
 }
