@@ -78,7 +78,9 @@ pub const INGRESS: &str = r#"[
       "rules": [
         { "apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "ingressclasses"],
           "verbs": ["list", "watch"] },
-        { "apiGroups": ["gateway.networking.k8s.io"], "resources": ["*"],
+        { "apiGroups": ["gateway.networking.k8s.io"],
+          "resources": ["gatewayclasses", "gateways", "httproutes", "grpcroutes", "tlsroutes",
+            "referencegrants", "backendtlspolicies"],
           "verbs": ["list", "watch"] },
         { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
           "verbs": ["list", "watch"] },

@@ -1,4 +1,5 @@
 //! The way into the cluster: the component, whom it asks as, and what it needs to be there.
+use super::OF_NODE;
 use super::components::{Cluster, account, administrator};
 use crate::rootless;
 use ::ingress::{Bind, CLASS, Config, GATEWAY_GROUP, INGRESS_CONTROLLER};
@@ -24,7 +25,18 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
         bind: Bind(Arc::new(listen)),
     };
     let source = cluster.source("skiff-ingress", &account(NAME))?;
-    let serving = ::ingress::run(cluster.context.clone(), source, config.clone());
+    // A server that is no node has no way to pods.
+    let is_node = OF_NODE.iter().any(|name| cluster.runs(name));
+    let (context, served) = (cluster.context.clone(), config.clone());
+    let serving = async move {
+        match is_node {
+            true => ::ingress::run(context, source, served).await,
+            false => {
+                context.stopped().await;
+                Ok(())
+            }
+        }
+    };
     let admin = Client::new(cluster.source("skiff", &administrator())?).managed_by("skiff");
     let source = cluster.source("skiff-ingress-status", &account(NAME))?;
     let asking = source.clone();
