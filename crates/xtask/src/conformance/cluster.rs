@@ -3,7 +3,7 @@ use super::containerd::{self, Home};
 use super::images::Made;
 use super::options::{Options, Runtime};
 use super::upstream::{Part, Place};
-use super::{registry, shell, upstream};
+use super::{registry, shell, stock, upstream};
 use netlink::route::Route;
 use netlink::{Family, NetlinkError, Socket};
 use std::fs::File;
@@ -29,11 +29,11 @@ pub struct Ours {
 }
 
 /// One machine.
-struct Member {
+pub struct Member {
     /// What its cluster is called.
     cluster: &'static str,
     number: u8,
-    folder: PathBuf,
+    pub folder: PathBuf,
     network: Held,
     /// In the order in which they were started.
     processes: Vec<Child>,
@@ -45,7 +45,7 @@ struct Member {
 const NODES_READY: &str = "jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {end}\
                            {.items[*].spec.taints}";
 /// How long upstream's kubelet may take to be ready, and a node to be given its share of addresses.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Cluster {
     pub fn kubeconfig(&self) -> PathBuf {
@@ -91,10 +91,15 @@ impl Ours {
                 Runtime::Containerd => node.run_containerd(&ours.skiff, address, images)?,
             }
         }
-        let process = ours.up(&options.with)?;
-        ours.nodes[0].processes.push(process);
         let mut beside = Vec::new();
-        let started = ours.nodes[0].run_parts(&ours.skiff, programs, &options.with, &mut beside);
+        let started = match upstream::is_stock(&options.with) {
+            true => stock::run(&ours.nodes[0], &ours.skiff, programs, &options.with, &mut beside),
+            false => {
+                let process = ours.up(&options.with)?;
+                ours.nodes[0].processes.push(process);
+                ours.nodes[0].run_parts(&ours.skiff, programs, &options.with, &mut beside)
+            }
+        };
         // They end with the cluster, whatever became of the others.
         ours.nodes[0].processes.extend(beside);
         started?;
@@ -195,7 +200,7 @@ impl Member {
         format!("/run/skiff-{}-{}", self.cluster, self.number)
     }
 
-    fn registries(&self) -> PathBuf {
+    pub fn registries(&self) -> PathBuf {
         self.folder.join("registries.yaml")
     }
 
@@ -248,7 +253,7 @@ impl Member {
     }
 
     /// Starts a program and waits for the line that says that it runs.
-    fn start(&self, command: Command, ready: &str) -> Result<Child, String> {
+    pub fn start(&self, command: Command, ready: &str) -> Result<Child, String> {
         self.start_as("skiff", command, ready)
     }
 
@@ -278,13 +283,7 @@ impl Member {
         parts: &[&Part],
         running: &mut Vec<Child>,
     ) -> Result<(), String> {
-        let place = Place {
-            folder: self.folder.clone(),
-            node: format!("node-{}", self.number),
-            address: self.address(),
-            state: self.state(),
-            cgroup_root: self.cgroup_root(),
-        };
+        let place = self.place(parts);
         for part in parts {
             let arguments = part.arguments(&place)?;
             if part.ours == "kubelet" {
@@ -302,8 +301,20 @@ impl Member {
         Ok(())
     }
 
+    /// Where parts that run by themselves find what they need.
+    pub fn place(&self, parts: &[&Part]) -> Place {
+        Place {
+            folder: self.folder.clone(),
+            node: format!("node-{}", self.number),
+            address: self.address(),
+            state: self.state(),
+            cgroup_root: self.cgroup_root(),
+            by_socket: parts.iter().any(|part| part.ours == "kubelet"),
+        }
+    }
+
     /// Waits for the node of upstream's kubelet to take pods: nobody says so by himself.
-    fn until_ready(&self, programs: &Path) -> Result<(), String> {
+    pub fn until_ready(&self, programs: &Path) -> Result<(), String> {
         let begun = Instant::now();
         loop {
             let mut kubectl = self.within(&programs.join("kubectl"));
@@ -324,7 +335,7 @@ impl Member {
         }
     }
 
-    fn spawn(&self, program: &Path, arguments: &[String], name: &str) -> Result<Child, String> {
+    pub fn spawn(&self, program: &Path, arguments: &[String], name: &str) -> Result<Child, String> {
         let path = self.folder.join(format!("{name}.log"));
         let log = File::create(&path).map_err(shell::failed("create", &path))?;
         let other = log.try_clone().map_err(shell::failed("open", &path))?;
@@ -337,7 +348,7 @@ impl Member {
         format!("/skiff/{}-{}", self.cluster, self.number)
     }
 
-    fn places(&self) -> Vec<String> {
+    pub fn places(&self) -> Vec<String> {
         let at = |name: &str| self.folder.join(name).display().to_string();
         [
             format!("--data-dir={}", at("data")),
@@ -349,7 +360,7 @@ impl Member {
         .to_vec()
     }
 
-    fn machine(&self) -> Vec<String> {
+    pub fn machine(&self) -> Vec<String> {
         let mut all = vec![
             format!("--node-name=node-{}", self.number),
             format!("--node-ip={}", self.address()),
@@ -361,7 +372,7 @@ impl Member {
         all
     }
 
-    fn within(&self, program: &Path) -> Command {
+    pub fn within(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.network.path.display())).arg(program);
         command

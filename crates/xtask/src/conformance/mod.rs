@@ -16,6 +16,7 @@ mod recipe;
 mod registry;
 mod report;
 mod shell;
+mod stock;
 mod suite;
 mod upstream;
 

@@ -6,7 +6,8 @@ use regex_automata::meta::Regex;
 use std::path::PathBuf;
 
 pub const USAGE: &str = "[--smoke] [--any] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
-                         [--timeout 2h] [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager] \
+                         [--timeout 2h] \
+                         [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager,kube-apiserver] \
                          [--runtime containerd] [--kubectl own] [--kubeconfig FILE | --skiff FILE]";
 
 pub struct Options {
@@ -63,6 +64,14 @@ impl Options {
             };
         }
         let parts: Vec<&str> = self.with.iter().map(|part| part.name).collect();
+        if upstream::is_stock(&self.with) {
+            return Subject {
+                name: "stock",
+                page: "docs/conformance-stock.md",
+                title: "Conformance in upstream's cluster",
+                besides: format!(" in a cluster of upstream's etcd, {}", parts.join(", ")),
+            };
+        }
         Subject {
             name: "mixed",
             page: "docs/conformance-mixed.md",
@@ -180,6 +189,7 @@ mod tests {
         check("--sig node", "conformance", "docs/conformance.md");
         check("--runtime embedded", "conformance", "docs/conformance.md");
         check("--with kubelet,kube-proxy", "mixed", "docs/conformance-mixed.md");
+        check("--with kube-apiserver,kube-scheduler", "stock", "docs/conformance-stock.md");
         check("--runtime containerd --nodes 2", "containerd", "docs/conformance-containerd.md");
     }
 

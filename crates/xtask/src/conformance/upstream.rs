@@ -1,7 +1,8 @@
 //! Upstream's own parts in the place of ours, so that any mixture can be judged.
 //!
 //! Each stands beside `skiff up --disable`, with the kubeconfig that is then in the data directory. Its
-//! kubelet runs on our container runtime (`skiff cri`), with the reference CNI plugins of Debian.
+//! kubelet runs on our container runtime (`skiff cri`), with the reference CNI plugins of Debian. Where its
+//! API server is among them the cluster is upstream's, and ours are the guests (`stock`).
 use super::shell;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -19,11 +20,19 @@ pub struct Part {
 
 #[rustfmt::skip]
 pub const PARTS: &[Part] = &[
+    Part { name: API_SERVER, ours: "apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver", packages: &[], arguments: api_server },
     Part { name: "kube-controller-manager", ours: "controller-manager", package: "k8s.io/kubernetes/cmd/kube-controller-manager", packages: &[], arguments: controller_manager },
     Part { name: "kube-scheduler", ours: "scheduler", package: "k8s.io/kubernetes/cmd/kube-scheduler", packages: &[], arguments: scheduler },
     Part { name: "kube-proxy", ours: "proxy", package: "k8s.io/kubernetes/cmd/kube-proxy", packages: &["nftables"], arguments: proxy },
     Part { name: "kubelet", ours: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", packages: &["containernetworking-plugins", "iptables"], arguments: kubelet },
 ];
+
+pub const API_SERVER: &str = "kube-apiserver";
+
+/// Whether the cluster itself is upstream's.
+pub fn is_stock(parts: &[&Part]) -> bool {
+    parts.iter().any(|part| part.name == API_SERVER)
+}
 
 /// Where a part finds what it needs.
 pub struct Place {
@@ -32,6 +41,8 @@ pub struct Place {
     pub address: Ipv4Addr,
     pub state: String,
     pub cgroup_root: String,
+    /// Whether the kubelet is upstream's, which has no runtime in its process.
+    pub by_socket: bool,
 }
 
 const PODS: &str = "10.244.0.0/16";
@@ -61,6 +72,8 @@ impl Part {
     pub fn arguments(&self, place: &Place) -> Result<Vec<String>, String> {
         if self.ours == "kubelet" {
             shell::write(&place.kubelet_config(), place.kubelet_text())?;
+        }
+        if self.ours == "kubelet" && place.by_socket {
             shell::write(&place.folder.join("cni/10-ptp.conflist"), CNI)?;
         }
         Ok((self.arguments)(place))
@@ -68,7 +81,7 @@ impl Part {
 }
 
 impl Place {
-    fn data(&self, name: &str) -> String {
+    pub fn data(&self, name: &str) -> String {
         self.folder.join("data").join(name).display().to_string()
     }
 
@@ -88,18 +101,21 @@ impl Place {
     fn kubelet_text(&self) -> String {
         let (ca, certificate, key) =
             (self.data("pki/ca.crt"), self.data("pki/kubelet.crt"), self.data("pki/kubelet.key"));
+        let runtime = match self.by_socket {
+            true => format!("containerRuntimeEndpoint: {}\n", self.socket()),
+            false => String::new(),
+        };
         format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
              authentication: {{ anonymous: {{ enabled: false }}, webhook: {{ enabled: true }}, \
              x509: {{ clientCAFile: {ca} }} }}\nauthorization: {{ mode: Webhook }}\n\
              tlsCertFile: {certificate}\ntlsPrivateKeyFile: {key}\n\
              clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n\
-             containerRuntimeEndpoint: {}\nfailCgroupV1: false\nfailSwapOn: false\n\
+             {runtime}failCgroupV1: false\nfailSwapOn: false\n\
              cgroupDriver: cgroupfs\ncgroupRoot: {}\npodLogsDir: {}\n\
              enforceNodeAllocatable: [none]\n\
              evictionHard: {{ memory.available: 100Mi }}\n\
              imageGCHighThresholdPercent: 100\n",
-            self.socket(),
             self.cgroup_root,
             self.folder.join("logs").display(),
         )
@@ -119,6 +135,43 @@ fn with_kubeconfig(place: &Place, ours: &str) -> Vec<String> {
     ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
         .map(|flag| format!("--{flag}={file}"))
         .to_vec()
+}
+
+fn api_server(place: &Place) -> Vec<String> {
+    let files = [
+        ("tls-cert-file", "apiserver.crt"),
+        ("tls-private-key-file", "apiserver.key"),
+        ("client-ca-file", "ca.crt"),
+        ("service-account-key-file", "sa.pub"),
+        ("service-account-signing-key-file", "sa.key"),
+        // Upstream's has no role for the certificate that ours shows to kubelets.
+        ("kubelet-client-certificate", "admin.crt"),
+        ("kubelet-client-key", "admin.key"),
+        ("kubelet-certificate-authority", "ca.crt"),
+        ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+        ("proxy-client-cert-file", "front-proxy-client.crt"),
+        ("proxy-client-key-file", "front-proxy-client.key"),
+    ];
+    let files =
+        files.map(|(flag, file)| format!("--{flag}={}", place.data(&format!("pki/{file}"))));
+    let words = [
+        "--secure-port=6443",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        "--service-cluster-ip-range=10.96.0.0/12",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--allow-privileged",
+    ];
+    let mut all = vec![
+        format!("--etcd-servers={}", super::stock::ETCD),
+        format!("--advertise-address={}", place.address),
+    ];
+    all.extend(files.into_iter().chain(words.map(str::to_owned)));
+    all
 }
 
 fn controller_manager(place: &Place) -> Vec<String> {
