@@ -7,7 +7,7 @@ use super::cluster::{Member, PATIENCE};
 use super::shell::{self, failed};
 use super::upstream::{API_SERVER, PARTS, Part, Place};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -24,6 +24,8 @@ pub fn run(
 ) -> Result<(), String> {
     make_keys(node, skiff)?;
     let place = node.place(theirs);
+    // What an earlier run has left there is not known to `skiff reset`.
+    let _ = std::fs::remove_dir_all(store(&place));
     running.push(node.spawn(&programs.join("etcd"), &etcd(&place), "etcd")?);
     for part in PARTS {
         let is_theirs = theirs.iter().any(|named| named.name == part.name);
@@ -60,9 +62,13 @@ fn make_keys(node: &Member, skiff: &Path) -> Result<(), String> {
     ended.map(drop).map_err(|error| format!("the server that makes keys does not end: {error}"))
 }
 
+fn store(place: &Place) -> PathBuf {
+    place.folder.join("etcd")
+}
+
 fn etcd(place: &Place) -> Vec<String> {
     vec![
-        format!("--data-dir={}", place.folder.join("etcd").display()),
+        format!("--data-dir={}", store(place).display()),
         format!("--listen-client-urls={ETCD}"),
         format!("--advertise-client-urls={ETCD}"),
         "--log-level=error".to_owned(),

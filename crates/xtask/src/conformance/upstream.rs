@@ -156,6 +156,8 @@ fn api_server(place: &Place) -> Vec<String> {
         files.map(|(flag, file)| format!("--{flag}={}", place.data(&format!("pki/{file}"))));
     let words = [
         "--secure-port=6443",
+        // Nobody resolves the names of nodes here.
+        "--kubelet-preferred-address-types=InternalIP",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         "--service-cluster-ip-range=10.96.0.0/12",
         "--authorization-mode=Node,RBAC",
