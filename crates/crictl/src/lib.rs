@@ -107,7 +107,9 @@ async fn run(session: &mut Session, words: &[String]) -> Outcome {
         };
     }
     let Some(command) = find(name) else {
-        return Err(Failure::Said(format!("No help topic for '{name}'")));
+        // Upstream's parser has a code of its own for this.
+        writeln!(session.err, "No help topic for '{}'", print::tame(name))?;
+        return Err(Failure::Exit(3));
     };
     let arguments = match Arguments::parse(command.flags, rest) {
         Ok(arguments) => arguments,

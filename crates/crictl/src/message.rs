@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
-    ReflectMessage as _, Value as Field,
+    DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey,
+    MessageDescriptor, ReflectMessage as _, Value as Field,
 };
 use runtime::cri::DESCRIPTORS;
 use serde_json::{Map, Value};
@@ -155,10 +155,10 @@ fn write_value(out: &mut String, value: &Field, kind: &Kind, depth: usize) {
             out.push('}');
         }
         Field::EnumNumber(number) => match kind {
-            Kind::Enum(values) if values.get_value(*number).is_some() => {
-                let name = values.get_value(*number).map(|value| value.name().to_owned());
-                out.push_str(&quoted(&name.unwrap_or_default()));
-            }
+            Kind::Enum(values) => match values.get_value(*number) {
+                Some(value) => out.push_str(&quoted(plain_name(values, value.name()))),
+                None => out.push_str(&number.to_string()),
+            },
             _ => out.push_str(&number.to_string()),
         },
         Field::Bool(is) => out.push_str(if *is { "true" } else { "false" }),
@@ -170,6 +170,14 @@ fn write_value(out: &mut String, value: &Field, kind: &Kind, depth: usize) {
         Field::F64(number) => out.push_str(&float(*number)),
         Field::String(text) => out.push_str(&quoted(text)),
         Field::Bytes(bytes) => out.push_str(&quoted(&STANDARD.encode(bytes))),
+    }
+}
+
+/// Upstream's signals are `SIGTERM` and the like; our declaration has them with the enumeration's name.
+fn plain_name<'n>(values: &EnumDescriptor, name: &'n str) -> &'n str {
+    match values.name() {
+        "Signal" => name.strip_prefix("SIGNAL_").unwrap_or(name),
+        _ => name,
     }
 }
 
@@ -268,7 +276,9 @@ fn scalar(field: &FieldDescriptor, kind: &Kind, value: &Value, at: &str) -> Outc
         ),
         Kind::Enum(values) => match value {
             Value::String(name) => {
-                let found = values.get_value_by_name(name).map(|value| value.number());
+                let mut all = values.values();
+                let found = all.find(|value| plain_name(values, value.name()) == name.as_str());
+                let found = found.map(|value| value.number());
                 let unknown = || Failure::Said(format!("{at} has no value {name:?}"));
                 Field::EnumNumber(found.ok_or_else(unknown)?)
             }
@@ -348,6 +358,14 @@ bogus: 1\nannotations: {a: b}\nstdin: null\n",
             (namespaces.network(), namespaces.pid()),
             (NamespaceMode::Node, NamespaceMode::Container)
         );
+    }
+
+    #[test]
+    fn signals_have_upstream_s_names() {
+        let status = ContainerStatus { stop_signal: Signal::Sigterm as i32, ..Default::default() };
+        assert_eq!(to_value("ContainerStatus", &status).unwrap()["stopSignal"], "SIGTERM");
+        let config: ContainerConfig = read("ContainerConfig", b"stop_signal: SIGTERM").unwrap();
+        assert_eq!(config.stop_signal(), Signal::Sigterm);
     }
 
     #[test]

@@ -180,6 +180,11 @@ pub fn moment(nanos: i64) -> String {
     }
 }
 
+/// The same as Go prints a moment by itself.
+pub fn plain_moment(nanos: i64) -> String {
+    moment(nanos).replacen('T', " ", 1).replacen('Z', " +0000 UTC", 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +210,7 @@ mod tests {
     fn moments_have_the_digits_they_need() {
         assert_eq!(moment(0), "1970-01-01T00:00:00Z");
         assert_eq!(moment(1_700_000_000_120_000_000), "2023-11-14T22:13:20.12Z");
+        assert_eq!(plain_moment(120_000_000), "1970-01-01 00:00:00.12 +0000 UTC");
     }
 
     #[test]

@@ -346,7 +346,7 @@ async fn what_is_wrong_is_told() {
     check(
         "bogus",
         expect![[r#"
-        FAILED No help topic for 'bogus'
+        No help topic for 'bogus'
     "#]],
     )
     .await;

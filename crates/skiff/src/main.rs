@@ -135,7 +135,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         return Ok(kubectl::main(arguments));
     }
     if let Some(arguments) = arguments_of("crictl", std::env::args_os()) {
-        return Ok(crictl::main(arguments, node::DEFAULT_SOCKET));
+        return Ok(crictl::main(arguments, &node::own_socket()));
     }
     let typed = called_as(&Cli::command(), std::env::args_os().collect());
     let typed = configuration::with_file(&Cli::command(), typed)?;
@@ -184,12 +184,12 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         // Reached only with flags of ours before the command's name.
         Command::Kubectl { arguments } => return Ok(kubectl::main(arguments)),
         Command::Crictl { arguments } => {
-            return Ok(crictl::main(arguments, node::DEFAULT_SOCKET));
+            return Ok(crictl::main(arguments, &node::own_socket()));
         }
         Command::Node(node::Command::Ps { runtime_endpoint, all }) => {
             let words = ["--runtime-endpoint", &*runtime_endpoint, "--max-retries", "0", "ps"];
             let words = words.into_iter().chain(all.then_some("--all")).map(OsString::from);
-            return Ok(crictl::main(words.collect(), node::DEFAULT_SOCKET));
+            return Ok(crictl::main(words.collect(), &node::own_socket()));
         }
         Command::Node(command) => tasks.block_on(node::run(command)),
     };

@@ -29,7 +29,7 @@ pub enum Command {
     // Run before the tasks of others are: it is crictl's.
     Ps {
         /// The runtime's socket.
-        #[arg(long, default_value = DEFAULT_SOCKET)]
+        #[arg(long, default_value_t = own_socket())]
         runtime_endpoint: String,
         /// Also those that have ended.
         #[arg(short, long)]
@@ -49,7 +49,7 @@ pub enum Command {
     },
 }
 
-pub const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
+const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
 
 impl Command {
     /// Whether it works on what containers are made of.
@@ -202,6 +202,26 @@ pub fn socket(url: &str) -> Result<PathBuf, String> {
 
 fn socket_path(url: &str) -> anyhow::Result<&Path> {
     Ok(Path::new(url.strip_prefix("unix://").context("the socket must start with unix://")?))
+}
+
+/// Serves the CRI for crictl beside a kubelet that calls the runtime itself. The kubelet does without:
+/// a socket that cannot be made is only told of.
+pub fn listen(
+    runtime: &Service,
+    places: &Places,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) {
+    let (runtime, socket) = (Arc::new(runtime.clone()), places.state.join("cri.sock"));
+    tokio::spawn(async move {
+        if let Err(error) = runtime::cri::serve(runtime, &socket, stopped).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "crictl cannot be served");
+        }
+    });
+}
+
+/// Where crictl finds the runtime of this machine, unless it is told otherwise.
+pub fn own_socket() -> String {
+    format!("unix://{}", crate::places::state_dir().join("cri.sock").display())
 }
 
 async fn cri(options: Cri) -> anyhow::Result<()> {

@@ -212,7 +212,7 @@ fn pod_table(
         writeln!(out, "Attempt: {}", metadata.attempt)?;
     }
     writeln!(out, "Status: {}", status.state().as_str_name())?;
-    writeln!(out, "Created: {}", print::moment(status.created_at))?;
+    writeln!(out, "Created: {}", print::plain_moment(status.created_at))?;
     if let Some(network) = &status.network {
         writeln!(out, "IP Addresses: {}", tame(&network.ip))?;
         for other in &network.additional_ips {

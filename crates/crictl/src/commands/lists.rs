@@ -218,7 +218,7 @@ fn describe_pod(session: &mut Session, pod: &PodSandbox) -> Outcome {
         }
     }
     writeln!(out, "Status: {}", pod_state(pod.state()))?;
-    writeln!(out, "Created: {}", print::moment(pod.created_at))?;
+    writeln!(out, "Created: {}", print::plain_moment(pod.created_at))?;
     print::pairs(session, "Labels", &pod.labels)?;
     print::pairs(session, "Annotations", &pod.annotations)?;
     Ok(writeln!(session.out, "Runtime: {}\n", tame(&handler(pod)))?)
