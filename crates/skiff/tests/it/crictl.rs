@@ -156,5 +156,5 @@ async fn commands_run_in_containers() {
     assert!(told(&runtime, &["rmp", "-f", &pod]).ends_with(&format!("Removed sandbox {pod}")));
     assert_eq!(told(&runtime, &["pods", "-q"]), "");
     assert_eq!(told(&runtime, &["rmi", IMAGE]), format!("Deleted: {IMAGE}"));
-    assert!(fault(&runtime, &["stop", "--", "--all"]).contains("NotFound"));
+    assert!(fault(&runtime, &["start", "--", "--all"]).contains("NotFound"));
 }
