@@ -49,6 +49,7 @@ pub mod rules;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod template;
 #[cfg(test)]
 mod testing;
 pub mod time;

@@ -9,7 +9,6 @@
 //!  mapper       what the server serves, by any name      builder/   words and files → objects
 //!  print/       -o, tables, templates, columns           write      dry runs, field managers, validation
 //!  describe/    what is said of an object                generate/  objects that flags make
-//!  template/    Go's templates
 //!  commands/    one file per command                     kustomize  -k
 //! ```
 //!
@@ -37,7 +36,6 @@ mod pods;
 mod print;
 mod session;
 mod streams;
-mod template;
 mod watching;
 mod write;
 

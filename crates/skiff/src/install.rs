@@ -19,8 +19,8 @@ const BINARY: &str = "/usr/local/bin/skiff";
 const LINKS: [&str; 5] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
 
-/// The client that everybody types, linked where a machine has none.
-const CLIENT: &str = "kubectl";
+/// The clients that everybody types, linked where a machine has none.
+const CLIENTS: [&str; 2] = ["kubectl", "crictl"];
 
 /// Where others may have put theirs.
 const PLACES: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/snap/bin"];
@@ -97,7 +97,7 @@ pub fn uninstall(options: &Uninstall) -> anyhow::Result<()> {
         // Links of others with these names stay.
         std::fs::read_link(steps::below(root, path)).is_ok_and(|target| target == Path::new(BINARY))
     };
-    let links = LINKS.iter().chain([&CLIENT]).map(|name| Path::new(BINARY).with_file_name(name));
+    let links = LINKS.iter().chain(&CLIENTS).map(|name| Path::new(BINARY).with_file_name(name));
     let links = links.filter(|path| own(path));
     steps.extend(links.map(Step::Remove));
     steps.push(Step::Remove(crate::configuration::DEFAULT.into()));
@@ -148,12 +148,14 @@ fn plan(
         let paths = LINKS.iter().map(|name| Path::new(BINARY).with_file_name(name));
         steps.extend(paths.filter(free).map(|path| Step::Link { path, target: BINARY.into() }));
     }
-    let has_client = PLACES.iter().any(|folder| {
-        let path = steps::below(root, &Path::new(folder).join(CLIENT));
-        path.symlink_metadata().is_ok()
-    });
-    if !has_client {
-        let path = Path::new(BINARY).with_file_name(CLIENT);
+    let is_missing = |client: &&&str| {
+        !PLACES.iter().any(|folder| {
+            let path = steps::below(root, &Path::new(folder).join(client));
+            path.symlink_metadata().is_ok()
+        })
+    };
+    for client in CLIENTS.iter().filter(is_missing) {
+        let path = Path::new(BINARY).with_file_name(client);
         steps.push(Step::Link { path, target: BINARY.into() });
     }
     if !settings.is_empty() {
@@ -258,7 +260,9 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(config.metadata().unwrap().permissions().mode() & 0o777, 0o600);
             assert!(root.path().join("usr/local/bin/kube-proxy").is_symlink());
-            assert!(root.path().join("usr/local/bin/kubectl").is_symlink());
+            for client in CLIENTS {
+                assert!(root.path().join("usr/local/bin").join(client).is_symlink());
+            }
             assert_eq!(
                 std::fs::read_to_string(root.path().join("usr/local/bin/kubelet")).unwrap(),
                 "theirs"

@@ -105,6 +105,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Look at a container runtime, ours or another: all that crictl does.
+    #[command(disable_help_flag = true)]
+    Crictl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Be a CNI plugin, for other container runtimes: our pod network by another name.
     #[command(alias = "skiff-cni")]
     Cni,
@@ -124,9 +130,12 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|command| command == rootless::HOLD) {
         rootless::hold()?;
     }
-    // Its command line is its own: flags are read as upstream's are.
-    if let Some(arguments) = kubectl_arguments(std::env::args_os()) {
+    // Their command lines are their own: flags are read as upstream's are.
+    if let Some(arguments) = arguments_of("kubectl", std::env::args_os()) {
         return Ok(kubectl::main(arguments));
+    }
+    if let Some(arguments) = arguments_of("crictl", std::env::args_os()) {
+        return Ok(crictl::main(arguments, &node::own_socket()));
     }
     let typed = called_as(&Cli::command(), std::env::args_os().collect());
     let typed = configuration::with_file(&Cli::command(), typed)?;
@@ -174,6 +183,14 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Command::Cni => return Ok(cni::run()),
         // Reached only with flags of ours before the command's name.
         Command::Kubectl { arguments } => return Ok(kubectl::main(arguments)),
+        Command::Crictl { arguments } => {
+            return Ok(crictl::main(arguments, &node::own_socket()));
+        }
+        Command::Node(node::Command::Ps { runtime_endpoint, all }) => {
+            let words = ["--runtime-endpoint", &*runtime_endpoint, "--max-retries", "0", "ps"];
+            let words = words.into_iter().chain(all.then_some("--all")).map(OsString::from);
+            return Ok(crictl::main(words.collect(), &node::own_socket()));
+        }
         Command::Node(command) => tasks.block_on(node::run(command)),
     };
     ended.map(|()| std::process::ExitCode::SUCCESS)
@@ -189,11 +206,11 @@ fn called_as(cli: &clap::Command, mut typed: Vec<OsString>) -> Vec<OsString> {
     typed
 }
 
-/// What `skiff kubectl …` or a link called `kubectl` was called with.
-fn kubectl_arguments(mut typed: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
-    let is_kubectl = |path: &OsString| Path::new(path).file_name() == Some(OsStr::new("kubectl"));
-    let by_name = typed.next().is_some_and(|program| is_kubectl(&program));
-    if by_name || typed.next().is_some_and(|command| command == "kubectl") {
+/// What a client (`skiff kubectl …`, or a link called `kubectl`) was called with.
+fn arguments_of(client: &str, mut typed: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
+    let is_client = |path: &OsString| Path::new(path).file_name() == Some(OsStr::new(client));
+    let by_name = typed.next().is_some_and(|program| is_client(&program));
+    if by_name || typed.next().is_some_and(|command| command == client) {
         return Some(typed.collect());
     }
     None
@@ -241,13 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn kubectl_has_its_own_command_line() {
-        let called = |words: &[&str]| kubectl_arguments(words.iter().map(OsString::from));
+    fn clients_have_their_own_command_lines() {
+        let called = |words: &[&str]| arguments_of("kubectl", words.iter().map(OsString::from));
         let get = || Some(vec![OsString::from("get"), OsString::from("-A")]);
         assert_eq!(called(&["/usr/bin/kubectl", "get", "-A"]), get());
         assert_eq!(called(&["skiff", "kubectl", "get", "-A"]), get());
         assert_eq!(called(&["skiff", "up", "kubectl"]), None);
         assert_eq!(called(&["skiff"]), None);
+        let called = |words: &[&str]| arguments_of("crictl", words.iter().map(OsString::from));
+        assert_eq!(called(&["/usr/local/bin/crictl", "-D"]), Some(vec!["-D".into()]));
+        assert_eq!(called(&["skiff", "crictl"]), Some(Vec::new()));
+        assert_eq!(called(&["skiff", "ps"]), None);
     }
 
     /// Every `skiff …` that a text of this repository's programs tells people to type.

@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
-use runtime::cri::v1::{ContainerState, ListContainersRequest, ListPodSandboxRequest};
-use runtime::cri::{Client, Cri as _};
 use runtime::image::RegistriesConfig;
 use runtime::network::{Cni, Loopback, Network};
 use runtime::{Options, Service, Snapshotter};
@@ -27,10 +25,11 @@ pub enum Command {
         #[command(subcommand)]
         command: image::Command,
     },
-    /// List sandboxes and containers.
+    /// List containers: `crictl ps` on the runtime of this machine.
+    // Run before the tasks of others are: it is crictl's.
     Ps {
         /// The runtime's socket.
-        #[arg(long, default_value = DEFAULT_SOCKET)]
+        #[arg(long, default_value_t = own_socket())]
         runtime_endpoint: String,
         /// Also those that have ended.
         #[arg(short, long)]
@@ -142,7 +141,7 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Cri(options) => cri(options).await,
         Command::Kubelet(options) => Box::pin(kubelet::run(*options)).await,
         Command::Image { places, command } => image::run(&places, command).await,
-        Command::Ps { runtime_endpoint, all } => ps(&runtime_endpoint, all).await,
+        Command::Ps { .. } => anyhow::bail!("this is crictl's to do"),
         Command::Pause => runtime::builtin::pause(),
         Command::Demo { get: Some(url), .. } => get(&url).await,
         Command::Demo { port, get: None } => demo(port).await,
@@ -205,30 +204,24 @@ fn socket_path(url: &str) -> anyhow::Result<&Path> {
     Ok(Path::new(url.strip_prefix("unix://").context("the socket must start with unix://")?))
 }
 
-async fn ps(url: &str, all: bool) -> anyhow::Result<()> {
-    let runtime = Client::new(socket_path(url)?)?;
-    let told = |status: tonic::Status| anyhow::anyhow!("{}", status.message().to_owned());
-    let sandboxes =
-        runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.map_err(told)?;
-    let listed = runtime.list_containers(ListContainersRequest::default()).await.map_err(told)?;
-    println!("{:<14}{:<12}{:<28}{:<24}IMAGE", "CONTAINER", "STATE", "SANDBOX", "NAME");
-    for container in listed.containers {
-        let state = container.state();
-        if !all && state != ContainerState::ContainerRunning {
-            continue;
+/// Serves the CRI for crictl beside a kubelet that calls the runtime itself. The kubelet does without:
+/// a socket that cannot be made is only told of.
+pub fn listen(
+    runtime: &Service,
+    places: &Places,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) {
+    let (runtime, socket) = (Arc::new(runtime.clone()), places.state.join("cri.sock"));
+    tokio::spawn(async move {
+        if let Err(error) = runtime::cri::serve(runtime, &socket, stopped).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "crictl cannot be served");
         }
-        let sandbox = sandboxes.items.iter().find(|s| s.id == container.pod_sandbox_id);
-        let sandbox = sandbox.and_then(|s| s.metadata.clone()).unwrap_or_default();
-        println!(
-            "{:<14}{:<12}{:<28}{:<24}{}",
-            &container.id[..12],
-            state.as_str_name().trim_start_matches("CONTAINER_").to_lowercase(),
-            format!("{}/{}", sandbox.namespace, sandbox.name),
-            container.metadata.unwrap_or_default().name,
-            container.image.unwrap_or_default().image,
-        );
-    }
-    Ok(())
+    });
+}
+
+/// Where crictl finds the runtime of this machine, unless it is told otherwise.
+pub fn own_socket() -> String {
+    format!("unix://{}", crate::places::state_dir().join("cri.sock").display())
 }
 
 async fn cri(options: Cri) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, list, span};
 use crate::pods;
 use crate::session::Session;
-use crate::streams::forward;
+use crate::streams;
 use client::source::escaped;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -89,7 +89,7 @@ async fn serve(cluster: Cluster, listener: TcpListener, path: String, remote: u1
         println!("Handling connection for {}", listener.local_addr().map_or(0, |a| a.port()));
         let (cluster, path) = (cluster.clone(), path.clone());
         tokio::spawn(async move {
-            if let Err(failure) = forward::carry(&cluster, &path, connection).await {
+            if let Err(failure) = streams::forward(&cluster, &path, connection).await {
                 eprintln!(
                     "an error occurred forwarding {} -> {remote}: {}",
                     from.port(),

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::writer::{Writer, put};
-use crate::template::go_print;
+use api::template::go_print;
 
 /// A text field, empty if it is not there.
 pub fn text(value: &Value) -> &str {

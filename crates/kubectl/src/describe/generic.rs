@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Seen;
 use super::common::{head, labels_and_annotations};
 use super::writer::{Writer, put};
-use crate::template::go_print;
+use api::template::go_print;
 
 /// What has been said before the fields.
 const SAID: [&str; 5] = [

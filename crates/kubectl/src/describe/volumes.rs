@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::common::{int, is_true, items, pairs, quantity, shortened, shown, text, texts};
 use super::storage::claim;
 use super::writer::{Writer, put};
-use crate::template::go_print;
+use api::template::go_print;
 
 /// One kind of source.
 struct Source {

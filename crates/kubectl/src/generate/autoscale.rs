@@ -91,7 +91,7 @@ fn target(text: &str, resource: &str) -> Outcome<Value> {
     }
     let with_unit = match text.parse::<f64>() {
         Ok(number) => {
-            let shown = crate::template::go_print(&json!(number));
+            let shown = api::template::go_print(&json!(number));
             format!("{shown}{}", if resource == "cpu" { "m" } else { "Mi" })
         }
         Err(_) => text.to_owned(),

@@ -11,8 +11,8 @@ pub mod tabs;
 
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, switch_on, text};
-use crate::template::MissingKeys;
 use api::codec::yaml;
+use api::template::{self, Dialect, MissingKeys};
 use columns::Columns;
 use jsonpath::Template;
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub enum Form {
     Kyaml,
     Name,
     JsonPath(Template, bool),
-    GoTemplate(crate::template::Template),
+    GoTemplate(template::Template),
     Columns(Columns),
 }
 
@@ -112,6 +112,9 @@ pub fn form(arguments: &Arguments) -> Outcome<Option<Form>> {
     }))
 }
 
+/// What kubectl calls a template, and what it has besides Go's own functions.
+static DIALECT: Dialect = Dialect { name: "output", functions: &["exists", "base64decode"] };
+
 fn go_template(text: &str, arguments: &Arguments) -> Outcome<Form> {
     if text.is_empty() {
         return Err("template format specified but no template given".into());
@@ -120,7 +123,7 @@ fn go_template(text: &str, arguments: &Arguments) -> Outcome<Form> {
         true => MissingKeys::Allowed,
         false => MissingKeys::Faults,
     };
-    let template = crate::template::Template::parse(text, missing_keys);
+    let template = template::Template::parse(text, &DIALECT, missing_keys);
     let template = template.map_err(|error| format!("error parsing template {text}, {error}\n"))?;
     Ok(Form::GoTemplate(template))
 }

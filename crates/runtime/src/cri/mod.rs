@@ -17,6 +17,9 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
+/// The messages as they are declared (a `FileDescriptorSet`): how a client prints what it was answered.
+pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cri.descriptors"));
+
 pub use serve::{Client, ServeError, serve};
 use v1::*;
 

@@ -261,6 +261,8 @@ async fn kubelet(cluster: Cluster) -> anyhow::Result<()> {
     images::import(&cluster.machine.data_dir.join("images"), &embedded).await;
     let runtime = crate::node::open(&embedded, network).await?;
     runtime.serve_streams().await?;
+    let context = cluster.context.clone();
+    crate::node::listen(&runtime, &embedded.places, async move { context.stopped().await });
     let running = kubelet::run(config, source, cluster.context.clone(), Arc::new(runtime));
     Ok(Box::pin(running).await?)
 }

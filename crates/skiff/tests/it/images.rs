@@ -7,13 +7,13 @@ use std::time::Duration;
 const SKIFF: &str = env!("CARGO_BIN_EXE_skiff");
 
 /// A runtime of the test's own.
-struct Runtime {
-    folder: tempfile::TempDir,
+pub struct Runtime {
+    pub folder: tempfile::TempDir,
     daemon: Child,
 }
 
 impl Runtime {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("sk").tempdir().unwrap();
         let socket = folder.path().join("cri.sock");
         let daemon = Command::new(SKIFF)
@@ -31,12 +31,12 @@ impl Runtime {
         Runtime { folder, daemon }
     }
 
-    fn image(&self, arguments: &[&str]) -> String {
+    pub fn image(&self, arguments: &[&str]) -> String {
         let places = places(self.folder.path());
         output(Command::new(SKIFF).arg("image").args(places).args(arguments))
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod controller_faults;
 mod controller_manager;
 mod controllers;
+mod crictl;
 mod custom_resources;
 mod dashboard;
 mod encryption;

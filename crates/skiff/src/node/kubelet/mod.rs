@@ -284,6 +284,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     let runtime = super::open(&options.embedded, network).await?;
     runtime.serve_streams().await?;
+    let stopping = context.clone();
+    super::listen(&runtime, places, async move { stopping.stopped().await });
     let runtime = Arc::new(runtime);
     let work = kubelet::run(config, source, context.clone(), runtime);
     crate::alone::until_stopped(&context, Box::pin(work)).await

@@ -1,24 +1,21 @@
 //! A connection to a pod's port: a WebSocket of its own with a stream of data and one of errors, each
 //! of which begins with the port's number.
-use super::{Socket, open};
-use crate::cluster::Cluster;
-use crate::failure::{Failure, Outcome};
+use super::Error;
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 const DATA: u8 = 0;
 const ERRORS: u8 = 1;
 
 /// Carries one connection to its end.
-pub async fn carry(
-    cluster: &Cluster,
-    path: &str,
+pub async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: WebSocketStream<S>,
     local: impl AsyncRead + AsyncWrite + Unpin,
-) -> Outcome {
-    let (socket, _) = open(cluster, path, super::V4).await?;
+) -> Result<(), Error> {
     let (mut sink, source) = socket.split();
     let (mut read, mut write) = tokio::io::split(local);
     let upwards = async {
@@ -44,10 +41,10 @@ pub async fn carry(
     }
 }
 
-async fn downwards(
-    mut source: SplitStream<Socket>,
+async fn downwards<S: AsyncRead + AsyncWrite + Unpin>(
+    mut source: SplitStream<WebSocketStream<S>>,
     write: &mut (impl AsyncWrite + Unpin),
-) -> Outcome {
+) -> Result<(), Error> {
     // The first two bytes of each stream are the port.
     let mut begun = [false; 2];
     while let Some(message) = source.next().await {
@@ -65,7 +62,7 @@ async fn downwards(
         match *stream {
             DATA => write.write_all(body).await?,
             ERRORS if !body.is_empty() => {
-                return Err(Failure::Plain(String::from_utf8_lossy(body).trim().to_owned()));
+                return Err(Error::Failed(String::from_utf8_lossy(body).trim().to_owned()));
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::format;
 use super::value::{Data, Val};
+use crate::quote::go_json;
 
 /// A function of templates.
 pub struct Function {
@@ -38,7 +39,8 @@ const fn row(
     Function { name, fixed, rest, stops_at: None, run }
 }
 
-static FUNCTIONS: &[Function] = &[
+/// Those of every template.
+pub static GO: &[Function] = &[
     Function { stops_at: Some(false), ..row("and", &[Any], Some(Any), last) },
     Function { stops_at: Some(true), ..row("or", &[Any], Some(Any), last) },
     row("not", &[Any], None, |a| Ok(truth(!a[0].is_true()))),
@@ -62,14 +64,17 @@ static FUNCTIONS: &[Function] = &[
         true => Err("call of nil".to_owned()),
         false => Err(format!("non-function of type {}", a[0].type_name())),
     }),
-    // kubectl's own.
-    row("exists", &[Any], Some(Any), |a| Ok(truth(exists(&a)))),
-    row("base64decode", &[Text], None, base64decode),
 ];
 
-pub fn find(name: &str) -> Option<&'static Function> {
-    FUNCTIONS.iter().find(|function| function.name == name)
-}
+/// Those that a dialect names: first kubectl's, then crictl's.
+pub static EXTRA: &[Function] = &[
+    row("exists", &[Any], Some(Any), |a| Ok(truth(exists(&a)))),
+    row("base64decode", &[Text], None, base64decode),
+    row("json", &[Any], None, |a| json(&a[0])),
+    row("title", &[Text], None, |a| Ok(cased(&a[0], title))),
+    row("lower", &[Text], None, |a| Ok(cased(&a[0], str::to_lowercase))),
+    row("upper", &[Text], None, |a| Ok(cased(&a[0], str::to_uppercase))),
+];
 
 impl Function {
     /// What the argument at a place has to be.
@@ -315,6 +320,43 @@ fn exists(values: &[Val<'_>]) -> bool {
         }
     }
     !item.is_nothing()
+}
+
+/// With a newline, as Go's encoder ends what it writes.
+fn json<'a>(value: &Val<'_>) -> Result<Val<'a>, String> {
+    let text = match &value.data {
+        Data::Missing | Data::Nil => Ok("null".to_owned()),
+        Data::Bool(value) => go_json(value),
+        Data::Int(value) | Data::Int64(value) => go_json(value),
+        Data::Float(value) => go_json(value),
+        Data::Byte(value) => go_json(value),
+        Data::Str(text) => go_json(&String::from_utf8_lossy(text)),
+        Data::List(items) => go_json(items),
+        Data::Map(fields) => go_json(fields),
+    };
+    let text = text.map_err(|error| format!("unable to encode JSON: {error}"))?;
+    Ok(Val::text(text + "\n"))
+}
+
+fn cased<'a>(value: &Val<'_>, change: impl Fn(&str) -> String) -> Val<'a> {
+    match &value.data {
+        Data::Str(text) => Val::text(change(&String::from_utf8_lossy(text))),
+        _ => Val::text(""),
+    }
+}
+
+/// The first letter of each word large, the others as they are.
+fn title(text: &str) -> String {
+    let mut before = ' ';
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match before.is_alphanumeric() || before == '\'' {
+            true => out.push(letter),
+            false => out.extend(letter.to_uppercase()),
+        }
+        before = letter;
+    }
+    out
 }
 
 fn base64decode(values: Vec<Val<'_>>) -> Result<Val<'_>, String> {

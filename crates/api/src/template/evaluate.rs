@@ -2,13 +2,13 @@
 
 use std::fmt::Display;
 
-use api::quote::Quoted;
+use crate::quote::Quoted;
 use serde_json::Value;
 
-use super::functions::{self, Function, Parameter};
+use super::functions::{Function, Parameter};
 use super::node::{Branch, Call, Command, Node, Operand, Pipe, Term};
 use super::value::{Data, Val};
-use super::{Error, MissingKeys, NAME, Template, format};
+use super::{Error, MissingKeys, Template, format};
 
 /// How deep templates may call one another and actions be nested while they run.
 const MAX_DEPTH: usize = 100;
@@ -21,14 +21,14 @@ pub fn execute(template: &Template, object: &Value) -> (Vec<u8>, Result<(), Erro
     let dot = Val::of(object);
     let mut state = State {
         template,
-        name: NAME,
+        name: template.dialect.name,
         out: Vec::new(),
         at: None,
         variables: vec![("$", dot.clone())],
         depth: 0,
         steps: 0,
     };
-    let result = match template.definitions.get(NAME) {
+    let result = match template.definitions.get(template.dialect.name) {
         Some(list) => state.walk(&dot, list),
         None => Ok(Flow::On),
     };
@@ -63,8 +63,8 @@ impl<'a> State<'a> {
         let before = self.template.text.get(..position).unwrap_or_default();
         let line = 1 + before.matches('\n').count();
         let byte = before.rfind('\n').map_or(position, |newline| position - newline - 1);
-        let name = Quoted(self.name);
-        Error(format!("template: {NAME}:{line}:{byte}: executing {name} at <{node}>: {message}"))
+        let (whole, name) = (self.template.dialect.name, Quoted(self.name));
+        Error(format!("template: {whole}:{line}:{byte}: executing {name} at <{node}>: {message}"))
     }
 
     fn step(&mut self) -> Result<(), Error> {
@@ -403,7 +403,7 @@ impl<'a> State<'a> {
         arguments: &'a [Operand],
         before: Option<Val<'a>>,
     ) -> Result<Val<'a>, Error> {
-        let Some(function) = functions::find(name) else {
+        let Some(function) = self.template.dialect.function(name) else {
             return Err(self.fault(format!("{} is not a defined function", Quoted(name))));
         };
         let given = arguments.len() + usize::from(before.is_some());

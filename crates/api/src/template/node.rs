@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use api::quote::Quoted;
+use crate::quote::Quoted;
 
 use super::number::Number;
 

@@ -35,7 +35,7 @@ impl Number {
                 .filter(|_| wide.is_none())
         });
         if int.is_none() && float.is_none() {
-            return Err(format!("illegal number syntax: {}", api::quote::Quoted(text)));
+            return Err(format!("illegal number syntax: {}", crate::quote::Quoted(text)));
         }
         Ok(Number { text: owned, int, float })
     }

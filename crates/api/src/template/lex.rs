@@ -1,6 +1,6 @@
 //! Text → tokens, as `text/template/parse/lex.go` has them.
 
-use api::quote::Quoted;
+use crate::quote::Quoted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

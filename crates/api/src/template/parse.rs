@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use api::quote::Quoted;
+use crate::quote::Quoted;
 
 use super::lex::{self, Kind, Token};
 use super::node::{Action, Branch, Call, Command, List, Node, Operand, Pipe, Term};
 use super::number::{self, Number};
-use super::{Error, NAME, functions};
+use super::{Dialect, Error};
 
 /// How deep actions and parentheses may be nested; Go's own limit is its stack.
 const MAX_DEPTH: usize = 100;
 
 /// The template and what it defines, by name.
-pub fn parse(text: &str) -> Result<BTreeMap<String, List>, Error> {
+pub fn parse(text: &str, dialect: &'static Dialect) -> Result<BTreeMap<String, List>, Error> {
     let mut parser = Parser {
+        dialect,
         tokens: lex::tokens(text),
         at: 0,
         read: 0,
@@ -25,11 +26,12 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, List>, Error> {
         definitions: BTreeMap::new(),
     };
     let root = parser.top()?;
-    parser.define(NAME.to_owned(), root)?;
+    parser.define(dialect.name.to_owned(), root)?;
     Ok(parser.definitions)
 }
 
 struct Parser {
+    dialect: &'static Dialect,
     tokens: Vec<Token>,
     at: usize,
     /// How many tokens have been looked at: faults name the line of the last of them.
@@ -95,7 +97,8 @@ impl Parser {
 
     fn fault(&self, message: impl std::fmt::Display) -> Error {
         let last = self.read.clamp(1, self.tokens.len());
-        Error(format!("template: {NAME}:{}: {message}", self.tokens[last - 1].line))
+        let (name, line) = (self.dialect.name, self.tokens[last - 1].line);
+        Error(format!("template: {name}:{line}: {message}"))
     }
 
     fn unexpected(&self, token: &Token, context: &str) -> Error {
@@ -105,7 +108,7 @@ impl Parser {
         let mut extra = String::new();
         if self.action_line != 0 && self.action_line != token.line {
             let what = if token.text.ends_with(" action") { "" } else { " in action" };
-            extra = format!("{what} started at {NAME}:{}", self.action_line);
+            extra = format!("{what} started at {}:{}", self.dialect.name, self.action_line);
         }
         self.fault(format!("{token}{extra}"))
     }
@@ -473,7 +476,7 @@ impl Parser {
         let token = self.next_word();
         let term = match token.kind {
             Kind::Identifier => {
-                if functions::find(&token.text).is_none() {
+                if self.dialect.function(&token.text).is_none() {
                     return Err(self.fault(format!("function {} not defined", Quoted(&token.text))));
                 }
                 Term::Identifier(token.text)

@@ -472,11 +472,11 @@ fn ascii(quoted: &str) -> String {
 /// `%q`, for bytes that need not be text.
 fn quoted(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) => api::quote::Quoted(text).to_string(),
+        Ok(text) => crate::quote::Quoted(text).to_string(),
         Err(_) => {
             let mut out = String::from("\"");
             for chunk in bytes.utf8_chunks() {
-                let text = api::quote::Quoted(chunk.valid()).to_string();
+                let text = crate::quote::Quoted(chunk.valid()).to_string();
                 out.push_str(&text[1..text.len() - 1]);
                 chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
             }

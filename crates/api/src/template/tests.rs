@@ -2,10 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{MissingKeys, Template};
+use super::{Dialect, MissingKeys, Template};
+
+static KUBECTL: Dialect = Dialect { name: "output", functions: &["exists", "base64decode"] };
+static CRICTL: Dialect = Dialect { name: "tmpl", functions: &["json", "title", "lower", "upper"] };
 
 fn run(template: &str, object: &Value, missing: MissingKeys) -> String {
-    let template = match Template::parse(template, missing) {
+    let template = match Template::parse(template, &KUBECTL, missing) {
         Ok(template) => template,
         Err(error) => return format!("parse error: {error}"),
     };
@@ -55,7 +58,7 @@ fn missing_keys_are_faults_when_they_are_asked_to_be() {
 
 #[test]
 fn what_went_wrong_is_printed_with_the_data() {
-    let template = Template::parse("{{.a.b}}", MissingKeys::Allowed).unwrap();
+    let template = Template::parse("{{.a.b}}", &KUBECTL, MissingKeys::Allowed).unwrap();
     let (out, result) = template.print(&json!({"a": "x<y"}));
     assert_eq!(
         String::from_utf8(out).unwrap(),
@@ -85,4 +88,21 @@ fn nesting_and_endless_templates_are_bounded() {
     );
     let many = "{{range 1000000000000}}{{end}}";
     assert!(run(many, &json!({}), MissingKeys::Allowed).contains("takes too long"));
+}
+
+#[test]
+fn a_dialect_has_functions_and_a_name_of_its_own() {
+    let object = json!({"a": {"b": [1, "<x>"]}, "n": "one two-three", "i": 5});
+    let run = |text: &str| match Template::parse(text, &CRICTL, MissingKeys::Faults) {
+        Ok(template) => match template.execute(&object) {
+            (out, Ok(())) => String::from_utf8(out).unwrap(),
+            (_, Err(error)) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(run("{{json .a}}"), "{\"b\":[1,\"\\u003cx\\u003e\"]}\n");
+    assert_eq!(run("{{title .n}} {{upper .n}} {{lower \"ÄB\"}}"), "One Two-Three ONE TWO-THREE äb");
+    assert_eq!(run("{{exists .a}}"), "template: tmpl:1: function \"exists\" not defined");
+    assert!(run("{{.x}}").starts_with("template: tmpl:1:2: executing \"tmpl\" at <.x>: "));
+    assert!(run("{{upper .i}}").contains("wrong type"), "{}", run("{{upper .i}}"));
 }

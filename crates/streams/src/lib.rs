@@ -1,26 +1,24 @@
-//! Streams to containers over WebSocket: exec, attach and ports.
+//! A client's half of streams to containers over WebSocket: exec, attach and ports, and the terminal
+//! that they are typed in.
+//!
+//! **It may not know** who serves a stream, nor how one comes by the connection: kubectl's leads to an
+//! API server, crictl's to a container runtime.
 //!
 //! The first byte of a message says which stream it belongs to (`v5.channel.k8s.io`, which can also
 //! close a stream; `v4.channel.k8s.io` for servers that know no better).
+#![forbid(unsafe_code)]
+
 pub mod forward;
 pub mod terminal;
 
-use crate::cluster::Cluster;
-use crate::failure::{Failure, Outcome};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::HeaderMap;
-use http_body_util::BodyExt;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use std::io::Write;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::Role;
 
 pub const STDIN: u8 = 0;
 pub const STDOUT: u8 = 1;
@@ -31,55 +29,24 @@ pub const RESIZE: u8 = 4;
 pub const CLOSE: u8 = 255;
 
 const V5: &str = "v5.channel.k8s.io";
-const V4: &str = "v4.channel.k8s.io";
 
-pub type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+/// What a client of exec and attach offers to speak, the best first.
+pub const PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
+/// What a client of ports speaks.
+pub const PORT_PROTOCOL: &str = "v4.channel.k8s.io";
 
-/// Opens a WebSocket at a path, and answers which of the protocols the server chose.
-pub async fn open(cluster: &Cluster, path: &str, protocols: &str) -> Outcome<(Socket, String)> {
-    let Some(https) = &cluster.https else {
-        return Err("this cluster has no streams".into());
-    };
-    let mut key = [0; 16];
-    for (at, byte) in key.iter_mut().enumerate() {
-        // The key is no secret: it tells answers of servers from those of caches.
-        *byte = (jiff::Timestamp::now().as_nanosecond() >> (at % 8)) as u8 ^ (at as u8);
-    }
-    let key = STANDARD.encode(key);
-    let mut headers = HeaderMap::new();
-    for (name, value) in [
-        ("connection", "Upgrade"),
-        ("upgrade", "websocket"),
-        ("sec-websocket-version", "13"),
-        ("sec-websocket-key", &key),
-        ("sec-websocket-protocol", protocols),
-    ] {
-        let value = value.parse().map_err(|_| format!("{value:?} cannot be sent"))?;
-        headers.insert(name, value);
-    }
-    let answer = https.upgrade(path, headers).await?;
-    if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused(answer).await);
-    }
-    let chosen = answer.headers().get("sec-websocket-protocol");
-    let chosen = chosen.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let upgraded =
-        hyper::upgrade::on(answer).await.map_err(|error| Failure::Plain(error.to_string()))?;
-    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;
-    Ok((socket, chosen))
-}
-
-/// What a server says that opens no stream.
-async fn refused(answer: http::Response<hyper::body::Incoming>) -> Failure {
-    let code = answer.status();
-    let body = answer.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    if let Ok(status) = serde_json::from_slice::<api::status::Status>(&body)
-        && !status.message.is_empty()
-    {
-        return status.into();
-    }
-    let text = String::from_utf8_lossy(&body);
-    Failure::Plain(format!("unable to upgrade connection: {}: {}", code.as_u16(), text.trim()))
+/// How a stream ended that did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("command terminated with exit code {0}")]
+    Exit(u8),
+    /// What the other side says, or why it can say nothing more.
+    #[error("{0}")]
+    Failed(String),
+    #[error("unknown character: '{0}'")]
+    Key(String),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
 }
 
 /// What goes to a container and comes from it.
@@ -93,9 +60,13 @@ pub struct Streams<'o> {
     pub detach: Vec<u8>,
 }
 
-/// Carries streams until the server says how it ended.
-pub async fn carry(cluster: &Cluster, path: &str, mut streams: Streams<'_>) -> Outcome {
-    let (socket, protocol) = open(cluster, path, &format!("{V5}, {V4}")).await?;
+/// Carries streams until the server says how it ended; `protocol` is the one of [`PROTOCOLS`] that it
+/// chose.
+pub async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: WebSocketStream<S>,
+    protocol: &str,
+    mut streams: Streams<'_>,
+) -> Result<(), Error> {
     let (mut sink, mut source) = socket.split();
     let (to_server, mut queue) = mpsc::channel::<Message>(64);
     let can_close = protocol == V5;
@@ -130,7 +101,7 @@ pub async fn carry(cluster: &Cluster, path: &str, mut streams: Streams<'_>) -> O
             Some(Ok(Message::Close(_))) | None => break,
             Some(Ok(_)) => continue,
             Some(Err(error)) if ended.is_none() => {
-                return Err(format!("error reading from the stream: {error}").into());
+                return Err(Error::Failed(format!("error reading from the stream: {error}")));
             }
             Some(Err(_)) => break,
         };
@@ -147,9 +118,9 @@ pub async fn carry(cluster: &Cluster, path: &str, mut streams: Streams<'_>) -> O
     verdict(ended.as_ref())
 }
 
-fn put(out: &mut (dyn Write + Send), bytes: &[u8]) -> Outcome {
+fn put(out: &mut (dyn Write + Send), bytes: &[u8]) -> std::io::Result<()> {
     out.write_all(bytes)?;
-    Ok(out.flush()?)
+    out.flush()
 }
 
 async fn send_input(
@@ -214,13 +185,13 @@ impl Keys {
 }
 
 /// `ctrl-p,ctrl-q` as a terminal sends it.
-pub fn keys(text: &str) -> Outcome<Vec<u8>> {
+pub fn keys(text: &str) -> Result<Vec<u8>, Error> {
     let key = |name: &str| match (name.strip_prefix("ctrl-"), name.as_bytes()) {
         (Some(letter), _) if letter.len() == 1 => {
             Ok(letter.to_ascii_uppercase().as_bytes()[0] & 0x1f)
         }
         (None, [byte]) => Ok(*byte),
-        _ => Err(Failure::Plain(format!("unknown character: '{name}'"))),
+        _ => Err(Error::Key(name.to_owned())),
     };
     text.split(',').filter(|name| !name.is_empty()).map(key).collect()
 }
@@ -241,7 +212,7 @@ fn size_message((width, height): (u16, u16)) -> Message {
 }
 
 /// What the last word of a stream means: how a command ended is our own end.
-fn verdict(status: Option<&Value>) -> Outcome {
+fn verdict(status: Option<&Value>) -> Result<(), Error> {
     let Some(status) = status else { return Ok(()) };
     if status["status"] != "Failure" {
         return Ok(());
@@ -253,11 +224,10 @@ fn verdict(status: Option<&Value>) -> Outcome {
             .filter(|cause| cause["reason"] == "ExitCode")
             .find_map(|cause| cause["message"].as_str()?.parse::<u8>().ok());
         if let Some(code) = code {
-            let text = format!("command terminated with exit code {code}");
-            return Err(Failure::Said { text, code });
+            return Err(Error::Exit(code));
         }
     }
-    Err(Failure::Plain(message.to_owned()))
+    Err(Error::Failed(message.to_owned()))
 }
 
 #[cfg(test)]
@@ -279,13 +249,11 @@ mod tests {
     fn a_command_s_exit_code_is_ours() {
         let status = json!({ "status": "Failure", "reason": "NonZeroExitCode", "message": "x",
             "details": { "causes": [{ "reason": "ExitCode", "message": "42" }] } });
-        let failure = verdict(Some(&status)).unwrap_err();
-        assert_eq!(
-            (failure.code(), &*failure.message()),
-            (42, "command terminated with exit code 42")
-        );
+        let error = verdict(Some(&status)).unwrap_err();
+        assert!(matches!(error, Error::Exit(42)));
+        assert_eq!(error.to_string(), "command terminated with exit code 42");
         assert!(verdict(Some(&json!({ "status": "Success" }))).is_ok() && verdict(None).is_ok());
-        let failure = verdict(Some(&json!({ "status": "Failure", "message": "no" }))).unwrap_err();
-        assert_eq!((failure.code(), &*failure.message()), (1, "error: no"));
+        let error = verdict(Some(&json!({ "status": "Failure", "message": "no" }))).unwrap_err();
+        assert_eq!(error.to_string(), "no");
     }
 }

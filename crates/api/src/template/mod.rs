@@ -1,4 +1,5 @@
-//! Go's `text/template`, as far as `-o go-template` lets people have it.
+//! Go's `text/template`, as far as `-o go-template` lets people have it; kubectl and crictl each with a
+//! [`Dialect`] of their own.
 //!
 //! ```text
 //!  lex.rs       text → tokens, trim markers included
@@ -6,7 +7,7 @@
 //!  node.rs      the nodes, and how Go writes them back in messages
 //!  value.rs     what a pipeline yields: JSON by reference, and Go's own numbers and strings
 //!  evaluate.rs  nodes + object → text
-//!  functions.rs and, or, index, eq … and kubectl's `exists` and `base64decode`: one row each
+//!  functions.rs and, or, index, eq … and those that a dialect may add: one row each
 //!  format.rs    Go's package fmt: how values print, printf's verbs
 //! ```
 //!
@@ -34,7 +35,8 @@ use node::List;
 #[derive(Debug)]
 pub struct Template {
     text: String,
-    /// The template itself, as [`NAME`], and what it defines.
+    dialect: &'static Dialect,
+    /// The template itself, by the dialect's name, and what it defines.
     definitions: BTreeMap<String, List>,
     missing_keys: MissingKeys,
 }
@@ -53,13 +55,32 @@ pub enum MissingKeys {
 #[error("{0}")]
 pub struct Error(String);
 
-/// The name that kubectl gives every template; it shows in errors.
-const NAME: &str = "output";
+/// What a program has besides Go's own.
+#[derive(Debug)]
+pub struct Dialect {
+    /// What the program calls every template; it shows in errors.
+    pub name: &'static str,
+    /// Names of functions from [`functions::EXTRA`].
+    pub functions: &'static [&'static str],
+}
+
+impl Dialect {
+    fn function(&self, name: &str) -> Option<&'static functions::Function> {
+        functions::GO.iter().find(|function| function.name == name).or_else(|| {
+            let mut extra = functions::EXTRA.iter();
+            extra.find(|row| row.name == name && self.functions.contains(&name))
+        })
+    }
+}
 
 impl Template {
-    pub fn parse(text: &str, missing_keys: MissingKeys) -> Result<Template, Error> {
-        let definitions = parse::parse(text)?;
-        Ok(Template { text: text.to_owned(), definitions, missing_keys })
+    pub fn parse(
+        text: &str,
+        dialect: &'static Dialect,
+        missing_keys: MissingKeys,
+    ) -> Result<Template, Error> {
+        let definitions = parse::parse(text, dialect)?;
+        Ok(Template { text: text.to_owned(), dialect, definitions, missing_keys })
     }
 
     /// What the template makes of an object. What was written before a fault is kept.
@@ -72,7 +93,7 @@ impl Template {
     pub fn print(&self, object: &Value) -> (Vec<u8>, Result<(), Error>) {
         let (mut out, result) = self.execute(object);
         let Err(error) = result else { return (out, Ok(())) };
-        let raw = api::quote::go_json(object).unwrap_or_default();
+        let raw = crate::quote::go_json(object).unwrap_or_default();
         out.extend_from_slice(
             format!(
                 "Error executing template: {error}. Printing more information for debugging the template:\n\
@@ -84,7 +105,7 @@ impl Template {
         );
         out.extend_from_slice(&format::print(&value::Val::of(object)));
         out.extend_from_slice(b"\n\n");
-        let template = api::quote::Quoted(&self.text);
+        let template = crate::quote::Quoted(&self.text);
         (out, Err(Error(format!("error executing template {template}: {error}"))))
     }
 }
