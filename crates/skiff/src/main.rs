@@ -186,11 +186,6 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Command::Crictl { arguments } => {
             return Ok(crictl::main(arguments, &node::own_socket()));
         }
-        Command::Node(node::Command::Ps { runtime_endpoint, all }) => {
-            let words = ["--runtime-endpoint", &*runtime_endpoint, "--max-retries", "0", "ps"];
-            let words = words.into_iter().chain(all.then_some("--all")).map(OsString::from);
-            return Ok(crictl::main(words.collect(), &node::own_socket()));
-        }
         Command::Node(command) => tasks.block_on(node::run(command)),
     };
     ended.map(|()| std::process::ExitCode::SUCCESS)

@@ -25,16 +25,6 @@ pub enum Command {
         #[command(subcommand)]
         command: image::Command,
     },
-    /// List containers: `crictl ps` on the runtime of this machine.
-    // Run before the tasks of others are: it is crictl's.
-    Ps {
-        /// The runtime's socket.
-        #[arg(long, default_value_t = own_socket())]
-        runtime_endpoint: String,
-        /// Also those that have ended.
-        #[arg(short, long)]
-        all: bool,
-    },
     /// Do nothing until told to end: the program of the built-in image `localhost/skiff/pause`.
     // Run before commands are read, to stay small.
     Pause,
@@ -141,7 +131,6 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Cri(options) => cri(options).await,
         Command::Kubelet(options) => Box::pin(kubelet::run(*options)).await,
         Command::Image { places, command } => image::run(&places, command).await,
-        Command::Ps { .. } => anyhow::bail!("this is crictl's to do"),
         Command::Pause => runtime::builtin::pause(),
         Command::Demo { get: Some(url), .. } => get(&url).await,
         Command::Demo { port, get: None } => demo(port).await,

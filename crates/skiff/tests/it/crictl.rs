@@ -89,11 +89,6 @@ async fn a_sandbox_from_its_first_line_to_its_last() {
     for word in [&id[..13], "Running", "main", &pod[..13], "web-0", "default"] {
         assert!(listed.contains(word), "{word} is not in\n{listed}");
     }
-    // `skiff ps` is the same by another name.
-    let mut ps = Command::new(SKIFF);
-    let endpoint = format!("unix://{}", runtime.path("cri.sock"));
-    let ps = ps.args(["ps", "--runtime-endpoint", &endpoint]).output().unwrap();
-    assert!(String::from_utf8_lossy(&ps.stdout).contains(&id[..13]), "{ps:?}");
 
     let shown: serde_json::Value =
         serde_json::from_str(&told(&runtime, &["inspect", &id])).unwrap();
