@@ -168,11 +168,21 @@ mod tests {
     #[test]
     fn warnings_are_told() {
         check(&[], expect![[r#"{"observedGeneration":1,"typeChecking":{}}"#]]);
-        check(&["/a", "/b"], expect![[r#""#]]);
+        check(
+            &["/a", "/b"],
+            expect![[
+                r#"{"observedGeneration":1,"typeChecking":{"expressionWarnings":[{"fieldRef":"spec.validations[0].expression","warning":"\"A\""},{"fieldRef":"spec.validations[1].expression","warning":"\"B\""}]}}"#
+            ]],
+        );
     }
 
     #[test]
     fn who_does_not_answer_keeps_no_status_back() {
-        check(&["/nobody", "/large", "/b", "/b"], expect![[r#""#]]);
+        check(
+            &["/nobody", "/large", "/b", "/b"],
+            expect![[
+                r#"{"observedGeneration":1,"typeChecking":{"expressionWarnings":[{"fieldRef":"spec.validations[2].expression","warning":"\"B\""},{"fieldRef":"spec.validations[3].expression","warning":"\"B\""}]}}"#
+            ]],
+        );
     }
 }

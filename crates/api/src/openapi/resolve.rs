@@ -211,7 +211,7 @@ mod tests {
                 "other": to("missing"),
             }),
             expect![[
-                r#"{"type":"object","properties":{"list":{"type":"array","items":{"type":"object","properties":{"any":{"type":"object","x-kubernetes-embedded-resource":true},"at":{"format":"int-or-string","x-kubernetes-int-or-string":true},"when":{"type":"string","format":"date-time"}}}},"map":{"type":"object","additionalProperties":{"type":"object","properties":{"any":{"type":"object","x-kubernetes-embedded-resource":true},"at":{"format":"int-or-string","x-kubernetes-int-or-string":true},"when":{"type":"string","format":"date-time"}}}},"spec":{"type":"object","properties":{"any":{"type":"object","x-kubernetes-embedded-resource":true},"at":{"format":"int-or-string","x-kubernetes-int-or-string":true},"when":{"type":"string","format":"date-time"}}}}}"#
+                r#"{"properties":{"list":{"items":{"properties":{"any":{"type":"object","x-kubernetes-embedded-resource":true},"at":{"format":"int-or-string","x-kubernetes-int-or-string":true},"when":{"format":"date-time","type":"string"}},"type":"object"},"type":"array"},"map":{"additionalProperties":{"properties":{"any":{"type":"object","x-kubernetes-embedded-resource":true},"at":{"format":"int-or-string","x-kubernetes-int-or-string":true},"when":{"format":"date-time","type":"string"}},"type":"object"},"type":"object"},"spec":{"properties":{"any":{"type":"object","x-kubernetes-embedded-resource":true},"at":{"format":"int-or-string","x-kubernetes-int-or-string":true},"when":{"format":"date-time","type":"string"}},"type":"object"}},"type":"object"}"#
             ]],
         );
     }
@@ -223,7 +223,7 @@ mod tests {
         check(
             json!({ "w": { "type": "object", "properties": { "a": to("t"), "b": to("t") } }, "t": tree }),
             expect![[
-                r#"{"type":"object","properties":{"a":{"type":"object","properties":{"left":{"type":"object"},"name":{"type":"string"}}},"b":{"type":"object","properties":{"left":{"type":"object"},"name":{"type":"string"}}}}}"#
+                r#"{"properties":{"a":{"properties":{"left":{"type":"object"},"name":{"type":"string"}},"type":"object"},"b":{"properties":{"left":{"type":"object"},"name":{"type":"string"}},"type":"object"}},"type":"object"}"#
             ]],
         );
     }

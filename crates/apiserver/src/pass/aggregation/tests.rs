@@ -211,7 +211,7 @@ async fn warnings(server: &Server, expression: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn policies_are_checked_with_its_types() {
-    let (server, beside) = start().await;
+    let (server, _beside) = start().await;
     until("its kinds are known", async || {
         !warnings(&server, "object.spec.nope == 1").await.is_empty()
     })
@@ -221,9 +221,6 @@ async fn policies_are_checked_with_its_types() {
     let text = found[0]["warning"].as_str().expect("a text");
     let expected = "things.e.io/v1, Kind=Thing: ERROR: <input>:1:18: found no matching overload for '_>_' applied to '(int, string)'";
     assert_eq!(text.lines().next(), Some(expected));
-    // Nobody knows better then.
-    drop(beside);
-    assert_eq!(warnings(&server, "object.spec.size > 'a'").await, Vec::<Value>::new());
 }
 
 #[tokio::test]
@@ -248,6 +245,7 @@ async fn one_that_is_not_to_be_had_spoils_nothing() {
         condition(&server).await.1,
         format!("failing or missing response from {url}: bad status from {url}: 500")
     );
+    assert_eq!(warnings(&server, "object.spec.nope == 1").await, Vec::<Value>::new());
     let said = server.get("/apis/things.e.io/v1/things").await;
     assert_eq!((said.code, &said.body), (503, &json!("service unavailable\n")));
     assert_eq!(server.get("/openapi/v2").await.code, 200);
