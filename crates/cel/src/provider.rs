@@ -1,8 +1,7 @@
 //! Who knows the fields of objects.
 use crate::types::Type;
-use api::schema::{Scalar, Schema, Type as SchemaType, TypeId, TypeRef};
+use api::schema::{Scalar, Type as SchemaType, TypeRef};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// Knows object types by name.
 pub trait Types: Send + Sync {
@@ -36,38 +35,21 @@ impl Types for Declared {
     }
 }
 
-/// The types of one schema, of a built-in kind or of a custom one. The root has a name; what it
-/// contains is named by the way there: `Pod.spec`, `Pod.spec.containers.@idx`.
+/// The types of a built-in kind. The root has a name; what it contains is named by the way there:
+/// `Pod.spec`, `Pod.spec.containers.@idx`.
 pub struct SchemaTypes {
-    name: &'static str,
-    schema: Source,
-    root: TypeId,
-}
-
-enum Source {
-    BuiltIn(&'static Schema),
-    Custom(Arc<Schema>),
+    name: String,
+    root: TypeRef<'static>,
 }
 
 impl SchemaTypes {
-    pub fn of_kind(name: &'static str, kind: TypeRef<'static>) -> Self {
-        SchemaTypes { name, schema: Source::BuiltIn(kind.schema), root: kind.id }
-    }
-
-    pub fn of_custom(name: &'static str, schema: Arc<Schema>, root: TypeId) -> Self {
-        SchemaTypes { name, schema: Source::Custom(schema), root }
-    }
-
-    fn schema(&self) -> &Schema {
-        match &self.schema {
-            Source::BuiltIn(schema) => schema,
-            Source::Custom(schema) => schema,
-        }
+    pub fn of_kind(name: String, root: TypeRef<'static>) -> Self {
+        SchemaTypes { name, root }
     }
 
     fn find(&self, object: &str) -> Option<TypeRef<'_>> {
-        let mut at = self.schema().at(self.root);
-        let rest = object.strip_prefix(self.name)?;
+        let mut at = self.root;
+        let rest = object.strip_prefix(&*self.name)?;
         for step in rest.split('.').skip(1) {
             at = match step {
                 "@idx" => at.at(at.as_list()?.element),

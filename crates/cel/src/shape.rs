@@ -7,6 +7,7 @@ use crate::estimate::Sizes;
 use crate::provider::{Types, escape, is_word, unescape_field};
 use crate::types::Type;
 use serde_json::Value as Json;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The name of the type that a rule's `self` has. Upstream makes up another with every definition
@@ -275,7 +276,7 @@ pub enum Identity<'s> {
 /// The types at a place in a schema, and below it.
 pub struct ShapeTypes {
     /// What the type of the place itself is called.
-    name: &'static str,
+    name: Cow<'static, str>,
     schema: Arc<Json>,
     /// From the root, which is a whole object.
     way: Vec<Step>,
@@ -283,12 +284,12 @@ pub struct ShapeTypes {
 
 impl ShapeTypes {
     pub fn new(schema: Arc<Json>, way: Vec<Step>) -> Self {
-        ShapeTypes { name: SELF, schema, way }
+        ShapeTypes { name: SELF.into(), schema, way }
     }
 
-    /// The types of whole objects, which are called by their kind.
-    pub fn of_kind(name: &'static str, schema: Arc<Json>) -> Self {
-        ShapeTypes { name, schema, way: Vec::new() }
+    /// The types of whole objects.
+    pub fn of_kind(name: String, schema: Arc<Json>) -> Self {
+        ShapeTypes { name: name.into(), schema, way: Vec::new() }
     }
 
     /// The place itself.
@@ -298,7 +299,7 @@ impl ShapeTypes {
 
     /// The place that a type's name leads to.
     fn find(&self, name: &str) -> Option<Shape<'_>> {
-        let rest = name.strip_prefix(self.name)?;
+        let rest = name.strip_prefix(&*self.name)?;
         if !rest.is_empty() && !rest.starts_with('.') {
             return None;
         }

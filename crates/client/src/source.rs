@@ -226,11 +226,22 @@ pub struct RawAnswer {
 
 impl RawAnswer {
     /// The whole body.
-    pub async fn bytes(mut self) -> Result<Bytes, Status> {
+    pub async fn bytes(self) -> Result<Bytes, Status> {
+        self.at_most(usize::MAX).await
+    }
+
+    /// The whole body, unless it has more bytes than that.
+    pub async fn at_most(mut self, most: usize) -> Result<Bytes, Status> {
         use futures_util::StreamExt;
         let mut all = Vec::new();
         while let Some(piece) = self.body.next().await {
-            all.extend_from_slice(&piece?);
+            let piece = piece?;
+            if piece.len() > most - all.len() {
+                return Err(Status::internal_error(format!(
+                    "an answer is larger than {most} bytes"
+                )));
+            }
+            all.extend_from_slice(&piece);
         }
         Ok(all.into())
     }

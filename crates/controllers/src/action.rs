@@ -4,6 +4,7 @@ use crate::world::Memo;
 use api::object::Object;
 use api::rules::Form;
 use api::status::Status;
+use bytes::Bytes;
 use client::ApiResource;
 use client::events::Happening;
 use client::source::{Ask, Call, Collection, Delete, Patch, Raw};
@@ -65,7 +66,8 @@ pub enum Action {
         call: Call,
         then: Tried,
     },
-    /// Asks APIs that are not made of objects, such as those of metrics; failures are answers too.
+    /// Asks APIs that are not made of objects, such as those of metrics; failures are answers too, and so is
+    /// that one did not come in time or was too large.
     Read {
         requests: Vec<Raw>,
         then: ReadAll,
@@ -100,7 +102,7 @@ pub type Otherwise = Box<dyn FnOnce(&Status) -> Vec<Action> + Send>;
 pub type Looked = Box<dyn FnOnce(Option<Arc<Object>>) -> Vec<Action> + Send>;
 pub type Answered = Box<dyn FnOnce(Value) -> Vec<Action> + Send>;
 pub type Tried = Box<dyn FnOnce(Result<Value, Status>) -> Vec<Action> + Send>;
-pub type ReadAll = Box<dyn FnOnce(Vec<Result<Value, Status>>) -> Vec<Action> + Send>;
+pub type ReadAll = Box<dyn FnOnce(Vec<Result<Bytes, Status>>) -> Vec<Action> + Send>;
 pub type Gathered = Box<dyn FnOnce(Vec<(Collection, Vec<Arc<Object>>)>) -> Vec<Action> + Send>;
 
 pub struct Create {
@@ -200,6 +202,11 @@ impl fmt::Display for Target {
         let slash = if self.namespace.is_empty() { "" } else { "/" };
         write!(f, "{} {}{slash}{}", self.resource, self.namespace, self.name)
     }
+}
+
+/// What was read, if it is JSON.
+pub fn json(answer: Result<Bytes, Status>) -> Result<Value, Status> {
+    serde_json::from_slice(&answer?).map_err(Status::internal_error)
 }
 
 /// One line, for the log and for tests.

@@ -4,6 +4,7 @@ use crate::world::{Gone, World};
 use api::names::NamespacedName;
 use api::object::Object;
 use api::status::Status;
+use bytes::Bytes;
 use client::events::{Happening, Recorder};
 use client::source::{Ask, Delete, Raw, Said};
 use client::{Client, OwnWrites};
@@ -11,6 +12,11 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How large an answer may be that is no object, and how long it may take: another server may have made it. The
+/// API server takes as much from one that it asks for itself.
+const MOST_READ: usize = 32 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The hands of one controller.
 pub struct Hands {
@@ -151,9 +157,11 @@ impl Turn<'_> {
         Ok(None)
     }
 
-    async fn read(&self, request: Raw) -> Result<serde_json::Value, Status> {
-        let body = self.hands.client.source().raw(request).await?.bytes().await?;
-        serde_json::from_slice(&body).map_err(Status::internal_error)
+    async fn read(&self, request: Raw) -> Result<Bytes, Status> {
+        let read =
+            async { self.hands.client.source().raw(request).await?.at_most(MOST_READ).await };
+        let read = tokio::time::timeout(PATIENCE, read).await;
+        read.unwrap_or_else(|_| Err(Status::timeout("an answer does not come", 0)))
     }
 
     /// One, then twice as many while all succeed (`slowStartBatch` in upstream's replica_set.go).

@@ -3,7 +3,7 @@
 //!
 //! One migration of a resource runs at a time. A write that changes nothing is enough: the API
 //! server stores what it would store anew.
-use crate::action::{Action, Target};
+use crate::action::{self, Action, Target};
 use crate::definitions;
 use crate::driver::{Controller, Watching};
 use crate::world::World;
@@ -11,6 +11,7 @@ use api::kinds::Verb;
 use api::names::NamespacedName;
 use api::object::Object;
 use api::status::{Reason, Status};
+use bytes::Bytes;
 use client::ApiResource;
 use client::source::{Ask, Call, Collection, Patch, Raw, Write};
 use jiff::{SignedDuration, Timestamp};
@@ -255,7 +256,8 @@ fn ask_revision(migration: &Arc<StorageVersionMigration>, resource: &ApiResource
     // A namespace that nobody has: only the revision matters.
     let path = resource.path("fake-svm-namespace", "", "");
     let mut new = (**migration).clone();
-    let then = move |mut answers: Vec<Result<Value, Status>>| match answers.pop() {
+    let then = move |mut answers: Vec<Result<Bytes, Status>>| match answers.pop().map(action::json)
+    {
         Some(Ok(list)) => {
             let version = list["metadata"]["resourceVersion"].as_str().map(str::to_owned);
             new.status.get_or_insert_default().resource_version = version;

@@ -87,12 +87,7 @@ pub fn settings() -> Settings {
         cluster_cidr: "10.244.0.0/16".to_owned(),
         authority: Some(authority()),
         approve_of_nodes: true,
-        policy_check: Some(crate::policy_status::Check(std::sync::Arc::new(|spec| {
-            let all = spec.validations.iter().flatten().enumerate();
-            let bad = all.filter(|(_, it)| it.expression == "bad");
-            let place = |at: usize| format!("spec.validations[{at}].expression");
-            bad.map(|(at, _)| json!({ "fieldRef": place(at), "warning": "bad" })).collect()
-        }))),
+        policy_check: Some(crate::policy_status::testing::check()),
         token_signer: Some(crate::tokens::Signer(std::sync::Arc::new(|claims| {
             Some(format!("token of {}", claims["sub"]))
         }))),

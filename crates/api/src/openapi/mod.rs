@@ -3,18 +3,19 @@
 //! [`schemas`] turns types into schemas, [`operations`] turns rows of the registry into paths;
 //! [`publish`] does the
 //! same to what definitions say of theirs; [`v2`] and [`v3`] put both into their dialect's frame, [`proto`] writes v2 in protobuf. The server caches what it serves;
-//! nothing is kept here.
+//! nothing is kept here. [`Document`] reads what any server serves.
 mod descriptions;
 mod operations;
 mod parameters;
 pub mod proto;
 mod publish;
+mod resolve;
 mod schemas;
 pub mod v2;
 pub mod v3;
 
 pub use descriptions::Descriptions;
-pub use publish::resolved;
+pub use resolve::Document;
 
 use serde_json::{Value, json};
 

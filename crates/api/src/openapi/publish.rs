@@ -11,7 +11,6 @@ use crate::custom::Definition;
 use crate::kinds::Resource;
 use crate::schema::builtin;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 
 /// Adds the schemas of the kind and of its list, if a definition brought them.
 pub(super) fn add(row: &Resource, dialect: Dialect, schemas: &mut Schemas<'static>) {
@@ -21,33 +20,6 @@ pub(super) fn add(row: &Resource, dialect: Dialect, schemas: &mut Schemas<'stati
     let object = object(row, definition, &shared);
     schemas.add(name(row.kind), object);
     schemas.add(name(row.list_kind), list(row, definition, &shared));
-}
-
-/// What v3 says of the objects of a definition, and in the place of references what they refer to; none
-/// for a kind that is built in (`apiserver/pkg/cel/openapi/resolver`).
-pub fn resolved(row: &Resource) -> Option<Value> {
-    let definition = row.definition.as_ref()?;
-    let mut schemas = Schemas::new(Dialect::V3, builtin());
-    let shared = Shared::new(Dialect::V3, &mut schemas);
-    let mut schema = object(row, definition, &shared);
-    resolve(&mut schema, &schemas.finish());
-    Some(schema)
-}
-
-/// Metadata are all that a definition's schema refers to, and no part of them contains itself.
-fn resolve(schema: &mut Value, parts: &BTreeMap<String, Value>) {
-    if let Some(part) = referred(schema, parts) {
-        *schema = part.clone();
-    }
-    each_below(schema, |inner| resolve(inner, parts));
-}
-
-/// What a schema refers to, be it alone or beside a description.
-fn referred<'p>(schema: &Value, parts: &'p BTreeMap<String, Value>) -> Option<&'p Value> {
-    let wrapped = schema["allOf"].as_array().into_iter().flatten();
-    let mut ways =
-        std::iter::once(schema).chain(wrapped).filter_map(|schema| schema["$ref"].as_str());
-    ways.find_map(|way| parts.get(way.rsplit('/').next()?))
 }
 
 /// What every object has.

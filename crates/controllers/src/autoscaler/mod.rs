@@ -19,13 +19,14 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use crate::action::Action;
+use crate::action::{self, Action};
 use crate::definitions;
 use crate::driver::{Controller, Watching};
 use crate::world::{Memo, World};
 use api::names::NamespacedName;
 use api::selector::label::Selector;
 use api::status::Status;
+use bytes::Bytes;
 use client::source::{Ask, Call, Write};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -158,8 +159,10 @@ fn with_scale(mut review: Review, scale: Scale) -> Vec<Action> {
     };
     let memo = Memo::new(&review.key(), Minds(selector.clone()));
     let asked = metrics::requests(&review.hpa, &selector, &review.world);
-    let then =
-        move |answers: Vec<Result<Value, Status>>| with_metrics(review, scale, &selector, &answers);
+    let then = move |answers: Vec<Result<Bytes, Status>>| {
+        let answers: Vec<_> = answers.into_iter().map(action::json).collect();
+        with_metrics(review, scale, &selector, &answers)
+    };
     vec![Action::Remember(memo), Action::Read { requests: asked, then: Box::new(then) }]
 }
 

@@ -200,9 +200,7 @@ impl Options {
             node_cidr_mask_ipv6: mask(self.node_cidr_mask_size_ipv6, 64),
             authority,
             token_signer: key.map(signer).transpose()?,
-            // The loop's account may not read definitions, and nobody here asks for what OpenAPI says
-            // of them, as upstream does: custom kinds are checked beside an API server only.
-            policy_check: Some(policy_check(built_in_kinds())),
+            policy_check: Some(policy_check()),
             legacy_token_clean_up_period: self.legacy_service_account_token_clean_up_period,
             keep_attached: self.disable_force_detach_on_timeout,
             terminated_pod_gc_threshold: self.terminated_pod_gc_threshold,
@@ -214,17 +212,9 @@ impl Options {
     }
 }
 
-/// Every kind that there is now.
-pub type Kinds = dyn Fn() -> Arc<api::kinds::Registry> + Send + Sync;
-
-/// Where definitions are not known.
-pub fn built_in_kinds() -> Arc<Kinds> {
-    Arc::new(Arc::<api::kinds::Registry>::default)
-}
-
-/// Reads the expressions of policies, with the types of these kinds.
-pub fn policy_check(kinds: Arc<Kinds>) -> policy_status::Check {
-    policy_status::Check(Arc::new(move |spec| type_checking::warnings(spec, &kinds())))
+/// Reads the expressions of policies.
+pub fn policy_check() -> policy_status::Check {
+    policy_status::Check(Arc::new(type_checking::warnings))
 }
 
 /// Signs with the private key of a file.

@@ -99,7 +99,6 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             Ok(Arc::new(Https::new(&dialing, config.clone().for_component(component))?))
         }),
         ways: Arc::new(|_, _| None),
-        kinds: crate::controller_manager::built_in_kinds(),
         node_name,
         node_ips,
         api_port: 0,

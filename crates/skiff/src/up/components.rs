@@ -1,7 +1,6 @@
 //! The components of a cluster beside its API server: one row each.
 use super::{Machine, addons, images, ingress, manifests, metrics_server, stand_ins};
 use crate::alone::{self, Leading, Served, Serving};
-use crate::controller_manager::Kinds;
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
 use crate::rootless;
@@ -74,8 +73,6 @@ pub struct Cluster {
     pub sources: Arc<SourceOf>,
     /// Nodes that have opened a way to themselves.
     pub ways: Arc<WayTo>,
-    /// What the API serves, custom kinds among it where the API server is this machine's.
-    pub kinds: Arc<Kinds>,
     pub node_name: String,
     /// The node's own addresses; never none.
     pub node_ips: Vec<IpAddr>,
@@ -176,7 +173,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             Some(pki) => Some(crate::controller_manager::signer(&pki.service_account_key())?),
             None => None,
         },
-        policy_check: Some(crate::controller_manager::policy_check(cluster.kinds.clone())),
+        policy_check: Some(crate::controller_manager::policy_check()),
         ..Settings::default()
     };
     let name = "kube-controller-manager";

@@ -1,6 +1,5 @@
 //! The store and the API server of `skiff up`.
 use super::Options;
-use crate::controller_manager::Kinds;
 use ::apiserver::admission::Chain;
 use ::apiserver::audit::{Audit, LogOptions, Policy};
 use ::apiserver::authn::{Authentication, FrontProxy, User};
@@ -132,12 +131,6 @@ impl ControlPlane {
     pub fn ways(&self) -> Arc<WayTo> {
         let api = self.api.clone();
         Arc::new(move |node, port| api.tunnels().dial(node, port))
-    }
-
-    /// What is served, those of definitions included.
-    pub fn kinds(&self) -> Arc<Kinds> {
-        let api = self.api.clone();
-        Arc::new(move || api.registry())
     }
 
     pub async fn stop(self) -> anyhow::Result<()> {

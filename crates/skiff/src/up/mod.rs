@@ -144,7 +144,6 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             Arc::new(move |component, user| control_plane.source(&context, component, user))
         },
         ways: control_plane.ways(),
-        kinds: control_plane.kinds(),
         node_name,
         node_ips,
         api_port: control_plane.address.port(),

@@ -1,6 +1,7 @@
 //! `skiff controller-manager` beside an API server, as upstream's would be.
 use crate::apiserver::Running;
 use crate::cluster::Cluster;
+use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 fn manager(cluster: &Cluster, arguments: &[&str]) -> Command {
@@ -40,6 +41,50 @@ fn loops_write_as_their_own_service_accounts() {
     cluster.until("get deployment web -o jsonpath={.status.replicas}", "1");
     let account = "get serviceaccount -n kube-system deployment-controller -o name";
     cluster.until(account, "serviceaccount/deployment-controller");
+    drop(running);
+}
+
+/// Nobody told this process what the cluster's users have defined: it asks.
+#[test]
+fn policies_are_checked_with_the_types_of_custom_kinds() {
+    let cluster = Cluster::start();
+    let arguments = ["--secure-port=0", "--use-service-account-credentials"];
+    let running = Running(manager(&cluster, &arguments).spawn().expect("it starts"));
+    let names = json!({ "plural": "widgets", "singular": "widget", "kind": "Widget" });
+    let spec = json!({ "type": "object", "properties": { "size": { "type": "integer" } } });
+    let schema = json!({ "type": "object", "properties": { "spec": spec } });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced", "names": names,
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": schema } }] },
+    });
+    cluster.kubectl_with("create -f -", &definition.to_string());
+    cluster.kubectl("wait --for=condition=Established crd/widgets.example.com");
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "sizes" },
+        "spec": {
+            "matchConstraints": { "resourceRules": [{ "apiGroups": ["example.com"],
+                "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["widgets"] }]},
+            "validations": [
+                { "expression": "object.spec.size > 1" },
+                { "expression": "object.spec.size > 'a'" },
+            ],
+        },
+    });
+    cluster.kubectl_with("create -f -", &policy.to_string());
+    let status = "get validatingadmissionpolicy sizes -o jsonpath={.status";
+    cluster.until(&format!("{status}.observedGeneration}}"), "1");
+    let checked = cluster.kubectl(&format!("{status}.typeChecking}}"));
+    let checked: Value = serde_json::from_str(&checked).expect("JSON");
+    let warnings = checked["expressionWarnings"].as_array().expect("warnings");
+    assert_eq!(warnings.len(), 1, "{checked}");
+    assert_eq!(warnings[0]["fieldRef"], "spec.validations[1].expression");
+    let told = warnings[0]["warning"].as_str().unwrap_or_default();
+    let expected = "example.com/v1, Kind=Widget: ERROR: <input>:1:18: found no matching overload for '_>_' applied to '(int, string)'";
+    assert!(told.starts_with(expected), "{told}");
     drop(running);
 }
 

@@ -1,8 +1,7 @@
 //! A policy with its expressions compiled.
 use super::conditions::MatchConditions;
 use super::environment::{Has, environment};
-use api::kinds::ResourceRef;
-use cel::{CompileError, Environment, Program, SchemaTypes, ShapeTypes, Type, Types};
+use cel::{CompileError, Environment, Program, Type, Types};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, ParamKind, ValidatingAdmissionPolicy, Variable as VariableText,
 };
@@ -32,45 +31,41 @@ pub struct Composed {
     pub variables: Vec<Variable>,
     params: bool,
     declared: Vec<(String, Type)>,
-    /// The type of `object`, where expressions are checked for one kind only.
-    object: Option<(Arc<dyn Types>, Type)>,
+    subject: Subject,
+}
+
+/// The types of what expressions are about, where they are checked for one kind only; the rest may be anything.
+#[derive(Default)]
+pub struct Subject {
+    pub object: Option<Typed>,
+    pub params: Option<Typed>,
+}
+
+/// A type, and who knows its fields.
+#[derive(Clone)]
+pub struct Typed {
+    pub types: Arc<dyn Types>,
+    pub ty: Type,
 }
 
 impl Composed {
     pub fn new(variables: Option<&[VariableText]>, params: bool, patches: bool) -> Composed {
-        Composed::over(None, variables, params, patches)
+        Composed::over(Subject::default(), variables, params, patches)
     }
 
     /// The same for objects of one kind.
-    pub fn of_kind(
-        kind: &ResourceRef,
-        variables: Option<&[VariableText]>,
-        params: bool,
-    ) -> Composed {
-        let (types, ty): (Arc<dyn Types>, Type) = match kind {
-            ResourceRef::BuiltIn(row) => {
-                let types = SchemaTypes::of_kind(row.kind, row.ty());
-                (Arc::new(types), Type::object(row.kind))
-            }
-            ResourceRef::Defined(row) => {
-                // As it is published: all of the metadata has types there.
-                let schema = api::openapi::resolved(row).unwrap_or_default();
-                let types = ShapeTypes::of_kind(row.kind, Arc::new(schema));
-                let ty = types.shape().and_then(|shape| shape.declared(row.kind));
-                (Arc::new(types), ty.unwrap_or(Type::Dyn))
-            }
-        };
-        Composed::over(Some((types, ty)), variables, params, false)
+    pub fn about(subject: Subject, variables: Option<&[VariableText]>, params: bool) -> Composed {
+        Composed::over(subject, variables, params, false)
     }
 
     fn over(
-        object: Option<(Arc<dyn Types>, Type)>,
+        subject: Subject,
         variables: Option<&[VariableText]>,
         params: bool,
         patches: bool,
     ) -> Composed {
         let (compiled, declared) = (Vec::new(), Vec::new());
-        let mut composed = Composed { variables: compiled, params, declared, object };
+        let mut composed = Composed { variables: compiled, params, declared, subject };
         for variable in variables.unwrap_or_default() {
             let environment = composed.environment(true, patches);
             let expression = Expression::compile(&environment, &variable.expression, &[]);
@@ -91,10 +86,11 @@ impl Composed {
         for (name, ty) in &self.declared {
             environment.declare(name, ty.clone());
         }
-        if let Some((types, ty)) = &self.object {
+        let Subject { object, params } = &self.subject;
+        for (names, typed) in [(&["object", "oldObject"][..], object), (&["params"], params)] {
+            let Some(Typed { types, ty }) = typed else { continue };
             environment = environment.types(types.clone());
-            environment.declare("object", ty.clone());
-            environment.declare("oldObject", ty.clone());
+            names.iter().for_each(|name| environment.declare(name, ty.clone()));
         }
         environment.types(Arc::new(Variables))
     }

@@ -1,6 +1,11 @@
 //! A server beside this one that answers for a group of its own.
+use crate::admission::policy::type_checking;
+use crate::doors::within::Within;
+use crate::guard::authn::User;
 use crate::testing::{Asked, Beside, Reply, Rude, Server, failure, reply, until};
 use bytes::Bytes;
+use client::Context;
+use client::source::Source;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -20,7 +25,14 @@ fn old_server(asked: &Asked) -> Reply {
                 "singularName": "thing", "namespaced": true, "verbs": ["get", "list"] }] })),
         "/openapi/v3" => reply(&json!({ "paths": { "apis/things.e.io/v1": {
             "serverRelativeURL": "/openapi/v3/apis/things.e.io/v1?hash=1" } } })),
-        "/openapi/v3/apis/things.e.io/v1" => reply(&json!({ "openapi": "3.0.0" })),
+        "/openapi/v3/apis/things.e.io/v1" => reply(&json!({ "openapi": "3.0.0",
+            "components": { "schemas": {
+                "Thing": { "type": "object", "properties": {
+                        "spec": { "allOf": [{ "$ref": "#/components/schemas/Spec" }] } },
+                    "x-kubernetes-group-version-kind": [
+                        { "group": "things.e.io", "version": "v1", "kind": "Thing" }] },
+                "Spec": { "type": "object", "properties": { "size": { "type": "integer" } } },
+            } } })),
         "/openapi/v2" => reply(&json!({ "paths": { "/apis/things.e.io/v1/things": {
             "get": { "schema": { "$ref": "#/definitions/Nowhere" } } } } })),
         "/apis/things.e.io/v1/away" => {
@@ -171,6 +183,46 @@ async fn discovery_and_descriptions_are_one() {
     drop(beside);
 }
 
+/// The warnings about an expression for `things`, as a control loop learns them.
+async fn warnings(server: &Server, expression: &str) -> Vec<Value> {
+    let groups = vec!["system:masters".into(), "system:authenticated".into()];
+    let user = User { name: "component".into(), groups, ..User::default() };
+    let door = Within::new(server.connections(), &Context::new(), "component", &user);
+    let door = door.expect("a door");
+    let spec = json!({
+        "matchConstraints": { "resourceRules": [{ "apiGroups": ["things.e.io"],
+            "apiVersions": ["v1"], "resources": ["things"] }]},
+        "validations": [{ "expression": expression }],
+    });
+    let spec = serde_json::from_value(spec).expect("a spec");
+    let mut answers = type_checking::Answers::new();
+    loop {
+        let questions = match type_checking::warnings(&spec, &answers) {
+            Ok(warnings) => return warnings,
+            Err(questions) => questions,
+        };
+        for question in questions {
+            let path = question.path.clone();
+            let answer = async { door.raw(question).await?.bytes().await };
+            answers.insert(path, answer.await.ok());
+        }
+    }
+}
+
+#[tokio::test]
+async fn policies_are_checked_with_its_types() {
+    let (server, _beside) = start().await;
+    until("its kinds are known", async || {
+        !warnings(&server, "object.spec.nope == 1").await.is_empty()
+    })
+    .await;
+    assert_eq!(warnings(&server, "object.spec.size > 1").await, Vec::<Value>::new());
+    let found = warnings(&server, "object.spec.size > 'a'").await;
+    let text = found[0]["warning"].as_str().expect("a text");
+    let expected = "things.e.io/v1, Kind=Thing: ERROR: <input>:1:18: found no matching overload for '_>_' applied to '(int, string)'";
+    assert_eq!(text.lines().next(), Some(expected));
+}
+
 #[tokio::test]
 async fn one_that_is_not_to_be_had_spoils_nothing() {
     let server = Server::start().await;
@@ -193,6 +245,7 @@ async fn one_that_is_not_to_be_had_spoils_nothing() {
         condition(&server).await.1,
         format!("failing or missing response from {url}: bad status from {url}: 500")
     );
+    assert_eq!(warnings(&server, "object.spec.nope == 1").await, Vec::<Value>::new());
     let said = server.get("/apis/things.e.io/v1/things").await;
     assert_eq!((said.code, &said.body), (503, &json!("service unavailable\n")));
     assert_eq!(server.get("/openapi/v2").await.code, 200);
