@@ -80,11 +80,10 @@ fn serving_as(
 ) -> Result<ServerConfig, tls::Error> {
     let trust = client_ca.map(Trust::read).transpose()?;
     let believed: Vec<&Trust> = trust.iter().collect();
-    let mut tls = tls::server_as(pair, &believed, strength)?;
-    // A stream takes over its connection, which only HTTP/1.1 has.
-    if let Some(tls) = Arc::get_mut(&mut tls) {
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    }
+    // HTTP/2 is among what it offers, as upstream's does: upstream's API server hands a log on to a WebSocket
+    // whole only if its end comes apart from its bytes (`wsstream.messageCopy`), which HTTP/1.1 does not promise.
+    // Whoever asks for a stream, which takes over its connection, offers HTTP/1.1 alone.
+    let tls = tls::server_as(pair, &believed, strength)?;
     let believes = trust.map(|trust| -> kubelet::server::Believes {
         Arc::new(move |certificate, others| trust.verify(certificate, others).is_ok())
     });
