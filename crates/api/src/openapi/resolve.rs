@@ -247,15 +247,14 @@ mod tests {
         let twice = |to: Value| json!({ "type": "object", "properties": { "a": to, "b": to } });
         assert!(chain(10, twice) && !chain(60, twice));
         let deeper = |to: Value| json!({ "type": "array", "items": to });
-        assert!(chain(150, deeper) && !chain(100_000, deeper));
+        assert!(chain(150, deeper) && !chain(5_000, deeper));
     }
 
     #[test]
     fn documents_that_are_none_say_nothing() {
-        for text in
-            ["", "[]", "{", "null", r#"{"components":[]}"#, r#"{"components":{"schemas":3}}"#]
-        {
-            assert!(Document::read(text.as_bytes()).is_err(), "{text}");
+        for text in ["", "[]", "{", "{}", "null", r#"{"components":[]}"#, r#"{"components":3}"#] {
+            let document = Document::read(text.as_bytes()).ok();
+            assert!(document.is_none_or(|it| it.schema("g", "v1", "Widget").is_none()), "{text}");
         }
         for schemas in
             [json!({}), json!({ "w": 3, "v": { "x-kubernetes-group-version-kind": "x" } })]
@@ -264,6 +263,5 @@ mod tests {
             let document = Document::read(text.as_bytes()).expect("JSON");
             assert_eq!(document.schema("g", "v1", "Widget"), None);
         }
-        assert!(Document::read(b"{}").is_ok_and(|it| it.schema("g", "v1", "Widget").is_none()));
     }
 }
