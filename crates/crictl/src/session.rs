@@ -2,6 +2,7 @@
 //! when they are first needed.
 use crate::failure::{Failure, Level, Outcome, While, log_line};
 use crate::settings::{Settings, io_text};
+use futures_util::future::BoxFuture;
 use runtime::cri::v1::VersionRequest;
 use runtime::cri::{Client, Cri as _};
 use std::io::Write;
@@ -109,17 +110,17 @@ impl Session {
     }
 
     /// Waits for an answer no longer than was said.
-    pub async fn within<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Outcome<T> {
-        wait(Some(self.settings.timeout), call).await
+    pub fn within<'c, T: 'c>(&self, call: impl Call<T> + 'c) -> BoxFuture<'c, Outcome<T>> {
+        wait(Some(self.settings.timeout), call)
     }
 
     /// The same for a call that may take some time of its own.
-    pub async fn within_more<T>(
+    pub fn within_more<'c, T: 'c>(
         &self,
         more: Duration,
-        call: impl Future<Output = Result<T, Status>>,
-    ) -> Outcome<T> {
-        wait(self.settings.timeout.checked_add(more), call).await
+        call: impl Call<T> + 'c,
+    ) -> BoxFuture<'c, Outcome<T>> {
+        wait(self.settings.timeout.checked_add(more), call)
     }
 
     pub fn log(&mut self, level: Level, text: &str) -> Outcome {
@@ -139,16 +140,23 @@ impl Session {
     }
 }
 
-/// Waits for an answer, for so long at most.
-pub async fn wait<T>(
+/// A question to a runtime under way.
+pub trait Call<T>: Future<Output = Result<T, Status>> + Send {}
+impl<T, F: Future<Output = Result<T, Status>> + Send> Call<T> for F {}
+
+/// Waits for an answer, for so long at most. Calls are large: each has a place of its own.
+pub fn wait<'c, T: 'c>(
     limit: Option<Duration>,
-    call: impl Future<Output = Result<T, Status>>,
-) -> Outcome<T> {
-    let Some(limit) = limit else { return Ok(call.await?) };
-    match tokio::time::timeout(limit, call).await {
-        Ok(answered) => Ok(answered?),
-        Err(_) => Err(Status::deadline_exceeded("context deadline exceeded").into()),
-    }
+    call: impl Call<T> + 'c,
+) -> BoxFuture<'c, Outcome<T>> {
+    let call = Box::pin(call);
+    Box::pin(async move {
+        let Some(limit) = limit else { return Ok(call.await?) };
+        match tokio::time::timeout(limit, call).await {
+            Ok(answered) => Ok(answered?),
+            Err(_) => Err(Status::deadline_exceeded("context deadline exceeded").into()),
+        }
+    })
 }
 
 /// The path of a socket that was named `unix:///PATH`, or plainly.

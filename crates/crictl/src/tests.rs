@@ -253,7 +253,7 @@ impl std::io::Write for Heard {
 async fn told(fake: Fake, line: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (socket, config) = (folder.path().join("s"), folder.path().join("crictl.yaml"));
-    std::fs::write(&config, "timeout: 1\n").unwrap();
+    std::fs::write(&config, "timeout: 30\n").unwrap();
     let fake = Arc::new(fake);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (serving, at) = (fake.clone(), socket.clone());
