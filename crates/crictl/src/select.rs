@@ -213,9 +213,8 @@ pub async fn images(
     let request = ListImagesRequest { filter: Some(ImageFilter { image }) };
     let mut images = session.within(client.list_images(request)).await?.images;
     images.sort_by(|one, other| {
-        match (one.repo_tags.first(), other.repo_tags.first()) {
-            (Some(one), Some(other)) => return one.cmp(other),
-            _ => {}
+        if let (Some(one), Some(other)) = (one.repo_tags.first(), other.repo_tags.first()) {
+            return one.cmp(other);
         }
         match (one.repo_digests.first(), other.repo_digests.first()) {
             (Some(one), Some(other)) => one.cmp(other),

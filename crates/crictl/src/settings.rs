@@ -45,12 +45,18 @@ pub static OPTIONS: &[Row] = &[
     Row {
         name: "runtime-endpoint",
         show: |file| file.runtime_endpoint.clone(),
-        set: |file, value| Some(value.clone_into(&mut file.runtime_endpoint)),
+        set: |file, value| {
+            value.clone_into(&mut file.runtime_endpoint);
+            Some(())
+        },
     },
     Row {
         name: "image-endpoint",
         show: |file| file.image_endpoint.clone(),
-        set: |file, value| Some(value.clone_into(&mut file.image_endpoint)),
+        set: |file, value| {
+            value.clone_into(&mut file.image_endpoint);
+            Some(())
+        },
     },
     Row {
         name: "timeout",
