@@ -35,6 +35,7 @@ mod ephemeral_volume;
 mod garbage;
 mod history;
 mod job;
+pub mod local_storage;
 mod namespace;
 mod node_ipam;
 pub mod node_lifecycle;
@@ -259,7 +260,17 @@ pub fn start(
     names: &[String],
     settings: Settings,
 ) -> Result<impl Future<Output = ()> + Send + use<>, Unknown> {
-    let rows = select(names)?;
+    Ok(run(context, sources, select(names)?, settings, "kube-controller-manager"))
+}
+
+/// Runs these rows until the context stops; what they write is that manager's.
+pub fn run(
+    context: &Context,
+    sources: &Sources,
+    rows: Vec<&'static dyn Row>,
+    settings: Settings,
+    manager: &'static str,
+) -> impl Future<Output = ()> + Send + use<> {
     let informers = Informers::new(context, sources.shared.clone());
     let world = World::new(informers, settings, context.now());
     let start = |row: &dyn Row| {
@@ -267,13 +278,13 @@ pub fn start(
             "" => sources.shared.clone(),
             account => (sources.own)(account),
         };
-        let client = Client::new(source).managed_by("kube-controller-manager");
+        let client = Client::new(source).managed_by(manager);
         tokio::spawn(row.start(context, &client, &world))
     };
     let running: Vec<_> = rows.into_iter().map(start).collect();
-    Ok(async move {
+    async move {
         join_all(running).await;
-    })
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@
 //! nothing to leak. When it ends, the shim writes down how and tells the daemon, if there is one.
 //!
 //! A sandbox's handler may name another OCI runtime, which the shim then runs instead
-//! ([`shim::oci`]). Two images need no registry: they are made of this executable ([`builtin`]).
+//! ([`shim::oci`]). Some images need no registry: they are made of this executable ([`builtin`]).
 #![deny(unsafe_code)]
 
 pub mod builtin;
@@ -44,4 +44,5 @@ pub mod shim;
 mod streaming;
 pub mod users;
 
+pub use files::remove_folder;
 pub use service::{OpenError, Options, Service, Snapshotter, layers_in_use};

@@ -37,6 +37,21 @@ pub enum Command {
         #[arg(long, value_name = "URL")]
         get: Option<String>,
     },
+    /// Make or remove the folder of a local volume: the program of the built-in image
+    /// `localhost/skiff/volume`.
+    #[command(hide = true)]
+    Volume {
+        #[command(subcommand)]
+        step: VolumeStep,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum VolumeStep {
+    /// Make it, in a folder of its own.
+    Make { folder: PathBuf },
+    /// Remove it with all that is in it.
+    Remove { folder: PathBuf },
 }
 
 const DEFAULT_SOCKET: &str = "unix:///run/skiff/cri.sock";
@@ -134,6 +149,14 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Pause => runtime::builtin::pause(),
         Command::Demo { get: Some(url), .. } => get(&url).await,
         Command::Demo { port, get: None } => demo(port).await,
+        Command::Volume { step: VolumeStep::Make { folder } } => {
+            let failed = || format!("failed to make {}", folder.display());
+            runtime::builtin::volume::make(&folder).with_context(failed)
+        }
+        Command::Volume { step: VolumeStep::Remove { folder } } => {
+            let failed = || format!("failed to remove {}", folder.display());
+            runtime::builtin::volume::remove(&folder).with_context(failed)
+        }
     }
 }
 

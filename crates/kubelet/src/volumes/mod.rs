@@ -236,12 +236,8 @@ pub fn tear_down(folder: &Path) -> Result<(), VolumeError> {
         rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH)
             .map_err(|error| io_error("unmount", point)(error.into()))?;
     }
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io_error("remove", folder)(error))
-        }
-        _ => Ok(()),
-    }
+    // Folders in an emptyDir may be as deep as a container likes.
+    runtime::remove_folder(folder).map_err(io_error("remove", folder))
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! What is built in, so that a first cluster needs no registry: two images made of the very
+//! What is built in, so that a first cluster needs no registry: images made of the very
 //! executable that runs, and the programs in them.
 //!
-//! Both images share one layer: the executable as `/skiff`, and the libraries that the loader gave
+//! All of them share one layer: the executable as `/skiff`, and the libraries that the loader gave
 //! it. The files are linked into the layer, or cloned where the file system can, or else copied;
 //! the archive that a layer ordinarily comes in is never stored, only digested (and written anew
 //! when somebody exports the image). It is made when it is first asked for, and made again when the
 //! executable is another.
 mod demo;
 mod layer;
+pub mod volume;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,6 +46,12 @@ static IMAGES: &[Builtin] = &[
         description: "A web server that says where it runs and what it was asked.",
         command: "demo",
         ports: &["8080/tcp"],
+    },
+    Builtin {
+        name: "localhost/skiff/volume",
+        description: "Makes and removes the folders of local volumes.",
+        command: "volume",
+        ports: &[],
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Objects that a component needs beside itself: accounts, roles, bindings.
 use client::source::{Ask, Call, Patch, Write};
-use client::{ApiResource, Client};
+use client::{ApiResource, Client, Status};
 use serde_json::Value;
 
 /// Who the cluster's DNS is, and what it may read: as upstream's installers have it.
@@ -185,6 +185,14 @@ pub const AGENTS: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "node-certificates-approver",
         "namespace": "kube-system" }] }
 ]"#;
+
+/// It is there, whoever made it.
+pub fn made<T>(outcome: Result<T, Status>) -> Result<(), Status> {
+    match outcome {
+        Err(status) if status.code != 409 => Err(status),
+        _ => Ok(()),
+    }
+}
 
 /// Makes each of them as it is to be.
 pub async fn install(client: &Client, objects: &str) -> anyhow::Result<()> {

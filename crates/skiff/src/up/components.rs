@@ -1,5 +1,7 @@
 //! The components of a cluster beside its API server: one row each.
-use super::{Machine, addons, images, ingress, manifests, metrics_server, stand_ins};
+use super::{
+    Machine, addons, images, ingress, local_storage, manifests, metrics_server, stand_ins,
+};
 use crate::alone::{self, Leading, Served, Serving};
 use crate::node::kubelet::attend;
 use crate::node::kubelet::serving::serving;
@@ -46,6 +48,7 @@ pub const COMPONENTS: &[Component] = &[
     Component { name: "proxy", client: Some("proxy"), waits_for: "the rules of services", run: |cluster| proxy(cluster).boxed(), ready: |cluster| rules_ready(cluster).boxed() },
     Component { name: metrics_server::NAME, client: None, waits_for: "the metrics API", run: |cluster| metrics_server::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: "servicelb", client: None, waits_for: "the load balancer", run: |cluster| service_lb(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
+    Component { name: local_storage::NAME, client: None, waits_for: "the makers of volumes", run: |cluster| local_storage::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: ingress::NAME, client: None, waits_for: "the way in", run: |cluster| ingress::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: rootless::ports::NAME, client: None, waits_for: "ports of the machine", run: |cluster| ports(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
     Component { name: stand_ins::NAME, client: None, waits_for: "other servers", run: |cluster| stand_ins::run(cluster).boxed(), ready: |_| std::future::ready(()).boxed() },
@@ -459,6 +462,7 @@ pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
         (metrics_server::NAME, addons::METRICS),
         ("servicelb", addons::SERVICE_LB),
         (ingress::NAME, addons::INGRESS),
+        (local_storage::NAME, local_storage::RIGHTS),
     ];
     let running = of_components.into_iter().filter(|(component, _)| cluster.runs(component));
     for objects in of_all.into_iter().chain(running.map(|(_, objects)| objects)) {

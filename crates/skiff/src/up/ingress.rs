@@ -1,5 +1,6 @@
 //! The way into the cluster: the component, whom it asks as, and what it needs to be there.
 use super::OF_NODE;
+use super::addons::made;
 use super::components::{Cluster, account, administrator};
 use crate::rootless;
 use ::ingress::{Bind, CLASS, Config, GATEWAY_GROUP, INGRESS_CONTROLLER};
@@ -165,12 +166,4 @@ async fn define_gateways(context: &Context, admin: &Client) -> Result<(), Status
         }
     }
     Ok(())
-}
-
-/// It is there, whoever made it.
-fn made<T>(outcome: Result<T, Status>) -> Result<(), Status> {
-    match outcome {
-        Err(status) if status.code != 409 => Err(status),
-        _ => Ok(()),
-    }
 }

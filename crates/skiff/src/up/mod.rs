@@ -20,6 +20,7 @@ mod images;
 mod ingress;
 pub mod join;
 mod keys;
+mod local_storage;
 mod machine;
 pub mod manifests;
 mod metrics_server;

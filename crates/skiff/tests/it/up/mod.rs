@@ -8,6 +8,7 @@ mod ingress;
 mod machines;
 mod policy;
 mod rootless;
+mod storage;
 mod workloads;
 
 use crate::cluster::{Cluster, places};
