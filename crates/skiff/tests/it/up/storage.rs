@@ -90,7 +90,7 @@ fn a_claim_has_a_folder_until_it_goes() {
     cluster.start_again();
     assert_eq!(written(), "db-0\ndb-0\n");
     // As deep as a container likes.
-    let deep = "i=0; while [ $i -lt 3000 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done";
+    let deep = "i=0; while [ $i -lt 1500 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done";
     let deep = format!("cd /data; {deep}");
     cluster.kubectl_args(&["exec", "db-1", "--", "sh", "-c", &deep]);
     cluster.kubectl("delete statefulset db");
