@@ -41,7 +41,7 @@ fn a_folder_is_made_on_the_selected_node() {
         &[],
         expect![[r#"
             event Provisioning External provisioner is provisioning volume for claim "default/c"
-            create pods kube-system/make-pvc-c-uid
+            create pods make-pvc-c-uid
         "#]],
     );
     check_tree(
@@ -51,7 +51,7 @@ fn a_folder_is_made_on_the_selected_node() {
         "spec",
         expect![[r#"
             event Provisioning External provisioner is provisioning volume for claim "default/c"
-            create pods kube-system/make-pvc-c-uid
+            create pods make-pvc-c-uid
               {"automountServiceAccountToken":false,"containers":[{"command":["/skiff","volume","make","/volumes/pvc-c-uid/data"],"image":"localhost/skiff/volume","imagePullPolicy":"IfNotPresent","name":"make","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"add":["DAC_OVERRIDE","FOWNER"],"drop":["ALL"]},"readOnlyRootFilesystem":true},"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/volumes","name":"volumes"}]}],"enableServiceLinks":false,"nodeName":"a","priorityClassName":"system-node-critical","restartPolicy":"OnFailure","securityContext":{"runAsUser":0,"seccompProfile":{"type":"RuntimeDefault"}},"terminationGracePeriodSeconds":1,"tolerations":[{"operator":"Exists"}],"volumes":[{"hostPath":{"path":"/v","type":"DirectoryOrCreate"},"name":"volumes"}]}
         "#]],
     );
@@ -161,7 +161,7 @@ fn a_node_that_is_lost_is_not_waited_for() {
         "annotation:volume.kubernetes.io/selected-node=b",
         &[],
         expect![[r#"
-            update persistentvolumeclaims default/c
+            update persistentvolumeclaims c
         "#]],
     );
     // Down.
@@ -172,9 +172,9 @@ fn a_node_that_is_lost_is_not_waited_for() {
             &helper("make", "c-uid", "b", "phase=Pending age=70"),
         ],
         expect![[r#"
-            create pods kube-system/remove-pvc-c-uid
+            create pods remove-pvc-c-uid
             delete pods kube-system/make-pvc-c-uid
-            update persistentvolumeclaims default/c
+            update persistentvolumeclaims c
         "#]],
     );
     // Slow.
@@ -190,7 +190,7 @@ fn a_node_that_is_lost_is_not_waited_for() {
         SELECTED,
         &["node b", &helper("make", "c-uid", "b", "phase=Succeeded")],
         expect![[r#"
-            create pods kube-system/remove-pvc-c-uid
+            create pods remove-pvc-c-uid
             delete pods kube-system/make-pvc-c-uid
         "#]],
     );
@@ -203,7 +203,7 @@ fn what_was_made_for_a_claim_that_is_gone_is_removed() {
     gone(
         &made("phase=Succeeded"),
         expect![[r#"
-            create pods kube-system/remove-pvc-old-uid
+            create pods remove-pvc-old-uid
             delete pods kube-system/make-pvc-old-uid
         "#]],
     );
@@ -219,7 +219,7 @@ fn what_was_made_for_a_claim_that_is_gone_is_removed() {
         "",
         &[&made("phase=Succeeded")],
         expect![[r#"
-            create pods kube-system/remove-pvc-old-uid
+            create pods remove-pvc-old-uid
             delete pods kube-system/make-pvc-old-uid
         "#]],
     );
@@ -243,7 +243,7 @@ fn a_released_volume_loses_its_folder_and_then_its_object() {
             over,
             &[],
             expect![[r#"
-                create pods kube-system/remove-pvc-c-uid
+                create pods remove-pvc-c-uid
             "#]],
         );
     }
@@ -337,7 +337,7 @@ fn a_claim_grows_by_saying_so() {
         &[&volume("phase=Bound")],
         expect![[r#"
             update persistentvolumes pvc-c-uid
-            update persistentvolumeclaims/status default/c {"capacity":{"storage":"2Gi"},"phase":"Bound"}
+            update persistentvolumeclaims/status c {"capacity":{"storage":"2Gi"},"phase":"Bound"}
         "#]],
     );
     // Half of it was done.
@@ -345,7 +345,7 @@ fn a_claim_grows_by_saying_so() {
         &bound("2Gi", "1Gi"),
         &[&volume("phase=Bound spec.capacity.storage=2Gi")],
         expect![[r#"
-            update persistentvolumeclaims/status default/c {"capacity":{"storage":"2Gi"},"phase":"Bound"}
+            update persistentvolumeclaims/status c {"capacity":{"storage":"2Gi"},"phase":"Bound"}
         "#]],
     );
 }
