@@ -118,6 +118,9 @@ fn provision(
     let key =
         NamespacedName::new(claim.metadata.namespace.as_deref().unwrap_or_default(), name(claim));
     let Some(pod) = made else {
+        if let Some(later) = helper::is_busy(selected, world) {
+            return vec![later];
+        }
         let (namespace, name) = (&key.namespace, &key.name);
         let note =
             format!("External provisioner is provisioning volume for claim \"{namespace}/{name}\"");

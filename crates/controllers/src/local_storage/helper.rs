@@ -29,6 +29,10 @@ const MOUNT: &str = "/volumes";
 pub const DATA: &str = "data";
 /// How long a pod that a node refused stays to be seen.
 const SHOWN: Duration = Duration::from_secs(15);
+/// As many are on a node at a time: they go before other pods, which a user who claims a thousand volumes has no
+/// right to.
+const AT_ONCE: usize = 8;
+const LATER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
@@ -126,6 +130,12 @@ pub struct Task<'a> {
     pub node: &'a str,
     /// The folder of all volumes of a class.
     pub base: &'a str,
+}
+
+/// Whether a node has enough to do: then it is to be asked again a moment later.
+pub fn is_busy(node: &str, world: &World) -> Option<Action> {
+    let is_there = |pod: &&Arc<Pod>| pods::node(pod) == node && !pods::is_finished(pod);
+    (all(world).iter().filter(is_there).count() >= AT_ONCE).then_some(Action::Again(LATER))
 }
 
 /// As privileged as a node's own components are when a machine is full, and with no rights in the cluster.

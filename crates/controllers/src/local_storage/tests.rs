@@ -197,6 +197,35 @@ fn a_node_that_is_lost_is_not_waited_for() {
 }
 
 #[test]
+fn a_node_makes_a_few_at_a_time() {
+    let others: Vec<String> =
+        (0..8).map(|at| helper("make", &format!("other{at}-uid"), "a", "phase=Pending")).collect();
+    let others = others.join("\n");
+    of_claim(
+        SELECTED,
+        &[&others],
+        expect![[r#"
+            again after 1s
+        "#]],
+    );
+    of_volume(
+        "phase=Released",
+        &[&others],
+        expect![[r#"
+            again after 1s
+        "#]],
+    );
+    let done = others.replacen("Pending", "Succeeded", 1);
+    of_volume(
+        "phase=Released",
+        &[&done],
+        expect![[r#"
+            create pods remove-pvc-c-uid
+        "#]],
+    );
+}
+
+#[test]
 fn what_was_made_for_a_claim_that_is_gone_is_removed() {
     let made = |more: &str| helper("make", "old-uid", "a", more);
     let gone = |pod: &str, expected| check(&[pod], &["default/c"], expected);

@@ -62,7 +62,8 @@ fn remove(
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let claim = NamespacedName::new(&text(&claim.namespace), &text(&claim.name));
         let (step, volume) = (Step::Remove, name(volume));
-        return vec![helper::begin(&Task { step, volume, claim: &claim, node, base })];
+        let task = Task { step, volume, claim: &claim, node, base };
+        return vec![helper::is_busy(node, world).unwrap_or_else(|| helper::begin(&task))];
     };
     // One that removes what was made on another node, before this one was chosen.
     if helper::place(pod) != Some((node, base)) {

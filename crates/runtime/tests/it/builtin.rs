@@ -29,7 +29,9 @@ async fn they_are_there_without_a_registry_and_share_our_bytes() {
     let names: Vec<&str> = images.iter().flat_map(|i| &i.repo_tags).map(String::as_str).collect();
     let version = env!("CARGO_PKG_VERSION");
     let versioned = |name: &str| format!("localhost/skiff/{name}:v{version}");
-    assert_eq!(names, [DEMO, &versioned("demo"), PAUSE, &versioned("pause")]);
+    let (volume, volumes) = ("localhost/skiff/volume:latest", versioned("volume"));
+    let expected = [DEMO, &versioned("demo"), PAUSE, &versioned("pause"), volume, &volumes];
+    assert_eq!(names, expected);
 
     let spec = ImageSpec { image: DEMO.to_owned(), ..ImageSpec::default() };
     let request = PullImageRequest { image: Some(spec), ..PullImageRequest::default() };
