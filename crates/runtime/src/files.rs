@@ -2,11 +2,13 @@
 //!
 //! Those about images are on disk before they are seen: an image outlives the machine's power.
 //! Those about containers need not be, for after a power cut there are no containers.
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,12 +48,32 @@ pub fn lines<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = T> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
+/// Who may enter a folder beside its owner.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Others {
+    Nobody,
+    /// Whoever knows the way, for users of a namespace whose root has another number out here.
+    Passing,
+}
+
+/// Makes a folder, if it is not there, that others of the machine keep out of. What containers have in theirs is as
+/// they like it: files that anybody may read, programs that run as root whoever starts them.
+pub fn own_folder(path: &Path, others: Others) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    let mode = match others {
+        Others::Nobody => 0o700,
+        Others::Passing => 0o711,
+    };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
 /// How deep a folder is removed as it lies.
 const DEPTH: u32 = 64;
 
 /// Removes a folder with all that is in it; one that is not there is gone already. What is in it may be
 /// a container's, which can nest folders deeper than there are descriptors or room on the stack: what
-/// lies too deep is moved up first. Links are removed, never followed.
+/// lies too deep is moved up first. Links are removed, never followed; what is mounted in it is
+/// somebody's and never entered, and the folder stays for as long as it is there.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -67,8 +89,10 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
 
 /// Removes what is in a folder; whether something of it was moved up to `top`.
 fn empty(folder: &OwnedFd, top: &OwnedFd, depth: u32) -> io::Result<bool> {
-    use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
+    use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, openat2, renameat, unlinkat};
     use rustix::io::Errno;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let here = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let mut moved = false;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -86,11 +110,30 @@ fn empty(folder: &OwnedFd, top: &OwnedFd, depth: u32) -> io::Result<bool> {
             moved = true;
             continue;
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        moved |= empty(&openat(folder, name, flags, Mode::empty())?, top, depth + 1)?;
+        moved |= empty(&openat2(folder, name, flags, Mode::empty(), here)?, top, depth + 1)?;
         unlinkat(folder, name, AtFlags::REMOVEDIR)?;
     }
     Ok(moved)
+}
+
+/// Where something is mounted that this process sees, what was mounted first before the others.
+pub fn mount_points() -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped).collect()
+}
+
+/// The kernel writes spaces and the like as `\040`.
+fn unescaped(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let code =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 /// Says that the folders in this one have nothing to do with each other. An ext4 then puts each
@@ -108,7 +151,6 @@ pub fn scatter(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_line_that_was_cut_short_takes_no_other_along() {
@@ -146,6 +188,38 @@ mod tests {
         std::os::unix::fs::symlink(path("kept"), path("link")).unwrap();
         assert!(remove_folder(&path("link")).is_err());
         assert!(path("kept/file").exists());
+    }
+
+    #[test]
+    fn a_mount_in_a_folder_is_nobodys_to_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+        let point = ours.join("a b");
+        fs::create_dir_all(&point).unwrap();
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("kept"), "").unwrap();
+        // Root alone may mount.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        // Of the same file system, so that its number tells nothing.
+        rustix::mount::mount_bind(&theirs, &point).unwrap();
+        let found = mount_points();
+        let refused = remove_folder(&ours);
+        rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
+        assert!(found.contains(&point), "{found:?}");
+        assert!(refused.is_err() && theirs.join("kept").exists(), "{refused:?}");
+        remove_folder(&ours).unwrap();
+        assert!(!ours.exists() && theirs.join("kept").exists());
+    }
+
+    #[test]
+    fn paths_are_read_as_the_kernel_writes_them() {
+        for (text, expected) in
+            [(r"/a\040b", "/a b"), (r"/a\134040", r"/a\040"), (r"/a\0", r"/a\0")]
+        {
+            assert_eq!(unescaped(text), Path::new(expected), "{text}");
+        }
     }
 
     #[test]

@@ -44,5 +44,5 @@ pub mod shim;
 mod streaming;
 pub mod users;
 
-pub use files::remove_folder;
+pub use files::{mount_points, remove_folder};
 pub use service::{OpenError, Options, Service, Snapshotter, layers_in_use};

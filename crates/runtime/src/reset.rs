@@ -31,12 +31,8 @@ pub fn plan(root: &Path, state: &Path, cgroup_root: &str, others: &[PathBuf]) ->
             things.push(Thing::Processes(folder.join("shim.sock")));
         }
     }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut mounted: Vec<PathBuf> = mounts
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4).map(PathBuf::from))
-        .filter(|path| ours.iter().any(|folder| path.starts_with(folder) && path != folder))
-        .collect();
+    let mut mounted = crate::files::mount_points();
+    mounted.retain(|path| ours.iter().any(|folder| path.starts_with(folder) && path != folder));
     // What is mounted last goes first.
     mounted.reverse();
     things.extend(mounted.into_iter().map(Thing::Mount));

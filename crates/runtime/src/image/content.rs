@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::bounds;
 use super::digest::{Digest, Hashing};
+use crate::files::{Others, own_folder};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
@@ -26,7 +27,7 @@ impl Content {
     pub fn open(root: &Path) -> Result<Self, ContentError> {
         let content = Content { blobs: root.join("blobs/sha256"), incoming: root.join("incoming") };
         for folder in [&content.blobs, &content.incoming] {
-            fs::create_dir_all(folder).map_err(failed("create", folder))?;
+            own_folder(folder, Others::Nobody).map_err(failed("create", folder))?;
         }
         Ok(content)
     }

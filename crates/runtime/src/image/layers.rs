@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::bounds;
 use super::digest::{Digest, Hashing};
 use super::unpack::{UnpackError, unpack};
+use crate::files::{Others, own_folder};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
@@ -27,7 +28,7 @@ const UNFINISHED: &str = "unfinished-";
 
 impl Layers {
     pub fn open(root: &Path) -> Result<Self, LayerError> {
-        fs::create_dir_all(root).map_err(failed("create", root))?;
+        own_folder(root, Others::Nobody).map_err(failed("create", root))?;
         Ok(Layers { root: root.to_owned() })
     }
 

@@ -217,14 +217,17 @@ impl Cri for Service {
         request: ContainerStatsRequest,
     ) -> Result<ContainerStatsResponse, Status> {
         let container = self.container(&request.container_id)?;
-        Ok(ContainerStatsResponse { stats: Some(self.stats_of(&container)) })
+        Ok(ContainerStatsResponse {
+            stats: Some(self.count(move |service| service.stats_of(&container)).await?),
+        })
     }
 
     async fn list_container_stats(
         &self,
         request: ListContainerStatsRequest,
     ) -> Result<ListContainerStatsResponse, Status> {
-        Ok(ListContainerStatsResponse { stats: self.list_stats(request.filter) })
+        let stats = self.count(move |service| service.list_stats(request.filter)).await?;
+        Ok(ListContainerStatsResponse { stats })
     }
 
     async fn pod_sandbox_stats(
@@ -232,14 +235,17 @@ impl Cri for Service {
         request: PodSandboxStatsRequest,
     ) -> Result<PodSandboxStatsResponse, Status> {
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
-        Ok(PodSandboxStatsResponse { stats: Some(self.sandbox_stats(&sandbox)) })
+        Ok(PodSandboxStatsResponse {
+            stats: Some(self.count(move |service| service.sandbox_stats(&sandbox)).await?),
+        })
     }
 
     async fn list_pod_sandbox_stats(
         &self,
         request: ListPodSandboxStatsRequest,
     ) -> Result<ListPodSandboxStatsResponse, Status> {
-        Ok(ListPodSandboxStatsResponse { stats: self.list_sandbox_stats(request.filter) })
+        let stats = self.count(move |service| service.list_sandbox_stats(request.filter)).await?;
+        Ok(ListPodSandboxStatsResponse { stats })
     }
 
     async fn update_runtime_config(
@@ -265,7 +271,8 @@ impl Cri for Service {
         &self,
         _: ListPodSandboxMetricsRequest,
     ) -> Result<ListPodSandboxMetricsResponse, Status> {
-        Ok(ListPodSandboxMetricsResponse { pod_metrics: self.metrics() })
+        let pod_metrics = self.count(|service| service.metrics()).await?;
+        Ok(ListPodSandboxMetricsResponse { pod_metrics })
     }
 
     async fn runtime_config(
@@ -321,9 +328,7 @@ impl Cri for Service {
     }
 
     async fn image_fs_info(&self, _: ImageFsInfoRequest) -> Result<ImageFsInfoResponse, Status> {
-        let service = self.clone();
-        let counted = tokio::task::spawn_blocking(move || service.filesystem()).await;
-        counted.map_err(|error| Status::internal(error.to_string()))
+        self.count(|service| service.filesystem()).await
     }
 
     fn pull_progress(&self, image: &str) -> Option<(u64, u64)> {
@@ -338,6 +343,16 @@ impl Cri for Service {
 }
 
 impl Service {
+    /// Counts what lies on disks: how much that is containers have decided, and nobody else waits for it.
+    async fn count<T: Send + 'static>(
+        &self,
+        count: impl FnOnce(&Service) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let service = self.clone();
+        let counted = tokio::task::spawn_blocking(move || count(&service)).await;
+        counted.map_err(|error| Status::internal(error.to_string()))
+    }
+
     /// Waits until a container has ended.
     pub async fn wait(&self, container_id: &str) -> Result<(), Status> {
         self.container(container_id)?.wait_ended().await;

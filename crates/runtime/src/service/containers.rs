@@ -16,6 +16,7 @@ use crate::cdi;
 use crate::cgroup::{self, Resources};
 use crate::container::{oci, signal, spec};
 use crate::cri::v1::{ContainerEventType, CreateContainerRequest, LinuxContainerResources};
+use crate::files::Others;
 use crate::image::Image;
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::spec::Exit;
@@ -67,7 +68,10 @@ impl Service {
         if let Err(error) = self.specification(&sandbox, &container) {
             return Err(Status::invalid_argument(chain(&error)));
         }
-        if let Err(error) = container.save() {
+        // Root in a user namespace is somebody else out here, and has to come to its root file system.
+        let own_users = spec::user_map(&sandbox.config).is_ok_and(|users| users.is_some());
+        let others = if own_users { Others::Passing } else { Others::Nobody };
+        if let Err(error) = container.save(others) {
             let _ = fs::remove_dir_all(&container.folder);
             return Err(Status::internal(format!("failed to make a container: {error}")));
         }

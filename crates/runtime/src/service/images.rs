@@ -158,14 +158,16 @@ fn usage_below(root: &Path, names: &[&str]) -> (u64, u64) {
 
 pub(super) fn usage(folder: &Path) -> (u64, u64) {
     let (mut bytes, mut files) = (0, 0);
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let Ok(found) = entry.metadata() else { continue };
-        bytes += found.blocks() * 512;
-        files += 1;
-        if found.is_dir() {
-            let (more_bytes, more_files) = usage(&entry.path());
-            bytes += more_bytes;
-            files += more_files;
+    // One folder is open at a time, however deep they lie.
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            bytes += found.blocks() * 512;
+            files += 1;
+            if found.is_dir() {
+                folders.push(entry.path());
+            }
         }
     }
     (bytes, files)

@@ -41,6 +41,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::cri::v1::{ContainerEventResponse, PodSandboxConfig};
+use crate::files::{Others, own_folder};
 use crate::image::digest::Digest;
 use crate::image::{ImageError, Images, RegistriesConfig};
 use crate::network::Network;
@@ -105,13 +106,12 @@ const EVENTS: usize = 1024;
 impl Service {
     /// Opens the runtime, takes up what runs and clears away what was half made.
     pub async fn open(mut options: Options) -> Result<Self, OpenError> {
-        for folder in [
-            &options.root,
-            &options.state,
-            &options.root.join("sandboxes"),
-            &options.root.join("containers"),
-        ] {
+        for folder in [&options.root, &options.state] {
             fs::create_dir_all(folder).map_err(failed("create", folder))?;
+        }
+        for (name, others) in [("sandboxes", Others::Nobody), ("containers", Others::Passing)] {
+            let folder = options.root.join(name);
+            own_folder(&folder, others).map_err(failed("create", &folder))?;
         }
         crate::files::scatter(&options.root.join("containers"));
         for (name, path) in &options.handlers {

@@ -16,7 +16,7 @@ use crate::cgroup::Group;
 use crate::cri::v1::{
     ContainerConfig, LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig,
 };
-use crate::files::{append, lines};
+use crate::files::{Others, append, lines, own_folder};
 use crate::image::Image;
 use crate::shim::spec::{Event, Exit, RECORD, Started};
 
@@ -222,8 +222,8 @@ impl Container {
     }
 
     /// Writes down what it was made of: from now on it exists.
-    pub fn save(&self) -> io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+    pub fn save(&self, others: Others) -> io::Result<()> {
+        own_folder(&self.folder, others)?;
         let made = Made { record: self.record.clone(), config: self.config.clone() };
         append(&self.folder.join(RECORD), &made)
     }

@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use crate::files::{Others, own_folder};
+
 pub struct Trash {
     folder: PathBuf,
     queue: SyncSender<PathBuf>,
@@ -24,7 +26,7 @@ impl Trash {
     /// Opens it, and removes what an earlier daemon has left there.
     pub fn open(root: &Path) -> io::Result<Self> {
         let folder = root.join("trash");
-        fs::create_dir_all(&folder)?;
+        own_folder(&folder, Others::Nobody)?;
         let left: Vec<PathBuf> = fs::read_dir(&folder)?.flatten().map(|e| e.path()).collect();
         let (queue, waiting) = sync_channel(WAITING);
         let thread = std::thread::Builder::new().name("trash".to_owned());
