@@ -88,6 +88,9 @@ use client::source::{Collection, Source};
 use client::{ApiResource, Client, Context, Informers};
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use worker::Kubelet;
@@ -102,6 +105,15 @@ pub enum Error {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Listen(#[from] server::ListenError),
+    #[error("failed to make {}", folder.display())]
+    Folder { folder: PathBuf, source: io::Error },
+}
+
+/// A folder that the machine's other users keep out of: tokens and Secrets are below it, and programs that run as
+/// root whoever starts them, if a container wants that. Upstream's have the same mode.
+fn own_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o750))
 }
 
 /// Runs until the context stops. Containers go on: the next kubelet takes them up.
@@ -135,6 +147,10 @@ pub async fn run(
         services,
         name,
     );
+    for folder in ["pods", "plugins"] {
+        let folder = config.root.join(folder);
+        own_folder(&folder).map_err(|source| Error::Folder { folder, source })?;
+    }
     csi::take_up(&config.root, &kubelet.in_use);
     iscsi::take_up(&config.root, &kubelet.in_use);
     kubelet.devices.take_up(&config.root);

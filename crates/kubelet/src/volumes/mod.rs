@@ -7,6 +7,7 @@
 pub mod atomic;
 pub mod in_use;
 pub mod iscsi;
+pub mod nested;
 pub mod nfs;
 pub mod ownership;
 mod payload;
@@ -56,6 +57,26 @@ pub(crate) fn io_error<'a>(
 
 /// Where the pod's volumes are on the host.
 pub type Places = BTreeMap<String, PathBuf>;
+
+/// Whether a volume shows objects. The kubelet writes them again where it has written them, so containers may
+/// only read there, whatever they say (`GetAttributes` of upstream's `pkg/volume/configmap` and its like).
+pub fn shows_objects(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
+/// Whether a volume says itself that it is only read.
+pub fn is_read_only(volume: &Volume) -> bool {
+    let said = [
+        volume.persistent_volume_claim.as_ref().and_then(|source| source.read_only),
+        volume.csi.as_ref().and_then(|source| source.read_only),
+        volume.nfs.as_ref().and_then(|source| source.read_only),
+        volume.iscsi.as_ref().and_then(|source| source.read_only),
+    ];
+    shows_objects(volume) || said.contains(&Some(true))
+}
 
 /// Makes or brings up to date every volume of a pod; `contents` says what those show that show
 /// objects.
@@ -221,22 +242,23 @@ fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<PathBuf, 
 }
 
 fn mounts_below(path: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
-    points.filter(|point| point.starts_with(path)).collect()
+    let mut points = runtime::mount_points();
+    points.retain(|point| point.starts_with(path));
+    points
 }
 
 fn is_mounted(path: &Path) -> bool {
     mounts_below(path).iter().any(|point| point == path)
 }
 
-/// Takes away a pod's folder and what was mounted in it. What is still mounted is never entered.
+/// Takes away a pod's folder and what was mounted in it. What is still mounted is never entered, and however
+/// deep a container has nested folders in its own, they go.
 pub fn tear_down(folder: &Path) -> Result<(), VolumeError> {
     for point in mounts_below(folder).iter().rev() {
         rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH)
             .map_err(|error| io_error("unmount", point)(error.into()))?;
     }
-    // Folders in an emptyDir may be as deep as a container likes.
+    runtime::remove_folder(folder).map_err(io_error("remove", folder))
     runtime::remove_folder(folder).map_err(io_error("remove", folder))
 }
 
@@ -289,6 +311,45 @@ mod tests {
             .unwrap(),
             ["b=KEY\nCHAIN\n", "k=KEY\n"]
         );
+    }
+
+    #[test]
+    fn what_shows_objects_is_only_read() {
+        for (volume, expected) in [
+            (json!({ "configMap": { "name": "a" } }), true),
+            (json!({ "secret": { "secretName": "a" } }), true),
+            (json!({ "downwardAPI": {} }), true),
+            (json!({ "projected": {} }), true),
+            (json!({ "persistentVolumeClaim": { "claimName": "a", "readOnly": true } }), true),
+            (json!({ "csi": { "driver": "a", "readOnly": true } }), true),
+            (json!({ "nfs": { "server": "a", "path": "/", "readOnly": true } }), true),
+            (json!({ "persistentVolumeClaim": { "claimName": "a" } }), false),
+            (json!({ "csi": { "driver": "a", "readOnly": false } }), false),
+            (json!({ "emptyDir": {} }), false),
+            (json!({ "hostPath": { "path": "/" } }), false),
+        ] {
+            let mut volume = volume;
+            volume["name"] = "v".into();
+            let read: Volume = serde_json::from_value(volume.clone()).unwrap();
+            assert_eq!(is_read_only(&read), expected, "{volume}");
+        }
+    }
+
+    /// A container may nest folders as deep as it likes.
+    #[test]
+    fn a_pods_folder_goes_however_deep_it_is() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+        let folder = tempfile::tempdir().unwrap();
+        let pod = folder.path().join("pod");
+        fs::create_dir(&pod).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let mut at = openat(CWD, &pod, flags, Mode::empty()).unwrap();
+        for _ in 0..50_000 {
+            mkdirat(&at, "d", Mode::RWXU).unwrap();
+            at = openat(&at, "d", flags, Mode::empty()).unwrap();
+        }
+        tear_down(&pod).unwrap();
+        assert!(!pod.exists());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::volumes;
 use client::source::Delete;
 use k8s_openapi::api::core::v1::Pod;
 use std::fs;
+use std::path::PathBuf;
 
 /// Longest that a container may take whose pod nobody knows any more.
 const ORPHAN_GRACE: i64 = 30;
@@ -28,12 +29,11 @@ impl Kubelet {
     /// Takes away the volumes of a pod that has ended: what they take is others' now.
     pub(super) async fn release(&self, uid: &str) -> Result<(), SyncError> {
         let folder = self.config.pod_folder(uid);
-        let failed = |error: volumes::VolumeError| SyncError::Other(error.line());
         // Parts of volumes are mounted apart, and keep them busy.
-        volumes::tear_down(&folder.join("volume-subpaths")).map_err(failed)?;
+        tear_down(folder.join("volume-subpaths")).await?;
         self.unmount_csi(uid).await.map_err(SyncError::Other)?;
         self.iscsi.unmount(&self.config.root, uid).await.map_err(SyncError::Other)?;
-        volumes::tear_down(&folder.join("volumes")).map_err(failed)?;
+        tear_down(folder.join("volumes")).await?;
         if self.in_use.let_go(uid) {
             self.config.look_again.notify_one();
         }
@@ -42,8 +42,7 @@ impl Kubelet {
 
     async fn remove_folder(&self, uid: &str) -> Result<(), SyncError> {
         self.release(uid).await?;
-        volumes::tear_down(&self.config.pod_folder(uid))
-            .map_err(|error| SyncError::Other(error.line()))
+        tear_down(self.config.pod_folder(uid)).await
     }
 
     /// Takes away everything of a pod that is not wanted any more.
@@ -168,6 +167,13 @@ impl Kubelet {
             _ => Ok(()),
         }
     }
+}
+
+/// How much is in a folder its containers have decided: nobody else waits for that.
+async fn tear_down(folder: PathBuf) -> Result<(), SyncError> {
+    let torn = tokio::task::spawn_blocking(move || volumes::tear_down(&folder)).await;
+    let torn = torn.map_err(|error| SyncError::Other(error.to_string()))?;
+    torn.map_err(|error| SyncError::Other(error.line()))
 }
 
 pub(super) fn gone<T>(answer: Result<T, crate::runtime::RuntimeError>) -> Result<(), SyncError> {

@@ -1,5 +1,6 @@
 //! What a container left to be said of its end: its termination message, or the end of its log.
 use crate::found::{Found, MESSAGE_POLICY, State};
+use rustix::fs::{Mode, OFlags, open};
 use std::io::{Read, Seek, SeekFrom};
 
 const LONGEST: u64 = 4096;
@@ -27,9 +28,13 @@ pub fn read(found: &mut Found) {
     }
 }
 
+/// A container may have brought its own file, as a part of a volume: nobody waits for the other end of a pipe,
+/// and a device is nothing that it had to say.
 fn tail(path: &str, bytes: u64, from_end: bool) -> Option<String> {
-    let mut file = std::fs::File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let mut file = std::fs::File::from(open(path, flags, Mode::empty()).ok()?);
+    let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let length = found.len();
     if from_end && length > bytes {
         file.seek(SeekFrom::Start(length - bytes)).ok()?;
     }
@@ -63,6 +68,23 @@ mod tests {
     #[test]
     fn the_end_of_a_log_is_its_text() {
         assert_eq!(last_lines("2026 stdout F one\n2026 stderr F two words\n"), "one\ntwo words\n");
+    }
+
+    /// Whoever opened one for reading would wait for ever.
+    #[test]
+    fn a_pipe_or_a_device_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, Mode::RWXU, 0).unwrap();
+        let pipe = pipe.to_str().unwrap();
+        for path in [pipe, "/dev/zero", "/dev/tty", folder.path().to_str().unwrap()] {
+            assert_eq!(tail(path, 10, false), None, "{path}");
+        }
+        let file = folder.path().join("file");
+        std::fs::write(&file, "0123456789").unwrap();
+        assert_eq!(tail(file.to_str().unwrap(), 4, true).as_deref(), Some("6789"));
+        assert_eq!(tail(file.to_str().unwrap(), 4, false).as_deref(), Some("0123"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod depth;
 mod fuzz;
 mod identity;
 mod node;
+mod pods;
 mod proxies;
 mod scope;
 
