@@ -18,6 +18,7 @@
 //!  events      what happened, for people: aggregated, never in anybody's way
 //!  tunnel      how a server reaches a machine that it cannot dial
 //!  pages       health and metrics over HTTP; Registry: what is counted
+//!  strangers   connections of those who have not said who they are
 //!  zpages      what a component says of itself: `/statusz`, `/flagz`
 //!  Context     clock, randomness, metrics, and the word to stop
 //! ```
@@ -55,6 +56,7 @@ pub mod queue;
 mod registry;
 mod resource;
 pub mod source;
+pub mod strangers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tunnel;

@@ -1,5 +1,9 @@
 //! Health and metrics for people and their tools: a few pages over plain HTTP.
+//!
+//! Whoever comes by the network stays a stranger: there is so much room and no more ([`crate::strangers`]), and
+//! nobody stays for long.
 use crate::context::Context;
+use crate::strangers::Strangers;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Response, StatusCode, header};
@@ -116,10 +120,12 @@ async fn accept(
     guard: Guard,
     page: Pages,
 ) {
+    let strangers = Arc::new(Strangers::default());
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+        let next = async { (strangers.admit().await, listener.accept().await) };
+        let (stranger, stream) = tokio::select! {
+            (stranger, accepted) = next => match accepted {
+                Ok((stream, _)) => (stranger, stream),
                 // No descriptors are left: somebody has to end first.
                 Err(_) if !context.sleep(Duration::from_millis(100)).await => return,
                 Err(_) => continue,
@@ -143,6 +149,7 @@ async fn accept(
             };
             tokio::select! {
                 () = connection => {}
+                () = stranger.shown_out() => {}
                 () = context.stopped() => {}
             }
         });

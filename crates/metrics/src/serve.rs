@@ -7,6 +7,7 @@ use api::codec::DecodeError;
 use api::status::Status;
 use bytes::Bytes;
 use client::source::Collection;
+use client::strangers::{Stranger, Strangers};
 use client::{ApiResource, Context, Informer, Informers, Keep, Object, Source};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -43,24 +44,40 @@ pub async fn run(context: Context, source: Arc<dyn Source>, kubelets: Kubelets, 
     let looking = scrape::run(context.clone(), known.nodes.clone(), kubelets, known.world.clone());
     let looking = tokio::spawn(looking);
     let acceptor = TlsAcceptor::from(serving.tls);
+    let strangers = Arc::new(Strangers::default());
     loop {
-        let stream = tokio::select! {
-            accepted = serving.listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+        let next = async { (strangers.admit().await, serving.listener.accept().await) };
+        let (stranger, stream) = tokio::select! {
+            (stranger, accepted) = next => match accepted {
+                Ok((stream, _)) => (stranger, stream),
                 Err(_) if !context.sleep(PAUSE).await => break,
                 Err(_) => continue,
             },
             () = context.stopped() => break,
         };
-        tokio::spawn(connection(context.clone(), acceptor.clone(), stream, known.clone()));
+        let (acceptor, known) = (acceptor.clone(), known.clone());
+        tokio::spawn(connection(context.clone(), acceptor, stream, stranger, known));
     }
     let _ = looking.await;
 }
 
-async fn connection(context: Context, acceptor: TlsAcceptor, stream: TcpStream, known: Arc<Known>) {
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else {
-        return;
+async fn connection(
+    context: Context,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    stranger: Stranger,
+    known: Arc<Known>,
+) {
+    let greeting = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
+    let stream = tokio::select! {
+        () = stranger.shown_out() => return,
+        greeted = greeting => match greeted {
+            Ok(Ok(stream)) => stream,
+            _ => return,
+        },
     };
+    // It has shown the API server's certificate.
+    stranger.is_known();
     let respond = service_fn(move |request: Request<hyper::body::Incoming>| {
         let known = known.clone();
         async move { Ok::<_, Infallible>(known.respond(&request)) }

@@ -6,10 +6,10 @@
 use crate::answer::gathered::Gathered;
 use crate::answer::holding;
 use crate::doors::serve::serve;
-use crate::doors::strangers::{Stranger, Strangers};
 use crate::ground::turns::{InLane, Lane, Paced, Turns};
 use crate::guard::authn::{Peer, User};
 use crate::server::ApiServer;
+use client::strangers::{Stranger, Strangers};
 use http::Request;
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;

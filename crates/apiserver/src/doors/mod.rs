@@ -7,5 +7,4 @@ pub mod health;
 pub mod listen;
 pub mod request;
 pub mod serve;
-pub mod strangers;
 pub mod within;

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 pub type Certificates = Vec<CertificateDer<'static>>;
 /// Whether a certificate and those it was sent with are good, and to be used by clients.
@@ -36,6 +37,8 @@ const ALLOWED: Duration = Duration::from_secs(5 * 60);
 const DENIED: Duration = Duration::from_secs(30);
 /// Answers that are remembered. Whoever makes up tokens shall not fill the memory with them.
 const REMEMBERED: usize = 4096;
+/// Strangers whom the API server is asked about at once: the node has more to say to it, as the same user.
+const ASKED: usize = 8;
 
 /// As `UserInfo` of the API, whose fields are handed on.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -61,6 +64,7 @@ pub struct Auth {
     authorization: Authorization,
     users: Remembered<Option<User>>,
     decisions: Remembered<bool>,
+    turns: Semaphore,
 }
 
 impl Auth {
@@ -75,6 +79,7 @@ impl Auth {
             authorization: config.authorization,
             users: Remembered::default(),
             decisions: Remembered::default(),
+            turns: Semaphore::new(ASKED),
         }
     }
 
@@ -99,6 +104,11 @@ impl Auth {
         // Tokens are not kept: a number that stands for one is enough to know it again.
         let key = Sha256::digest(token).to_vec();
         let now = self.context.now();
+        if let Some(known) = self.users.get(&key, now) {
+            return known;
+        }
+        // Nobody closes it. Whoever asked for the same a moment ago may have the answer.
+        let _turn = self.turns.acquire().await;
         if let Some(known) = self.users.get(&key, now) {
             return known;
         }
@@ -160,6 +170,10 @@ impl Auth {
         });
         let key = spec.to_string().into_bytes();
         let now = self.context.now();
+        if let Some(known) = self.decisions.get(&key, now) {
+            return Ok(known);
+        }
+        let _turn = self.turns.acquire().await;
         if let Some(known) = self.decisions.get(&key, now) {
             return Ok(known);
         }

@@ -9,7 +9,9 @@
 //!                                                  ├─► metrics  the same as Prometheus reads it
 //!                                                  └─► files    the machine's own logs
 //! ```
-//! Paths, parameters and messages are those of upstream's `pkg/kubelet/server`.
+//! Paths, parameters and messages are those of upstream's `pkg/kubelet/server`. Whoever has not been let in
+//! shares a bounded room with others of whom that is true ([`client::strangers`]), and nobody's connection is
+//! held for nothing.
 mod answer;
 mod auth;
 mod configz;
@@ -29,11 +31,13 @@ use crate::worker::Kubelet;
 use answer::Reply;
 use auth::{Asking, Auth};
 use client::Context;
+use client::strangers::{Stranger, Strangers};
 use client::zpages::Zpages;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -43,6 +47,17 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A client has so long to send the head of a request, and as long between requests over HTTP/1.1.
+const HEAD: Duration = Duration::from_secs(32);
+/// What that head may weigh.
+const MAX_HEAD: u32 = 64 << 10;
+/// A client that is silent over HTTP/2 is asked whether it is still there.
+const SILENT: Duration = Duration::from_secs(30);
+const UNANSWERED: Duration = Duration::from_secs(30);
+/// What one connection may have under way over HTTP/2: what Go's server, which is upstream's, allows.
+const STREAMS: u32 = 250;
+/// What a client may send before it is read: no request here has a body that anybody reads.
+const WINDOW: u32 = 64 << 10;
 /// A pause after a connection could not be taken: the process has no files left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -157,16 +172,15 @@ impl Server {
         let shared = Arc::new(Shared { kubelet, auth, config: self.config, zpages });
         let plain = async |listener: Option<TcpListener>, door| match listener {
             Some(listener) => {
-                accept(&context, listener, |stream| {
-                    let shared = shared.clone();
-                    tokio::spawn(async move { converse(shared, stream, door, None).await });
+                accept(&context, listener, |stream, stranger| {
+                    tokio::spawn(converse(shared.clone(), stream, door, None, stranger));
                 })
                 .await
             }
             None => context.stopped().await,
         };
-        let secure = accept(&context, self.secure, |stream| {
-            tokio::spawn(greet(shared.clone(), stream));
+        let secure = accept(&context, self.secure, |stream, stranger| {
+            tokio::spawn(greet(shared.clone(), stream, stranger));
         });
         tokio::join!(
             secure,
@@ -183,17 +197,19 @@ struct Shared {
     zpages: Zpages,
 }
 
-async fn accept(context: &Context, listener: TcpListener, take: impl Fn(TcpStream)) {
+async fn accept(context: &Context, listener: TcpListener, take: impl Fn(TcpStream, Stranger)) {
+    let strangers = Arc::new(Strangers::default());
     loop {
-        let accepted = tokio::select! {
+        let next = async { (strangers.admit().await, listener.accept().await) };
+        let (stranger, accepted) = tokio::select! {
             () = context.stopped() => return,
-            accepted = listener.accept() => accepted,
+            next = next => next,
         };
         match accepted {
             Ok((stream, _)) => {
                 // Keys that are typed in an exec are not to wait for more of them.
                 let _ = stream.set_nodelay(true);
-                take(stream);
+                take(stream, stranger);
             }
             Err(error) => {
                 tracing::warn!("failed to take a connection: {error}");
@@ -203,33 +219,74 @@ async fn accept(context: &Context, listener: TcpListener, take: impl Fn(TcpStrea
     }
 }
 
-async fn greet(shared: Arc<Shared>, stream: TcpStream) {
+async fn greet(shared: Arc<Shared>, stream: TcpStream, stranger: Stranger) {
     let acceptor = tokio_rustls::TlsAcceptor::from(shared.config.tls.clone());
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!("a TLS handshake failed: {error}"),
-        Err(_) => return,
+    let greeting = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream));
+    let stream = tokio::select! {
+        () = stranger.shown_out() => return,
+        greeted = greeting => match greeted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!("a TLS handshake failed: {error}"),
+            Err(_) => return,
+        },
     };
-    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
-    converse(shared, stream, Door::Secure, Some(shown)).await;
+    let session = stream.get_ref().1;
+    let proved = Proved {
+        certificates: session.peer_certificates().unwrap_or_default().to_vec(),
+        http2: session.alpn_protocol() == Some(b"h2"),
+    };
+    converse(shared, stream, Door::Secure, Some(proved), stranger).await;
+}
+
+/// What a handshake has shown.
+struct Proved {
+    certificates: auth::Certificates,
+    http2: bool,
+}
+
+/// Which protocol it is, is agreed on before: to wait for the first bytes would be to wait for a client.
+fn builder(http2: bool) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(SILENT))
+        .keep_alive_timeout(UNANSWERED)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
+        .max_header_list_size(MAX_HEAD)
+        .max_concurrent_streams(STREAMS);
+    if http2 { builder.http2_only() } else { builder.http1_only() }
 }
 
 async fn converse(
     shared: Arc<Shared>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     door: Door,
-    shown: Option<auth::Certificates>,
+    proved: Option<Proved>,
+    stranger: Stranger,
 ) {
-    let shown = Arc::new(shown.unwrap_or_default());
+    let http2 = proved.as_ref().is_some_and(|proved| proved.http2);
+    let shown = Arc::new(proved.map(|proved| proved.certificates).unwrap_or_default());
     let context = shared.kubelet.context.clone();
-    let respond = service_fn(move |request| {
-        let (shared, shown) = (shared.clone(), shown.clone());
-        async move { Ok::<_, Infallible>(respond(shared, &shown, door, request).await) }
+    let stranger = Arc::new(stranger);
+    let respond = service_fn({
+        let stranger = stranger.clone();
+        move |request| {
+            let (shared, shown, stranger) = (shared.clone(), shown.clone(), stranger.clone());
+            async move { Ok::<_, Infallible>(respond(shared, &shown, door, request, &stranger).await) }
+        }
     });
-    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    let builder = builder(http2);
     let conversation = builder.serve_connection_with_upgrades(TokioIo::new(stream), respond);
     tokio::select! {
         () = context.stopped() => {}
+        () = stranger.shown_out() => {}
         ended = conversation => if let Err(error) = ended {
             tracing::debug!("a connection failed: {error}");
         },
@@ -242,6 +299,7 @@ async fn respond(
     shown: &auth::Certificates,
     door: Door,
     request: Request<Incoming>,
+    stranger: &Stranger,
 ) -> Reply {
     if door == Door::Secure {
         let asking = Asking { method: request.method(), path: request.uri().path() };
@@ -252,6 +310,8 @@ async fn respond(
         if let Err(refusal) = shared.auth.check(&user, &asking).await {
             return refusal.into();
         }
+        // Whoever may ask something here, and not just whoever has a token: every pod has one.
+        stranger.is_known();
     }
     Box::pin(route::route(&shared, door, request)).await.unwrap_or_else(Reply::from)
 }

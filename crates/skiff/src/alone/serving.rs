@@ -17,9 +17,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// Paths that everybody may read.
 const OPEN: &str = "/healthz,/readyz,/livez";
+
+/// Strangers who are asked about at once: the API server has others to serve, too.
+const ASKED: usize = 8;
 
 /// What is served, as `/statusz` lists it.
 const PATHS: &[&str] = &["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
@@ -133,6 +137,7 @@ fn page(path: &str, registry: &Registry) -> Page {
 
 fn guard(client: Client, open: &[String]) -> Guard {
     let open = open.to_vec();
+    let turns = Arc::new(Semaphore::new(ASKED));
     Arc::new(move |path, token| {
         // `/healthz/*` too, as upstream has it for names that end so.
         let is_open = open.iter().any(|one| match one.strip_suffix('*') {
@@ -143,8 +148,13 @@ fn guard(client: Client, open: &[String]) -> Guard {
             return std::future::ready(Ok(())).boxed();
         }
         let (client, path) = (client.clone(), path.to_owned());
-        let token = token.map(str::to_owned);
-        async move { check(&client, &path, token).await }.boxed()
+        let (token, turns) = (token.map(str::to_owned), turns.clone());
+        async move {
+            // Nobody closes it.
+            let _turn = turns.acquire().await;
+            check(&client, &path, token).await
+        }
+        .boxed()
     })
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// With what one connection may have us hold (see `listen`), 100 MB at most.
+/// Connections of strangers at one door. With what the API server has one of them hold, 100 MB at most.
 const ROOM: usize = 512;
 /// A stranger has at least so long to say who he is.
 const GRACE: Duration = Duration::from_secs(1);
