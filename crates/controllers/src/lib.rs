@@ -76,6 +76,7 @@ use client::{Client, Context, Informers, Source};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Every control loop, in the order in which they are started.
@@ -172,6 +173,8 @@ pub struct Settings {
     /// Whether nodes get what they serve with, and what their kube-proxies are known by, without anybody
     /// looking: upstream leaves that to others.
     pub approve_of_nodes: bool,
+    /// Where the API server is found: no node gets a certificate for that.
+    pub servers: Vec<IpAddr>,
     /// Who checks expressions of policies against the kinds that they are about; without one nobody does.
     pub policy_check: Option<policy_status::Check>,
     /// A cloud's load balancers; without one services get none from here.
@@ -198,6 +201,7 @@ impl Default for Settings {
             keep_attached: false,
             authority: None,
             approve_of_nodes: false,
+            servers: Vec::new(),
             policy_check: None,
             load_balancers: None,
             terminated_pod_gc_threshold: 12_500,

@@ -87,6 +87,7 @@ pub fn settings() -> Settings {
         cluster_cidr: "10.244.0.0/16".to_owned(),
         authority: Some(authority()),
         approve_of_nodes: true,
+        servers: vec![[203, 0, 113, 1].into()],
         policy_check: Some(crate::policy_status::testing::check()),
         token_signer: Some(crate::tokens::Signer(std::sync::Arc::new(|claims| {
             Some(format!("token of {}", claims["sub"]))

@@ -123,6 +123,11 @@ impl Pki {
         files.filter_map(|file| shown(&self.folder.join(format!("{file}.crt")))).collect()
     }
 
+    /// Where the API server is found, as its certificate says.
+    pub fn servers(&self) -> Vec<IpAddr> {
+        shown(&self.folder.join("apiserver.crt")).map(|shown| shown.addresses).unwrap_or_default()
+    }
+
     /// Makes certificates again although they are good: those that are named, or all. The authorities
     /// stay as they are, and with them everything that others have signed by them.
     pub fn reissue(&self, files: &[String], now: Timestamp) -> Result<Vec<&'static str>, Error> {
