@@ -112,6 +112,37 @@ pub const INGRESS: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "ingress", "namespace": "kube-system" }] }
 ]"#;
 
+/// Who says of what other servers published whether it is ready. Those slices are in this namespace; a role can
+/// name no slices by what they begin with, so it is all of them there.
+pub const STAND_INS: &str = r#"[
+    { "apiVersion": "v1", "kind": "ServiceAccount",
+      "metadata": { "name": "stand-ins", "namespace": "kube-system" } },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+      "metadata": { "name": "skiff:stand-ins" },
+      "rules": [
+        { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+          "verbs": ["list", "watch"] },
+        { "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+      "metadata": { "name": "skiff:stand-ins" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": "skiff:stand-ins" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "stand-ins", "namespace": "kube-system" }] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+      "metadata": { "name": "skiff:stand-ins", "namespace": "kube-system" },
+      "rules": [
+        { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["patch"] },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+        { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"] },
+        { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+          "resourceNames": ["stand-ins"], "verbs": ["get", "update"] } ] },
+    { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+      "metadata": { "name": "skiff:stand-ins", "namespace": "kube-system" },
+      "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+        "name": "skiff:stand-ins" },
+      "subjects": [{ "kind": "ServiceAccount", "name": "stand-ins", "namespace": "kube-system" }] }
+]"#;
+
 /// What the packet rules of policies are made of, for those who make those of services.
 pub const NETWORK_POLICY: &str = r#"[
     { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

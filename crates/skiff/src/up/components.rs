@@ -172,6 +172,7 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
             None => None,
         },
         approve_of_nodes: true,
+        servers: cluster.pki.as_ref().map(|pki| pki.servers()).unwrap_or_default(),
         token_signer: match &cluster.pki {
             Some(pki) => Some(crate::controller_manager::signer(&pki.service_account_key())?),
             None => None,
@@ -465,7 +466,11 @@ pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
         (local_storage::NAME, local_storage::RIGHTS),
     ];
     let running = of_components.into_iter().filter(|(component, _)| cluster.runs(component));
-    for objects in of_all.into_iter().chain(running.map(|(_, objects)| objects)) {
+    // Alone nobody stands in for anybody.
+    let of_several = (cluster.leading.is_one_of_several() && cluster.runs(stand_ins::NAME))
+        .then_some(addons::STAND_INS);
+    let objects = of_all.into_iter().chain(running.map(|(_, objects)| objects)).chain(of_several);
+    for objects in objects {
         addons::install(&admin, objects).await?;
     }
     if !cluster.runs(ingress::NAME) {

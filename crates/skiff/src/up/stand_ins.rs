@@ -3,7 +3,7 @@
 //! Each server publishes slices of its own for what it serves beside the API, and cannot take them back
 //! when it dies. Which servers live is known: they are the endpoints of the service `kubernetes`. One of
 //! the servers that are left says of the others' slices whether they are ready.
-use super::components::{Cluster, administrator};
+use super::components::{Cluster, account};
 use client::source::{Collection, Patch};
 use client::{ApiResource, Client, Context, Informer, Source};
 use k8s_openapi::api::core::v1::Node;
@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 pub const NAME: &str = "stand-ins";
 /// By whom slices are that servers publish.
 const PUBLISHERS: [&str; 2] = ["skiff-dns", "skiff-metrics"];
+/// Where they are: elsewhere anybody may label a slice so.
+const NAMESPACE: &str = "kube-system";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// A write that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -26,7 +28,7 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
         cluster.context.stopped().await;
         return Ok(());
     }
-    let source = cluster.source("skiff-stand-ins", &administrator())?;
+    let source = cluster.source("skiff-stand-ins", &account(NAME))?;
     let asking = source.clone();
     cluster
         .leading
@@ -97,7 +99,8 @@ fn wrong(slices: &[Arc<EndpointSlice>], nodes: &[Arc<Node>]) -> Vec<(String, Str
     for slice in slices {
         let labels = slice.metadata.labels.iter().flatten();
         let mut publisher = labels.filter(|(name, _)| *name == MANAGED_BY).map(|(_, value)| value);
-        if !publisher.any(|value| PUBLISHERS.contains(&value.as_str())) {
+        let is_published = publisher.any(|value| PUBLISHERS.contains(&value.as_str()));
+        if !is_published || slice.metadata.namespace.as_deref() != Some(NAMESPACE) {
             continue;
         }
         let Some(endpoint) = slice.endpoints.iter().flatten().next() else { continue };
@@ -160,6 +163,12 @@ mod tests {
             of("metrics-c", "skiff-metrics", "c", false),
             of("dns-gone", "skiff-dns", "gone", true),
             of("web", "endpointslice-controller.k8s.io", "b", true),
+            slice(
+                "tenant",
+                "dns-b",
+                "skiff-dns",
+                json!([{ "addresses": ["10.0.0.1"], "nodeName": "b", "conditions": { "ready": true } }]),
+            ),
         ];
         let said: Vec<String> = wrong(&slices, &nodes)
             .into_iter()
