@@ -159,7 +159,7 @@ async fn begin(
     let user = act_as(api, user, headers, trail).await?;
     connection.lane.belongs_to(&user.name);
     if uri.path() == client::tunnel::PATH {
-        return tunnels::open(api, &user, &wanted, request).map(Step::Answered);
+        return tunnels::open(api, &connection.peer, &user, &wanted, request).map(Step::Answered);
     }
     authorize(api, &user, &wanted, trail).await?;
     if let Some(remote) = api.extend().aggregation.find(request.uri().path()) {

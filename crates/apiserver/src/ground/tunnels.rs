@@ -55,14 +55,9 @@ impl Tunnels {
                 ways.remove(0);
             }
         }
+        // However it ends: it may also be told to.
+        let _open = Open { tunnels: self, machine, id };
         let _ = connection.await;
-        let mut open = self.lock();
-        if let Some(ways) = open.get_mut(machine) {
-            ways.retain(|(other, _)| *other != id);
-            if ways.is_empty() {
-                open.remove(machine);
-            }
-        }
     }
 
     pub fn to(&self, machine: &str) -> Option<Way> {
@@ -87,6 +82,25 @@ impl Tunnels {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(u64, Sender)>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A way that is open, until this goes.
+struct Open<'a> {
+    tunnels: &'a Tunnels,
+    machine: &'a str,
+    id: u64,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut open = self.tunnels.lock();
+        if let Some(ways) = open.get_mut(self.machine) {
+            ways.retain(|(other, _)| *other != self.id);
+            if ways.is_empty() {
+                open.remove(self.machine);
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::ground::tls::Trust;
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The other end of a connection.
 #[derive(Debug, Default)]
@@ -55,6 +56,12 @@ impl Peer {
         self.until.is_some()
     }
 
+    /// For how long what was shown proves anything; nothing, if no certificate was.
+    pub fn left(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.until?.saturating_sub(now.as_second());
+        Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+    }
+
     /// A connection may outlive its certificate.
     fn is_current(&self) -> bool {
         self.until.is_some_and(|until| Timestamp::now().as_second() <= until)
@@ -66,5 +73,21 @@ impl Peer {
 
     pub fn front_proxy(&self) -> Option<&str> {
         self.front_proxy.as_deref().filter(|_| self.is_current())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_proves_something_until_it_ends() {
+        let left = |until| {
+            let peer = Peer { until, ..Peer::default() };
+            peer.left(Timestamp::from_second(1000).expect("a moment")).map(|left| left.as_secs())
+        };
+        assert_eq!(left(Some(1010)), Some(10));
+        assert_eq!([left(Some(1000)), left(Some(5)), left(Some(i64::MIN))], [Some(0); 3]);
+        assert_eq!(left(None), None);
     }
 }
