@@ -196,14 +196,38 @@ fn give_kubeconfig(user: Option<&str>) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    let folder = home.join(".kube");
-    std::fs::create_dir_all(&folder)?;
-    steps::write(&target, &std::fs::read(source)?, 0o600)?;
-    for path in [&folder, &target] {
-        std::os::unix::fs::chown(path, Some(uid), Some(gid))?;
+    let (bytes, file) = (std::fs::read(source)?, target.clone());
+    match as_user(uid, gid, move || steps::write(&file, &bytes, 0o600)) {
+        Ok(()) => {
+            println!("\n{user} has the administrator's kubeconfig in {}", target.display());
+        }
+        // All else is done: that it is not there is no reason to fail.
+        Err(error) => println!(
+            "\n{user} could not write {}: {error}; the kubeconfig is {}",
+            target.display(),
+            source.display()
+        ),
     }
-    println!("\n{user} has the administrator's kubeconfig in {}", target.display());
     Ok(())
+}
+
+/// Does something with the rights of a user and no others: what is in a user's home may be links that lead
+/// anywhere, and root would follow them.
+fn as_user(
+    uid: u32,
+    gid: u32,
+    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> std::io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    // To the kernel each thread is somebody; this one does not become root again.
+    let working = std::thread::spawn(move || {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+        work()
+    });
+    working.join().unwrap_or_else(|_| Err(std::io::Error::other("it broke off")))
 }
 
 /// A user's ids and home.
@@ -282,6 +306,34 @@ mod tests {
             assert_eq!(left, ["kubelet"]);
             assert!(!root.path().join(unit).exists() && !config.exists());
         }
+    }
+
+    /// Whoever has the home may have put links there.
+    #[test]
+    fn what_is_done_for_a_user_is_done_with_his_rights() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (home, etc) = (place.path().join("home"), place.path().join("etc"));
+        for folder in [&home, &etc] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        std::os::unix::fs::chown(&home, Some(12345), Some(12345)).unwrap();
+        let give = |folder: &str| {
+            let file = home.join(folder).join("config");
+            as_user(12345, 12345, move || steps::write(&file, b"keys", 0o600))
+        };
+        symlink(&etc, home.join("link")).unwrap();
+        assert!(give("link").is_err());
+        assert_eq!(etc.metadata().unwrap().uid(), 0);
+        assert_eq!(std::fs::read_dir(&etc).unwrap().count(), 0);
+        give(".kube").unwrap();
+        let made = home.join(".kube/config").metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode() & 0o777), (12345, 12345, 0o600));
+        assert!(rustix::process::geteuid().is_root(), "the others are who they were");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ struct Reference {
 
 pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
     let folder = cluster.machine.data_dir.join("manifests");
-    std::fs::create_dir_all(&folder)?;
+    // Secrets may be among them.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     let client = Client::new(cluster.source(MANAGER, &administrator())?).managed_by(MANAGER);
     let applier = Applier { client, node: cluster.node_name.clone() };
     let watched = Watched::new(&folder)?;
