@@ -158,7 +158,21 @@ fn pages(router: axum::Router) -> axum::Router {
     };
     let version = format!(r#"{{"etcdserver":"{VERSION}","etcdcluster":"{VERSION}"}}"#);
     let health = r#"{"health":"true","reason":""}"#.to_owned();
+    let router = router.layer(axum::middleware::from_fn(no_calls_of_old));
     router.route("/health", page(health)).route("/version", page(version))
+}
+
+/// A call comes over HTTP/2. What comes over HTTP/1.1 may be from a page in a browser of this machine, which may
+/// send what it likes to any place as long as it does not read the answer.
+async fn no_calls_of_old(
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> axum::response::Response {
+    use axum::response::IntoResponse;
+    match request.version() {
+        axum::http::Version::HTTP_2 => next.run(request).await,
+        _ => axum::http::StatusCode::HTTP_VERSION_NOT_SUPPORTED.into_response(),
+    }
 }
 
 /// The one member there is: every service is implemented on it.

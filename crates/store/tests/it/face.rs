@@ -216,3 +216,29 @@ async fn a_network_address_is_refused() {
     let refused = Face::bind(Listen::Tcp("0.0.0.0:0".parse().unwrap()), None).await;
     assert!(matches!(refused, Err(FaceError::NotLoopback(_))));
 }
+
+/// Calls over HTTP/1.1 are what a page in a browser can send to any place, whatever its origin.
+#[tokio::test]
+async fn a_page_in_a_browser_writes_nothing() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let served = serve(loopback(), None).await;
+    let ask = async |head: &str, body: &[u8]| {
+        let address = served.url.trim_start_matches("http://");
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let rest = format!(
+            " HTTP/1.1\r\nHost: {address}\r\nOrigin: http://evil.example\r\nConnection: close\r\n\
+             Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), rest.as_bytes(), body].concat()).await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        said.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    let put = b"\0\0\0\0\x09\x0a\x04evil\x12\x01x";
+    assert_eq!(ask("POST /etcdserverpb.KV/Put", put).await, "505");
+    let all = RangeRequest::new(KeyRange::prefix(""));
+    assert_eq!(served.engine.range(&all).unwrap().kvs.len(), 0);
+    // Whoever waits until it is ready may ask so.
+    assert_eq!(ask("GET /health", b"").await, "200");
+}
