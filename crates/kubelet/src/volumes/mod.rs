@@ -259,7 +259,6 @@ pub fn tear_down(folder: &Path) -> Result<(), VolumeError> {
             .map_err(|error| io_error("unmount", point)(error.into()))?;
     }
     runtime::remove_folder(folder).map_err(io_error("remove", folder))
-    runtime::remove_folder(folder).map_err(io_error("remove", folder))
 }
 
 #[cfg(test)]
