@@ -9,7 +9,7 @@ use super::exchange;
 use crate::table::{Action, Destination, Site, To};
 use client::Context;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -52,6 +52,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// All sessions of the proxy.
 pub struct Sessions {
     pub bounds: Bounds,
+    /// Where datagrams come in. Whoever says that he is one of these would have two services answer each other for
+    /// ever.
+    pub entrances: Mutex<BTreeSet<SocketAddr>>,
     state: Mutex<State>,
     numbers: AtomicU64,
 }
@@ -126,26 +129,32 @@ struct Entrance {
 pub async fn serve(proxy: Arc<Proxy>, context: Context, socket: UdpSocket, site: Site) {
     let Ok(address) = socket.local_addr() else { return };
     let entrance = Arc::new(Entrance { socket, address, buffer: Mutex::new(vec![0; LARGEST]) });
+    proxy.sessions.entrances.lock().insert(address);
+    tokio::select! {
+        () = listen(&proxy, &context, &entrance, site) => {}
+        () = context.stopped() => {}
+    }
+    proxy.sessions.entrances.lock().remove(&address);
+}
+
+async fn listen(proxy: &Arc<Proxy>, context: &Context, entrance: &Arc<Entrance>, site: Site) {
     let mut buffer = vec![0; LARGEST];
     loop {
-        let received = tokio::select! {
-            received = entrance.socket.recv_from(&mut buffer) => received,
-            () = context.stopped() => return,
-        };
+        let received = entrance.socket.recv_from(&mut buffer).await;
         match received {
             Ok((length, client)) => {
                 let datagram = &buffer[..length];
-                proxy.sessions.take(&proxy, &context, &entrance, (site, client), datagram);
+                proxy.sessions.take(proxy, context, entrance, (site, client), datagram);
             }
-            Err(_) if !context.sleep(PAUSE).await => return,
-            Err(_) => {}
+            Err(_) => drop(context.sleep(PAUSE).await),
         }
     }
 }
 
 impl Sessions {
     pub fn new(bounds: Bounds) -> Sessions {
-        Sessions { bounds, state: Mutex::default(), numbers: AtomicU64::new(0) }
+        let (entrances, state) = (Mutex::default(), Mutex::default());
+        Sessions { bounds, entrances, state, numbers: AtomicU64::new(0) }
     }
 
     #[cfg(test)]
@@ -168,6 +177,9 @@ impl Sessions {
         (site, client): (Site, SocketAddr),
         datagram: &[u8],
     ) {
+        if self.entrances.lock().contains(&client) {
+            return;
+        }
         let table = proxy.table();
         let Some(action) = table.datagrams.get(&site).and_then(|taker| taker.0.as_ref()) else {
             return;

@@ -48,6 +48,14 @@ async fn ask(client: &UdpSocket, text: &[u8]) -> String {
     timeout(PATIENCE, asking).await.expect("an answer")
 }
 
+/// The same, once: who asks again after an answer has shown that he hears.
+async fn ask_once(client: &UdpSocket, text: &[u8]) -> String {
+    let mut buffer = vec![0; 70_000];
+    client.send(text).await.expect("it is sent");
+    let length = timeout(PATIENCE, client.recv(&mut buffer)).await.expect("in time");
+    String::from_utf8_lossy(&buffer[..length.expect("an answer")]).into_owned()
+}
+
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let looking = async {
         while !is_so() {
@@ -179,10 +187,11 @@ async fn one_source_has_so_many_sessions_and_the_oldest_make_room() {
     let bounds = Bounds { sessions: 1000, per_source: 10, ..Bounds::default() };
     let stage = staged(bounds, &[("one", &[one], 1)]);
     for _ in 0..50 {
-        assert_eq!(ask(&client(&stage).await, b"x").await, "one x");
+        assert_eq!(ask_once(&client(&stage).await, b"x").await, "one x");
         assert!(stage.proxy.sessions.count() <= 10);
     }
     // All of them hear: nobody makes room, and who comes is not served.
+    let stage = staged(bounds, &[("one", &[one], 1)]);
     let mut known = Vec::new();
     for _ in 0..10 {
         let client = client(&stage).await;
@@ -195,4 +204,21 @@ async fn one_source_has_so_many_sessions_and_the_oldest_make_room() {
     refused.send(b"x").await.unwrap();
     assert_eq!(ask(&known[0], b"y").await, "one y");
     assert_eq!(stage.proxy.sessions.begun(), before);
+}
+
+#[tokio::test]
+async fn services_are_not_made_to_answer_each_other() {
+    let one = pod("one ").await;
+    let stage = staged(Bounds::default(), &[("one", &[one], 1)]);
+    let (client, other) = (client(&stage).await, client(&stage).await);
+    // Whoever sends from there says that he is a port of ours.
+    stage.proxy.sessions.entrances.lock().insert(client.local_addr().unwrap());
+    client.send(b"x").await.unwrap();
+    assert_eq!(ask(&other, b"y").await, "one y");
+    assert_eq!(stage.proxy.sessions.begun(), 1);
+    let entrance = stage.address_of_datagrams();
+    assert!(stage.proxy.sessions.entrances.lock().contains(&entrance));
+    let proxy = stage.proxy.clone();
+    stage.close().await;
+    assert!(!proxy.sessions.entrances.lock().contains(&entrance));
 }
