@@ -41,6 +41,7 @@ pub mod owner;
 pub mod patch;
 pub mod pem;
 pub mod placement;
+pub mod pool;
 pub mod quantity;
 pub mod quota;
 pub mod quote;

@@ -76,13 +76,15 @@ pub struct ServiceFacts {
 pub struct PortFacts {
     pub name: String,
     pub number: u16,
+    /// By UDP, not by TCP.
+    pub is_udp: bool,
     pub app_protocol: String,
 }
 
 #[derive(Debug, Default, PartialEq)]
 pub struct SliceFacts {
     pub service: String,
-    /// Name and number.
+    /// Name and number. No two ports of a service have one name, whatever their protocols are.
     pub ports: Vec<(String, u16)>,
     pub endpoints: Vec<EndpointFacts>,
 }
@@ -100,7 +102,10 @@ pub struct SecretFacts(pub Result<Arc<CertifiedKey>, String>);
 
 #[derive(Debug, Default, PartialEq)]
 pub struct NodeFacts {
+    /// Where clients find it.
     pub addresses: Vec<IpAddr>,
+    /// All that it has, inside and outside.
+    pub all: Vec<IpAddr>,
     /// It serves, is ready, stays, and is not kept from load balancers.
     pub is_candidate: bool,
 }
@@ -173,15 +178,25 @@ fn backend(backend: IngressBackend) -> BackendFacts {
 impl Keep for ServiceFacts {
     fn keep(object: &Arc<Object>) -> Result<Arc<ServiceFacts>, DecodeError> {
         let spec = object.decode::<Service>()?.spec.unwrap_or_default();
-        let by_tcp = spec.ports.unwrap_or_default().into_iter();
-        let by_tcp = by_tcp.filter(|port| port.protocol.as_deref().unwrap_or("TCP") == "TCP");
-        let ports = by_tcp.map(|port| PortFacts {
-            name: port.name.unwrap_or_default(),
-            number: u16::try_from(port.port).unwrap_or(0),
-            app_protocol: port.app_protocol.unwrap_or_default(),
+        let ports = spec.ports.unwrap_or_default().into_iter().filter_map(|port| {
+            Some(PortFacts {
+                is_udp: is_udp(port.protocol.as_deref())?,
+                name: port.name.unwrap_or_default(),
+                number: u16::try_from(port.port).unwrap_or(0),
+                app_protocol: port.app_protocol.unwrap_or_default(),
+            })
         });
         let is_external = spec.type_.as_deref() == Some("ExternalName");
         Ok(Arc::new(ServiceFacts { is_external, ports: ports.collect() }))
+    }
+}
+
+/// `None`: neither TCP nor UDP, which nothing leads to.
+fn is_udp(protocol: Option<&str>) -> Option<bool> {
+    match protocol.unwrap_or("TCP") {
+        "TCP" => Some(false),
+        "UDP" => Some(true),
+        _ => None,
     }
 }
 
@@ -196,9 +211,9 @@ impl Keep for SliceFacts {
 pub fn slice(slice: EndpointSlice) -> SliceFacts {
     let labels = slice.metadata.labels.unwrap_or_default();
     let ports = slice.ports.unwrap_or_default().into_iter().filter_map(|port| {
-        let is_tcp = port.protocol.as_deref().unwrap_or("TCP") == "TCP";
+        is_udp(port.protocol.as_deref())?;
         let number = u16::try_from(port.port?).ok()?;
-        is_tcp.then(|| (port.name.unwrap_or_default(), number))
+        Some((port.name.unwrap_or_default(), number))
     });
     let endpoints = slice.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
@@ -256,8 +271,11 @@ impl Keep for NodeFacts {
         let conditions = status.conditions.unwrap_or_default();
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
         let labels = node.metadata.labels.unwrap_or_default();
+        let internal = of("InternalIP");
+        let both = internal.iter().chain(&external).copied().collect();
         Ok(Arc::new(NodeFacts {
-            addresses: if external.is_empty() { of("InternalIP") } else { external },
+            addresses: if external.is_empty() { internal } else { external },
+            all: both,
             is_candidate: is_ready
                 && node.metadata.deletion_timestamp.is_none()
                 && labels.contains_key(crate::SERVES)

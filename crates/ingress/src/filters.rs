@@ -185,8 +185,9 @@ impl Cors {
                 answer.insert(name, value);
             }
         };
+        // Browsers read it in answers alone; upstream's tests (`httproute-cors.go`) want it before, too.
+        say(header::ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed);
         if !is_preflight {
-            say(header::ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed);
             return;
         }
         // With credentials a browser takes `*` for a name: what it asked for is what it may.

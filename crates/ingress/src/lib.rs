@@ -1,4 +1,4 @@
-//! The way into the cluster from outside, by HTTP: Ingress and Gateway API, served by Skiff's servers themselves.
+//! The way into the cluster from outside: Ingress and Gateway API, served by Skiff's servers themselves.
 //!
 //! **It may not know** the service proxy, what pods run, nor the API server's insides: it reads objects,
 //! and it sends requests to the addresses that EndpointSlices name, never to a service's own address.
@@ -9,7 +9,7 @@
 //!  plan/     what all of them say ──► Table: ports, certificates, rules; and ──► statuses      (pure)
 //!  matching  request ──► rule, in the order that both specifications have                      (pure)
 //!  filters   what a rule changes about a request or an answer                                  (pure)
-//!  serve/    sockets, TLS, HTTP/1.1 and HTTP/2, connections to pods: does what the table says
+//!  serve/    sockets, TLS, HTTP/1.1 and HTTP/2, bytes, datagrams, connections to pods: does what the table says
 //!  status    what people read in objects' statuses; written by one for all nodes
 //! ```
 //!

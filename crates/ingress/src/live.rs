@@ -1,15 +1,17 @@
 //! A node's part: the table follows the API, and what it says is served.
-use crate::plan::{Ports, plan};
-use crate::serve::{Listeners, Proxy};
+use crate::plan::{Places, plan};
+use crate::serve::{Listeners, Proxy, Wanted};
 use crate::world::Seen;
+use api::pool::Pool;
 use client::events::{Happening, Recorder, Reporter};
 use client::{Client, Context, Source};
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 
 /// What a node is told.
 #[derive(Clone)]
@@ -17,13 +19,26 @@ pub struct Config {
     /// Where Ingresses are served.
     pub http_port: u16,
     pub https_port: u16,
+    /// Addresses of this machine that Gateways get, each its own.
+    pub pool: Pool,
     pub node_name: String,
     pub bind: Bind,
 }
 
-/// How a port of the node is listened on.
+impl Config {
+    pub(crate) fn places(&self) -> Places {
+        Places { http: self.http_port, https: self.https_port, pool: self.pool.clone() }
+    }
+}
+
+/// How one listens on this node.
 #[derive(Clone)]
-pub struct Bind(pub Arc<dyn Fn(u16) -> io::Result<TcpListener> + Send + Sync>);
+pub struct Bind {
+    /// At a port of every address.
+    pub connections: Arc<dyn Fn(u16) -> io::Result<TcpListener> + Send + Sync>,
+    /// At one address: who answers must say where he was asked.
+    pub datagrams: Arc<dyn Fn(SocketAddr) -> io::Result<UdpSocket> + Send + Sync>,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum IngressError {
@@ -49,7 +64,7 @@ pub async fn run(
     let mut listeners = Listeners::new(proxy.clone(), config.bind.clone());
     let seen = Seen::new(&context, source);
     let changes = seen.changes();
-    let ports = Ports { http: config.http_port, https: config.https_port };
+    let places = config.places();
     let mut told = BTreeSet::new();
     loop {
         let new = tokio::select! {
@@ -64,18 +79,18 @@ pub async fn run(
         let begun = Instant::now();
         match new {
             Some(new) if new.plan => {
-                let table = plan(&seen.world(), ports, "").table;
+                let table = plan(&seen.world(), &places, "").table;
                 proxy.set_table(table);
-                proxy.set_addresses(|to| Some(seen.addresses(&to.service, to.port)));
+                proxy.set_addresses(|to| Some(seen.addresses(to)));
             }
             Some(new) => proxy.set_addresses(|to| {
                 let is_new = new.services.contains(&to.service);
-                is_new.then(|| seen.addresses(&to.service, to.port))
+                is_new.then(|| seen.addresses(to))
             }),
             None => proxy.sweep(),
         }
-        let wanted = proxy.table().ports.keys().copied().collect();
-        let refused = listeners.settle(&wanted);
+        let own = seen.addresses_of_node(&config.node_name);
+        let refused = listeners.settle(&Wanted::of(&proxy.table(), &own));
         tell(&recorder, &config.node_name, &mut told, refused);
         if !context.sleep(GATHER.max(4 * begun.elapsed())).await {
             break;
@@ -86,10 +101,15 @@ pub async fn run(
 }
 
 /// Says once of each port that it cannot be had.
-fn tell(recorder: &Recorder, node: &str, told: &mut BTreeSet<u16>, refused: Vec<(u16, io::Error)>) {
+fn tell(
+    recorder: &Recorder,
+    node: &str,
+    told: &mut BTreeSet<String>,
+    refused: Vec<(String, io::Error)>,
+) {
     told.retain(|port| refused.iter().any(|(other, _)| other == port));
     for (port, error) in refused {
-        if !told.insert(port) {
+        if !told.insert(port.clone()) {
             continue;
         }
         let note = format!("failed to listen on port {port}: {error}; trying again");

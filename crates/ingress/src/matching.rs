@@ -6,7 +6,7 @@
 //! the query. Then the older object, and the name. A host whose paths do not match leaves the request to the
 //! next one: both specifications speak of precedence, and an Ingress' default backend needs it.
 use crate::host::Pattern;
-use crate::table::{Hosts, Paths, Rule, TextMatch, parents};
+use crate::table::{Clients, Hosts, Paths, Rule, TextMatch, parents};
 use http::{HeaderMap, HeaderName, Method};
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct Asked<'a> {
     pub headers: &'a HeaderMap,
     /// Without the `?`.
     pub query: &'a str,
+    /// What the connection's client had to prove.
+    pub clients: Option<&'a Clients>,
 }
 
 pub struct Found<'t> {
@@ -64,6 +66,7 @@ fn prefixes(path: &str) -> impl Iterator<Item = &str> {
 fn is_for(rule: &Rule, asked: &Asked<'_>) -> bool {
     rule.method.as_ref().is_none_or(|method| method == asked.method)
         && rule.host.matches(asked.host)
+        && (rule.clients.is_none() || rule.clients.as_deref() == asked.clients)
         && !rule.except.iter().any(|other: &Pattern| other.matches(asked.host))
         && rule.headers.iter().all(|(name, text)| has_header(asked.headers, name, text))
         && rule.query.iter().all(|(name, text)| has_parameter(asked.query, name, text))

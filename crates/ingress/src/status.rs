@@ -1,6 +1,6 @@
 //! What people read in objects' statuses; one writes for all nodes.
 use crate::live::Config;
-use crate::plan::{Kind, Ports, Status, plan};
+use crate::plan::{Kind, Status, plan};
 use crate::world::Seen;
 use client::source::Patch;
 use client::{Client, Context, Source};
@@ -18,7 +18,7 @@ pub async fn run(context: Context, source: Arc<dyn Source>, config: Config) {
     let client = Client::new(source.clone()).managed_by("skiff-ingress");
     let seen = Seen::new(&context, source);
     let changes = seen.changes();
-    let ports = Ports { http: config.http_port, https: config.https_port };
+    let places = config.places();
     let mut is_done = true;
     loop {
         let again = async {
@@ -37,7 +37,7 @@ pub async fn run(context: Context, source: Arc<dyn Source>, config: Config) {
         }
         is_done = true;
         let now = context.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        for status in plan(&seen.world(), ports, &now).statuses {
+        for status in plan(&seen.world(), &places, &now).statuses {
             is_done &= write(&client, &status).await;
         }
         if !context.sleep(GATHER).await {

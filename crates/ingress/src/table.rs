@@ -5,14 +5,34 @@ use api::names::NamespacedName;
 use api::regexp::Regexp;
 use http::{HeaderName, Method, StatusCode};
 use rustls::sign::CertifiedKey;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
 pub struct Table {
-    pub ports: BTreeMap<u16, Port>,
+    pub ports: BTreeMap<Site, Port>,
+    /// Where datagrams are taken, and whose they are.
+    pub datagrams: BTreeMap<Site, Taker>,
+    /// Addresses that one Gateway has for itself: nobody else is served there.
+    pub own: BTreeSet<IpAddr>,
+}
+
+/// Where clients come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Site {
+    /// An address that one Gateway has for itself; `None`: all others.
+    pub address: Option<IpAddr>,
+    pub port: u16,
+}
+
+impl Site {
+    /// A port of all addresses that nobody has for himself.
+    pub const fn shared(port: u16) -> Site {
+        Site { address: None, port }
+    }
 }
 
 /// What a port serves.
@@ -20,16 +40,78 @@ pub struct Table {
 pub struct Port {
     pub tls: Option<Tls>,
     pub hosts: Hosts,
+    /// All connections are somebody's who alone reads them (TCPRoute).
+    pub taker: Option<Taker>,
 }
+
+/// Whoever gets all that comes to a port; nobody yet, if no route is there.
+#[derive(Debug, Clone, Default)]
+pub struct Taker(pub Option<Arc<Action>>);
 
 /// What is done with a connection before anything is asked on it.
 #[derive(Default)]
 pub struct Tls {
     pub certificates: Hosted<Certificate>,
-    /// Names of Gateways' listeners: a connection to one is not for requests to another.
-    pub listeners: Hosted<Pattern>,
+    /// Gateways' listeners: a connection to one is not for requests to another.
+    pub listeners: Hosted<Arc<Listener>>,
+    /// There are rules for names that no listener is for: an Ingress' rules.
+    pub is_open: bool,
     /// Connections that are somebody else's to read, by the name that their client is looking for.
-    pub passed: Hosted<Arc<Action>>,
+    pub passed: Hosted<Passed>,
+}
+
+/// A listener of a Gateway that has to do with TLS.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub host: Pattern,
+    pub inside: Inside,
+    /// What its clients have to prove.
+    pub clients: Option<Arc<Clients>>,
+}
+
+/// What is expected inside of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inside {
+    Requests,
+    /// Whatever it is, it goes to a pod as it is.
+    Bytes,
+    /// It stays closed.
+    Unknown,
+}
+
+/// Who may come: those whom one of these authorities knows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Clients {
+    /// PEM.
+    pub authorities: String,
+    /// Others may as well (`AllowInsecureFallback`).
+    pub is_optional: bool,
+}
+
+/// Connections for the hosts of a route that are not another listener's.
+#[derive(Debug)]
+pub struct Passed {
+    pub except: Arc<[Pattern]>,
+    pub action: Arc<Action>,
+}
+
+impl Tls {
+    /// The listener that a connection to this name is for.
+    pub fn listener<'s>(&'s self, name: &'s str) -> Option<&'s Arc<Listener>> {
+        self.listeners.of(name).next()
+    }
+
+    /// Whether connections to a name that no listener is for are taken.
+    pub fn takes_others(&self) -> bool {
+        self.is_open || self.listeners.is_empty()
+    }
+
+    /// Who reads connections to this name.
+    pub fn taker<'s>(&'s self, name: &'s str) -> Option<&'s Arc<Action>> {
+        let mut all = self.passed.of(name);
+        let found = all.find(|one| !one.except.iter().any(|other| other.matches(name)));
+        found.map(|one| &one.action)
+    }
 }
 
 /// What the port proves itself with, and the Secret that it is from.
@@ -73,6 +155,18 @@ impl<T> Hosted<T> {
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.below.is_empty() && self.any.is_empty()
     }
+
+    /// What is said of exactly these hosts.
+    pub fn at<'s>(&'s self, pattern: &Pattern) -> impl Iterator<Item = &'s T> {
+        let (mut exact, mut below, mut any) = (None, None, None);
+        match pattern {
+            Pattern::Any => any = Some(&self.any),
+            Pattern::Exact(name) => exact = self.exact.get(name),
+            Pattern::Below { name, .. } => below = self.below.get(name),
+        }
+        let below = below.into_iter().flatten().map(|(_, one)| one);
+        exact.into_iter().chain(any).flatten().chain(below)
+    }
 }
 
 /// The names that a host is below, the nearest first.
@@ -109,6 +203,8 @@ pub struct Rule {
     pub host: Pattern,
     /// Hosts that are for other listeners of the same Gateway.
     pub except: Arc<[Pattern]>,
+    /// It is for those who have proved this.
+    pub clients: Option<Arc<Clients>>,
     pub path: PathMatch,
     pub method: Option<Method>,
     pub headers: Vec<(HeaderName, TextMatch)>,
@@ -182,6 +278,8 @@ pub enum Protocol {
     Http2,
     /// Whatever a client and a pod say to each other.
     Bytes,
+    /// The same, by UDP.
+    Datagrams,
 }
 
 /// How a pod proves who it is.
@@ -190,9 +288,64 @@ pub struct Verified {
     /// The name that is asked for and must be proved.
     pub name: String,
     /// In the place of the name: one of these must be in the certificate.
-    pub alternatives: Vec<String>,
+    pub alternatives: Vec<Alternative>,
     /// PEM; none: what the machine believes.
     pub authorities: Option<String>,
+    /// Whom we prove to be, if we are asked.
+    pub identity: Option<Identity>,
+}
+
+/// What a certificate may be for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Alternative {
+    Host(String),
+    /// `spiffe://…`, for one.
+    Uri(String),
+}
+
+/// A certificate of our own, and the Secret that it is from.
+#[derive(Clone)]
+pub struct Identity {
+    pub secret: NamespacedName,
+    pub key: Arc<CertifiedKey>,
+}
+
+impl Identity {
+    fn compared(&self) -> (&NamespacedName, Vec<&[u8]>) {
+        (&self.secret, self.key.cert.iter().map(AsRef::as_ref).collect())
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Identity").field(&self.secret).finish()
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Identity) -> bool {
+        self.compared() == other.compared()
+    }
+}
+
+impl Eq for Identity {}
+
+impl PartialOrd for Identity {
+    fn partial_cmp(&self, other: &Identity) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Identity {
+    fn cmp(&self, other: &Identity) -> Ordering {
+        self.compared().cmp(&other.compared())
+    }
+}
+
+impl std::hash::Hash for Identity {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.compared().hash(state);
+    }
 }
 
 impl Hosts {
@@ -247,12 +400,30 @@ impl Hosts {
 }
 
 impl Table {
+    /// What a connection to this address is for.
+    pub fn site(&self, address: IpAddr, port: u16) -> Site {
+        let address = address.to_canonical();
+        Site { address: Some(address).filter(|address| self.own.contains(address)), port }
+    }
+
+    /// Ports that connections are taken at.
+    pub fn open(&self) -> BTreeSet<u16> {
+        self.ports.keys().map(|site| site.port).collect()
+    }
+
     /// Every service that something leads to.
     pub fn destinations(&self) -> BTreeSet<Arc<Destination>> {
         let mut found = BTreeSet::new();
-        for port in self.ports.values() {
+        let of_port = |port: &Port| -> Vec<Arc<Action>> {
             let passed = port.tls.iter().flat_map(|tls| tls.passed.all());
-            for action in port.hosts.rules().map(|rule| &rule.action).chain(passed) {
+            let passed = passed.map(|one| one.action.clone());
+            let taken = port.taker.iter().filter_map(|taker| taker.0.clone());
+            let asked = port.hosts.rules().map(|rule| rule.action.clone());
+            asked.chain(passed).chain(taken).collect()
+        };
+        let takers = self.datagrams.values().filter_map(|taker| taker.0.clone()).collect();
+        for actions in self.ports.values().map(of_port).chain([takers]) {
+            for action in actions {
                 let backends = action.backends.iter().map(|backend| &backend.to);
                 let per_backend = action.backends.iter().flat_map(|backend| &backend.filters);
                 let mirrored = action.filters.iter().chain(per_backend).filter_map(Filter::mirrors);

@@ -2,11 +2,14 @@
 mod gateway;
 
 pub use gateway::resource;
+#[cfg(test)]
+pub use gateway::resources;
 
 use crate::facts::{
     ClassFacts, IngressFacts, NamespaceFacts, NodeFacts, SecretFacts, ServiceFacts, SliceFacts,
 };
 use crate::plan::World;
+use crate::table::{Destination, Protocol};
 use api::selector::field::Selector;
 use client::informer::Index;
 use client::source::{Collection, Source};
@@ -16,6 +19,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
@@ -129,12 +133,20 @@ impl Seen {
     }
 
     /// Where the pods behind a port of a service are.
-    pub fn addresses(&self, service: &NamespacedName, port: u16) -> Vec<std::net::SocketAddr> {
+    pub fn addresses(&self, to: &Destination) -> Vec<SocketAddr> {
         let Some(rest) = self.rest.get() else { return Vec::new() };
-        let Some(facts) = rest.services.get(service) else { return Vec::new() };
-        let (read, whole) = (rest.slices.read(), service.to_string());
+        let Some(facts) = rest.services.get(&to.service) else { return Vec::new() };
+        let (read, whole) = (rest.slices.read(), to.service.to_string());
         let slices = read.by(rest.by_service, &whole).map(|(_, slice)| slice);
+        let port = (to.port, to.protocol == Protocol::Datagrams);
         crate::plan::addresses(&facts, port, slices)
+    }
+
+    /// All addresses of a node.
+    pub fn addresses_of_node(&self, name: &str) -> Vec<IpAddr> {
+        let rest = self.rest.get();
+        let node = rest.and_then(|rest| rest.nodes.get(&NamespacedName::new("", name)));
+        node.map(|node| node.all.clone()).unwrap_or_default()
     }
 }
 

@@ -55,7 +55,7 @@ struct Cli {
 enum Command {
     /// Run a cluster on this machine.
     #[command(alias = "server", args_override_self = true)]
-    Up(up::Options),
+    Up(Box<up::Options>),
     /// Make this machine a node of a cluster that runs elsewhere.
     #[command(args_override_self = true)]
     Agent(up::agent::Options),
@@ -153,7 +153,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     let ended = match cli.command {
         Command::Up(options) => {
             raise_open_files();
-            tasks.block_on(up::run(options))
+            tasks.block_on(up::run(*options))
         }
         Command::Agent(options) => {
             raise_open_files();

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub async fn updated(context: Context<'_>, old: &Value, new: Value, now: Timestamp) -> Value {
     let given = context.call.write_options().field_manager.as_str();
     let agent = context.received.header(header::USER_AGENT);
-    let manager = if given.is_empty() { program(agent) } else { given };
+    let manager = if given.is_empty() { &program(agent) } else { given };
     let conversions = Conversions::default();
     let update = |new: Value| {
         with_manager(context, &conversions, |fields| fields.update_or_keep(old, new, manager, now))
@@ -104,9 +104,19 @@ pub fn empty(resource: &Resource) -> Value {
     json!({ "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {} })
 }
 
-/// A client that does not name itself is named after its program.
-fn program(user_agent: &str) -> &str {
-    user_agent.split('/').next().filter(|name| !name.is_empty()).unwrap_or("unknown")
+/// A client that does not name itself is named after its program, by as much of the program's name as the name of
+/// a manager may be long (`prefixFromUserAgent` in upstream's `endpoints/handlers/create.go`).
+fn program(user_agent: &str) -> String {
+    const LONGEST: usize = 128;
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let mut program = String::new();
+    for character in name.chars().filter(|character| !character.is_control()) {
+        if program.len() + character.len_utf8() > LONGEST {
+            break;
+        }
+        program.push(character);
+    }
+    if program.is_empty() { "unknown".to_owned() } else { program }
 }
 
 fn with_manager<T>(
@@ -172,4 +182,19 @@ fn with_manager<T>(
         view: View::Typed,
         unchecked: is_custom,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+
+    #[test]
+    fn a_program_s_name_is_as_long_as_a_manager_s_may_be() {
+        assert_eq!(program("kubectl/v1.37.0 (linux/amd64)"), "kubectl");
+        assert_eq!(program(""), "unknown");
+        assert_eq!(program("/1"), "unknown");
+        assert_eq!(program("a\tb c"), "ab c");
+        assert_eq!(program(&"x".repeat(200)), "x".repeat(128));
+        assert_eq!(program(&format!("{}éé", "x".repeat(127))), "x".repeat(127));
+    }
 }

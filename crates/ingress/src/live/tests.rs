@@ -64,7 +64,13 @@ fn ingress(world: &World) {
 type Open = Arc<Mutex<BTreeMap<u16, SocketAddr>>>;
 
 fn config(open: &Open) -> Config {
-    let open = open.clone();
+    let (open, of_datagrams) = (open.clone(), open.clone());
+    let datagrams = move |wanted: SocketAddr| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        socket.set_nonblocking(true)?;
+        of_datagrams.lock().insert(wanted.port(), socket.local_addr()?);
+        UdpSocket::from_std(socket)
+    };
     let bind = move |port: u16| {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -74,8 +80,9 @@ fn config(open: &Open) -> Config {
     Config {
         http_port: 80,
         https_port: 443,
+        pool: Pool::default(),
         node_name: "one".to_owned(),
-        bind: Bind(Arc::new(bind)),
+        bind: Bind { connections: Arc::new(bind), datagrams: Arc::new(datagrams) },
     }
 }
 
@@ -167,7 +174,9 @@ async fn a_port_that_is_taken_is_told_once_and_tried_again() {
         *counted.lock() += usize::from(port == 80);
         Err(io::Error::from(io::ErrorKind::AddrInUse))
     };
-    let config = Config { bind: Bind(Arc::new(bind)), ..config(&Open::default()) };
+    let usual = config(&Open::default());
+    let bind = Bind { connections: Arc::new(bind), ..usual.bind.clone() };
+    let config = Config { bind, ..usual };
     tokio::spawn(run(context.clone(), world.source(), config));
     until("it is tried again", async || *tries.lock() > 3).await;
     let events = world.all::<Event>();

@@ -8,7 +8,7 @@ use api::regexp::Regexp;
 use http::HeaderValue;
 
 /// One rule per line: its name, then `host=`, `path=` (`=/a` exact, `~/a` an expression), `method=`,
-/// `header=name:value`, `query=name:value`, `age=`, `except=`, `depth=many`, `default`.
+/// `header=name:value`, `query=name:value`, `age=`, `except=`, `clients=`, `depth=many`, `default`.
 fn hosts(rules: &str) -> Hosts {
     let mut hosts = Hosts::default();
     for (i, line) in rules.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {
@@ -37,6 +37,7 @@ fn rule(line: &str, place: usize) -> Rule {
     };
     Rule {
         host: Pattern::parse(one("host").unwrap_or_default(), depth),
+        clients: one("clients").map(clients),
         except: all("except").map(|host| Pattern::parse(host, Depth::Many)).collect(),
         path: match path.split_at(1) {
             ("=", path) => PathMatch::Exact(path.to_owned()),
@@ -59,7 +60,11 @@ fn rule(line: &str, place: usize) -> Rule {
     }
 }
 
-/// `GET host/path?query name:value …` → the rule's name, or `-`.
+fn clients(authorities: &str) -> Arc<Clients> {
+    Arc::new(Clients { authorities: authorities.to_owned(), is_optional: false })
+}
+
+/// `GET host/path?query name:value …` → the rule's name, or `-`. What `x-proved` says the client has proved.
 fn ask(hosts: &Hosts, request: &str) -> String {
     let mut words = request.split_whitespace();
     let method: Method = words.next().expect("a method").parse().expect("a method");
@@ -72,7 +77,9 @@ fn ask(hosts: &Hosts, request: &str) -> String {
         headers.append(name.parse::<HeaderName>().expect("a name"), value);
     }
     let Ok(Path { matched, .. }) = Path::read(path) else { return "refused".to_owned() };
-    let asked = Asked { host, path: &matched, method: &method, headers: &headers, query };
+    let clients = headers.get("x-proved").and_then(|value| value.to_str().ok()).map(clients);
+    let clients = clients.as_deref();
+    let asked = Asked { host, path: &matched, method: &method, headers: &headers, query, clients };
     find(hosts, &asked).map_or("-".to_owned(), |found| found.rule.origin.key.name.to_string())
 }
 
@@ -231,4 +238,22 @@ fn fifty_thousand_routes_are_found_as_quickly_as_one() {
     }
     // Ten thousand of them: a walk through all rules would take minutes.
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_rule_for_those_who_have_proved_something_is_for_nobody_else() {
+    check(
+        "proved clients=one
+         open path=/open
+         other clients=two path=/other",
+        &[
+            ("GET h/", "-"),
+            ("GET h/ x-proved:one", "proved"),
+            ("GET h/ x-proved:two", "-"),
+            ("GET h/other x-proved:one", "proved"),
+            ("GET h/other x-proved:two", "other"),
+            ("GET h/open", "open"),
+            ("GET h/open x-proved:two", "open"),
+        ],
+    );
 }

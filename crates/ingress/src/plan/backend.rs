@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A port of a service, if it has that one.
+/// A port of a service that connections are made to, if it has that one.
 pub fn destination(
     key: &NamespacedName,
     service: &ServiceFacts,
@@ -16,13 +16,26 @@ pub fn destination(
         PortName::Number(number) => known.number == *number,
         PortName::Name(name) => known.name == *name,
     };
-    let found = service.ports.iter().find(is_it).filter(|_| !service.is_external)?;
+    let mut by_tcp = service.ports.iter().filter(|known| !known.is_udp);
+    let found = by_tcp.find(is_it).filter(|_| !service.is_external)?;
     Some(Arc::new(Destination {
         service: key.clone(),
         port: found.number,
         protocol: protocol(&found.app_protocol),
         tls: None,
     }))
+}
+
+/// A port of a service that datagrams are sent to.
+pub fn datagrams(
+    key: &NamespacedName,
+    service: &ServiceFacts,
+    number: u16,
+) -> Option<Arc<Destination>> {
+    let mut by_udp = service.ports.iter().filter(|known| known.is_udp);
+    by_udp.find(|known| known.number == number).filter(|_| !service.is_external)?;
+    let protocol = Protocol::Datagrams;
+    Some(Arc::new(Destination { service: key.clone(), port: number, protocol, tls: None }))
 }
 
 /// What pods speak behind a port (`appProtocol`; Kubernetes' own names are in KEP-3726).
@@ -37,10 +50,11 @@ fn protocol(app_protocol: &str) -> Protocol {
 /// way out, as upstream's proxies have it.
 pub fn addresses<'s>(
     service: &ServiceFacts,
-    port: u16,
+    (port, is_udp): (u16, bool),
     slices: impl Iterator<Item = &'s Arc<SliceFacts>>,
 ) -> Vec<SocketAddr> {
-    let Some(port) = service.ports.iter().find(|known| known.number == port) else {
+    let is_it = |known: &&PortFacts| known.number == port && known.is_udp == is_udp;
+    let Some(port) = service.ports.iter().find(is_it) else {
         return Vec::new();
     };
     let (mut ready, mut serving) = (BTreeSet::new(), BTreeSet::new());
@@ -88,7 +102,7 @@ mod tests {
             ..ServiceFacts::default()
         };
         let of = |slices: &[Arc<SliceFacts>]| {
-            let found = addresses(&service, 80, slices.iter());
+            let found = addresses(&service, (80, false), slices.iter());
             found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
         let leaving = slice("http", 8080, &[("10.0.0.1", false, true), ("10.0.0.2", false, false)]);
@@ -97,6 +111,29 @@ mod tests {
         assert_eq!(of(std::slice::from_ref(&leaving)), "10.0.0.1:8080");
         assert_eq!(of(&[leaving, there.clone(), there, other.clone()]), "10.0.0.3:8081");
         assert_eq!(of(&[other]), "");
-        assert_eq!(addresses(&service, 81, [].into_iter()), []);
+        assert_eq!(addresses(&service, (81, false), [].into_iter()), []);
+    }
+
+    #[test]
+    fn one_number_may_be_two_ports() {
+        let port = |name: &str, is_udp| PortFacts {
+            name: name.into(),
+            number: 53,
+            is_udp,
+            ..PortFacts::default()
+        };
+        let service = ServiceFacts {
+            ports: vec![port("dns-tcp", false), port("dns", true)],
+            ..ServiceFacts::default()
+        };
+        let slices = [
+            slice("dns-tcp", 1053, &[("10.0.0.1", true, true)]),
+            slice("dns", 2053, &[("10.0.0.1", true, true)]),
+        ];
+        let of = |is_udp| addresses(&service, (53, is_udp), slices.iter())[0].port();
+        assert_eq!((of(false), of(true)), (1053, 2053));
+        let key = NamespacedName::new("default", "dns");
+        assert_eq!(datagrams(&key, &service, 53).map(|to| to.protocol), Some(Protocol::Datagrams));
+        assert_eq!(datagrams(&key, &service, 54), None);
     }
 }

@@ -1,10 +1,10 @@
 //! Ingresses: rules of hosts and paths, certificates, and a backend for the rest.
-use super::{Kind, Plan, Ports, Status, World, destination};
+use super::{Kind, Places, Plan, Status, World, destination};
 use crate::INGRESS_CONTROLLER;
 use crate::facts::{BackendFacts, IngressFacts};
 use crate::host::{Depth, Pattern};
 use crate::path;
-use crate::table::{Action, Backend, Certificate, Origin, PathMatch, Port, Rule, Tls, To};
+use crate::table::{Action, Backend, Certificate, Origin, PathMatch, Port, Rule, Site, Tls, To};
 use api::names::NamespacedName;
 use http::StatusCode;
 use serde_json::json;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub fn plan(world: &World, ports: Ports, addresses: &[IpAddr], plan: &mut Plan) {
+pub fn plan(world: &World, places: &Places, addresses: &[IpAddr], plan: &mut Plan) {
     let mut ours: Vec<_> =
         world.ingresses.iter().filter(|(_, ingress)| is_ours(world, ingress)).collect();
     ours.sort_by_key(|(key, ingress)| (ingress.created, *key));
@@ -20,7 +20,7 @@ pub fn plan(world: &World, ports: Ports, addresses: &[IpAddr], plan: &mut Plan) 
         return;
     }
     let (mut http, mut https) = (Port::default(), Port::default());
-    let mut tls = Tls::default();
+    let mut tls = Tls { is_open: true, ..Tls::default() };
     for (key, ingress) in ours {
         certificates(world, key, ingress, &mut tls);
         rules(world, key, ingress, &mut http);
@@ -28,8 +28,8 @@ pub fn plan(world: &World, ports: Ports, addresses: &[IpAddr], plan: &mut Plan) 
         plan.statuses.extend(status(key, ingress, addresses));
     }
     https.tls = Some(tls);
-    plan.table.ports.insert(ports.http, http);
-    plan.table.ports.insert(ports.https, https);
+    plan.table.ports.insert(Site::shared(places.http), http);
+    plan.table.ports.insert(Site::shared(places.https), https);
 }
 
 /// It is of a class of ours; without one, if the class that is the default is ours.
@@ -61,6 +61,7 @@ fn rules(world: &World, key: &NamespacedName, ingress: &IngressFacts, port: &mut
         let rule = Rule {
             host,
             except: Arc::default(),
+            clients: None,
             path,
             method: None,
             headers: Vec::new(),

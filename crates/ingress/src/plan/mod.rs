@@ -5,13 +5,14 @@ mod ingress;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{addresses, destination};
+pub use backend::{addresses, datagrams, destination};
 
 use crate::facts::{
     ClassFacts, IngressFacts, NamespaceFacts, NodeFacts, SecretFacts, ServiceFacts,
 };
 use crate::table::Table;
 use api::names::NamespacedName;
+use api::pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,11 +30,14 @@ pub struct World {
     pub gateway: gateway::types::World,
 }
 
-/// Where Ingresses are served.
-#[derive(Debug, Clone, Copy)]
-pub struct Ports {
+/// Where Ingresses and Gateways are served.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// Ports of Ingresses.
     pub http: u16,
     pub https: u16,
+    /// Addresses that Gateways get, each its own; empty: they share those of the nodes.
+    pub pool: Pool,
 }
 
 pub struct Plan {
@@ -56,9 +60,12 @@ pub enum Kind {
     Ingress,
     GatewayClass,
     Gateway,
+    ListenerSet,
     HttpRoute,
     GrpcRoute,
     TlsRoute,
+    TcpRoute,
+    UdpRoute,
     BackendTlsPolicy,
 }
 
@@ -68,9 +75,12 @@ impl Kind {
             Kind::Ingress => "Ingress",
             Kind::GatewayClass => "GatewayClass",
             Kind::Gateway => "Gateway",
+            Kind::ListenerSet => "ListenerSet",
             Kind::HttpRoute => "HTTPRoute",
             Kind::GrpcRoute => "GRPCRoute",
             Kind::TlsRoute => "TLSRoute",
+            Kind::TcpRoute => "TCPRoute",
+            Kind::UdpRoute => "UDPRoute",
             Kind::BackendTlsPolicy => "BackendTLSPolicy",
         }
     }
@@ -91,11 +101,11 @@ impl Status {
 }
 
 /// `now` is for statuses: RFC 3339, whole seconds.
-pub fn plan(world: &World, ports: Ports, now: &str) -> Plan {
+pub fn plan(world: &World, places: &Places, now: &str) -> Plan {
     let mut plan = Plan { table: Table::default(), statuses: Vec::new() };
     let addresses = world.addresses();
-    ingress::plan(world, ports, &addresses, &mut plan);
-    gateway::plan(world, &addresses, now, &mut plan);
+    ingress::plan(world, places, &addresses, &mut plan);
+    gateway::plan(world, places, &addresses, now, &mut plan);
     for port in plan.table.ports.values_mut() {
         port.hosts.sort();
     }

@@ -2,7 +2,7 @@
 mod gateway;
 
 use super::*;
-use crate::table::{Action, PathMatch, Port, Rule, To};
+use crate::table::{Action, PathMatch, Port, Rule, To, Verified};
 use api::object::{Keep, Object};
 use expect_test::{Expect, expect};
 use serde_json::Value;
@@ -45,10 +45,14 @@ fn add(world: &mut World, mut tree: Value) {
         "Node" => drop(world.nodes.insert(name, kept(&object))),
         "Namespace" => drop(world.namespaces.insert(name, kept(&object))),
         "GatewayClass" => drop(world.gateway.classes.insert(name, kept(&object))),
+        "ConfigMap" => drop(world.gateway.authorities.insert(key, kept(&object))),
         "Gateway" => drop(world.gateway.gateways.insert(key, kept(&object))),
+        "ListenerSet" => drop(world.gateway.sets.insert(key, kept(&object))),
         "HTTPRoute" => drop(world.gateway.http_routes.insert(key, kept(&object))),
         "GRPCRoute" => drop(world.gateway.grpc_routes.insert(key, kept(&object))),
         "TLSRoute" => drop(world.gateway.tls_routes.insert(key, kept(&object))),
+        "TCPRoute" => drop(world.gateway.tcp_routes.insert(key, kept(&object))),
+        "UDPRoute" => drop(world.gateway.udp_routes.insert(key, kept(&object))),
         "ReferenceGrant" => drop(world.gateway.grants.insert(key, kept(&object))),
         "BackendTLSPolicy" => drop(world.gateway.policies.insert(key, kept(&object))),
         kind => panic!("{kind} is of no interest"),
@@ -66,9 +70,9 @@ fn secret(kind: &str) -> Result<Arc<rustls::sign::CertifiedKey>, String> {
 
 pub fn described(plan: &Plan) -> String {
     let mut text = String::new();
-    for (number, port) in &plan.table.ports {
+    for (site, port) in &plan.table.ports {
         let kind = if port.tls.is_some() { "TLS" } else { "plain" };
-        let _ = writeln!(text, "{number} {kind}");
+        let _ = writeln!(text, "{} {kind}", site.port);
         describe_port(&mut text, port);
     }
     for status in &plan.statuses {
@@ -113,6 +117,13 @@ pub fn describe_rule(rule: &Rule) -> String {
     if rule.origin.is_default {
         line.push_str(" (default)");
     }
+    if let Some(clients) = &rule.clients {
+        line.push_str(if clients.is_optional {
+            " (clients may prove)"
+        } else {
+            " (clients prove)"
+        });
+    }
     format!("{line} -> {}", describe_action(&rule.action))
 }
 
@@ -123,8 +134,15 @@ pub fn describe_action(action: &Action) -> String {
                 crate::table::Protocol::Http1 => "",
                 crate::table::Protocol::Http2 => " h2",
                 crate::table::Protocol::Bytes => " bytes",
+                crate::table::Protocol::Datagrams => " datagrams",
             };
-            let tls = one.tls.as_ref().map_or_else(String::new, |tls| format!(" tls={}", tls.name));
+            let identity = |tls: &Verified| {
+                let identity = tls.identity.as_ref();
+                identity.map_or_else(String::new, |one| format!(" as {}", one.secret))
+            };
+            let tls = one.tls.as_ref();
+            let tls =
+                tls.map_or_else(String::new, |tls| format!(" tls={}{}", tls.name, identity(tls)));
             format!("{}:{}{how}{tls}", one.service, one.port)
         }
         To::Nobody(code) => code.as_u16().to_string(),
@@ -139,8 +157,12 @@ pub fn describe_action(action: &Action) -> String {
 }
 
 fn check(yaml: &str, expected: Expect) {
-    let plan = plan(&world(&format!("{COMMON}---\n{yaml}")), Ports { http: 80, https: 443 }, NOW);
+    let plan = plan(&world(&format!("{COMMON}---\n{yaml}")), &places(), NOW);
     expected.assert_eq(&described(&plan));
+}
+
+fn places() -> Places {
+    Places { http: 80, https: 443, ..Places::default() }
 }
 
 const NOW: &str = "2026-01-01T00:00:00Z";

@@ -1,9 +1,9 @@
 //! One client: TLS or not, HTTP/1.1 or HTTP/2, for as long as it asks.
 use super::endpoint::Stream;
 use super::exchange::{self, Came};
-use super::tls::{self, Rewound};
-use super::{Proxy, upstream};
-use crate::table::{Action, To};
+use super::tls::{self, Rewound, Terms};
+use super::{Proxy, passing};
+use crate::table::{Clients, Inside, Site};
 use client::Context;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -32,38 +32,63 @@ const MOST_STREAMS: u32 = 250;
 pub struct Client {
     pub proxy: Arc<Proxy>,
     pub peer: IpAddr,
-    pub port: u16,
+    pub site: Site,
 }
 
-pub async fn serve(
-    client: Client,
-    context: Context,
-    mut stream: TcpStream,
-    config: Arc<rustls::ServerConfig>,
-) {
+pub async fn serve(client: Client, context: Context, mut stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let table = client.proxy.table();
-    let Some(port) = table.ports.get(&client.port) else { return };
-    let Some(tls) = &port.tls else {
-        return http(client, context, Box::new(stream), None, "http").await;
+    let Some(port) = table.ports.get(&client.site) else { return };
+    if let Some(taker) = &port.taker {
+        let Some(action) = taker.0.clone() else { return };
+        drop(table);
+        return passing::pass(&client.proxy, &context, Box::new(stream), &action).await;
+    }
+    if port.tls.is_none() {
+        drop(table);
+        return http(client, context, Box::new(stream), Tls::default(), "http").await;
+    }
+    let looked = timeout(HELLO, tls::looked_for(&mut stream)).await;
+    let Ok(Ok((name, seen))) = looked else { return };
+    // What the port serves may have changed while the client was about to say hello.
+    drop(table);
+    let table = client.proxy.table();
+    let Some(tls) = table.ports.get(&client.site).and_then(|port| port.tls.as_ref()) else {
+        return;
     };
-    let mut seen = Vec::new();
-    if !tls.passed.is_empty() {
-        let looked = timeout(HELLO, tls::looked_for(&mut stream)).await;
-        let Ok(Ok((name, first))) = looked else { return };
-        seen = first;
-        let action = name.and_then(|name| tls.passed.of(&name).next().cloned());
-        if let Some(action) = action {
-            drop(table);
-            return pass(&client, &context, Rewound { seen, at: 0, inner: stream }, &action).await;
-        }
+    let asked = name.as_deref().unwrap_or_default();
+    let listener = tls.listener(asked).cloned();
+    let taker = tls.taker(asked).cloned();
+    if listener.is_none() && !tls.takes_others() {
+        return;
     }
     drop(table);
     let stream = Rewound { seen, at: 0, inner: stream };
+    let inside = listener.as_ref().map_or(Inside::Requests, |listener| listener.inside);
+    if inside == Inside::Unknown {
+        let Some(action) = taker else { return };
+        return passing::pass(&client.proxy, &context, Box::new(stream), &action).await;
+    }
+    let clients = listener.and_then(|listener| listener.clients.clone());
+    let terms = Terms { site: client.site, inside, clients: clients.clone() };
+    let Ok(config) = client.proxy.config(terms) else { return };
     let accepted = timeout(HELLO, TlsAcceptor::from(config).accept(stream)).await;
     let Ok(Ok(stream)) = accepted else { return };
-    let name = stream.get_ref().1.server_name().map(str::to_ascii_lowercase);
-    http(client, context, Box::new(stream), name, "https").await;
+    let stream: Box<dyn Stream> = Box::new(stream);
+    match (inside, taker) {
+        (Inside::Bytes, Some(action)) => {
+            passing::pass(&client.proxy, &context, stream, &action).await;
+        }
+        (Inside::Bytes, None) => {}
+        _ => http(client, context, stream, Tls { name, clients }, "https").await,
+    }
+}
+
+/// What is known of a client by its TLS.
+#[derive(Default)]
+struct Tls {
+    name: Option<String>,
+    clients: Option<Arc<Clients>>,
 }
 
 /// Requests under way, and since when there are none.
@@ -93,11 +118,11 @@ async fn http(
     client: Client,
     context: Context,
     stream: Box<dyn Stream>,
-    name: Option<String>,
+    tls: Tls,
     scheme: &'static str,
 ) {
     let activity = Arc::new(Mutex::new(Activity { asked: 0, since: Instant::now() }));
-    let came = Arc::new(Came { client, name, scheme });
+    let came = Arc::new(Came { client, name: tls.name, clients: tls.clients, scheme });
     let respond = {
         let activity = activity.clone();
         service_fn(move |request| {
@@ -141,34 +166,4 @@ async fn http(
             }
         }
     }
-}
-
-/// A connection that its client and a pod alone can read.
-async fn pass(client: &Client, context: &Context, mut stream: Rewound, action: &Action) {
-    let Some(To::Service(destination)) = exchange::choose(&action.backends).map(|one| &one.to)
-    else {
-        return;
-    };
-    let Some(upstream) = client.proxy.upstream(destination) else { return };
-    let Some((mut there, _working)) = dial(&upstream).await else { return };
-    tokio::select! {
-        _ = tokio::io::copy_bidirectional(&mut stream, &mut there) => {}
-        () = context.stopped() => {}
-    }
-}
-
-async fn dial(
-    upstream: &upstream::Upstream,
-) -> Option<(Box<dyn Stream>, super::endpoint::Working)> {
-    let mut tried = Vec::new();
-    while let Some(endpoint) = upstream.choose(&tried).filter(|_| tried.len() < exchange::ATTEMPTS)
-    {
-        let working = endpoint.begin();
-        match endpoint.dial().await {
-            Ok(stream) => return Some((stream, working)),
-            Err(error) => tracing::debug!(address = %endpoint.address, %error, "not reached"),
-        }
-        tried.push(endpoint.address);
-    }
-    None
 }

@@ -2,12 +2,12 @@
 use super::body::{self, Body};
 use super::connection::{Client, IDLE};
 use super::endpoint::Failure;
-use super::headers;
+use super::{headers, passing};
 use crate::filters::{Cors, Filter, Place};
 use crate::host;
 use crate::matching::{self, Asked};
 use crate::path::Path;
-use crate::table::{Action, Backend, Destination, Port, Rule, To};
+use crate::table::{Action, Backend, Clients, Destination, Port, Rule, To};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::{Body as _, Incoming};
@@ -27,6 +27,8 @@ pub struct Came {
     pub client: Client,
     /// Whom the client looked for when it said hello.
     pub name: Option<String>,
+    /// What it had to prove.
+    pub clients: Option<Arc<Clients>>,
     pub scheme: &'static str,
 }
 
@@ -65,7 +67,7 @@ async fn respond(
     let path = Path::read(request.uri().path()).map_err(|_| StatusCode::BAD_REQUEST)?;
     let query = request.uri().query().map(str::to_owned);
     let table = came.client.proxy.table();
-    let port = table.ports.get(&came.client.port).ok_or(StatusCode::NOT_FOUND)?;
+    let port = table.ports.get(&came.client.site).ok_or(StatusCode::NOT_FOUND)?;
     if is_misdirected(port, came.name.as_deref(), &asked_host) {
         return Err(StatusCode::MISDIRECTED_REQUEST);
     }
@@ -75,6 +77,7 @@ async fn respond(
         method: request.method(),
         headers: request.headers(),
         query: query.as_deref().unwrap_or_default(),
+        clients: came.clients.as_deref(),
     };
     let (rule, prefix) = match matching::find(&port.hosts, &asked) {
         Some(found) => (found.rule.clone(), found.prefix),
@@ -105,7 +108,7 @@ fn authority<B>(request: &Request<B>) -> Result<Authority, StatusCode> {
 /// The connection was made to another listener than the one that the request is for.
 fn is_misdirected(port: &Port, name: Option<&str>, asked: &str) -> bool {
     let (Some(tls), Some(name)) = (&port.tls, name) else { return false };
-    name != asked && tls.listeners.of(name).next() != tls.listeners.of(asked).next()
+    name != asked && tls.listener(name) != tls.listener(asked)
 }
 
 struct Exchange<'a> {
@@ -185,7 +188,7 @@ impl Exchange<'_> {
         let location = redirect.location(&Place {
             scheme: self.came.scheme,
             host: &self.host,
-            port: self.came.client.port,
+            port: self.came.client.site.port,
             path: &self.path.matched,
             query: self.query.as_deref(),
             prefix: self.prefix,
@@ -206,7 +209,8 @@ impl Exchange<'_> {
         parts.headers.remove(header::EXPECT);
         let client = &self.came.client;
         let host = self.authority.as_str();
-        headers::introduce(&mut parts.headers, client.peer, host, client.port, self.came.scheme);
+        let port = client.site.port;
+        headers::introduce(&mut parts.headers, client.peer, host, port, self.came.scheme);
         Outgoing {
             method: parts.method,
             authority: self.authority.clone(),
@@ -399,9 +403,7 @@ fn received<G: Send + Unpin + 'static>(
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         tokio::spawn(async move {
             if let (Ok(client), Ok(pod)) = tokio::join!(client, pod) {
-                let (mut client, mut pod) = (TokioIo::new(client), TokioIo::new(pod));
-                // Either side may end it, and does not say why.
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut pod).await;
+                passing::carry(TokioIo::new(client), TokioIo::new(pod)).await;
             }
             drop(working);
         });

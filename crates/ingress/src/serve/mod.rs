@@ -3,7 +3,9 @@
 //! ```text
 //!  listen      ports that are open, while the table has them
 //!  connection  one client: TLS or not, HTTP/1.1 or HTTP/2, for so long as it asks
-//!  tls         certificates by the name that a client looks for; connections that are passed on unread
+//!  tls         certificates by the name that a client looks for, and those that it has to show
+//!  passing     connections that are passed on unread
+//!  datagrams   UDP: sessions of clients with pods
 //!  exchange    one request: its rule, its filters, its pod, its answer
 //!  headers     what of a message is for the next one alone, and what is said about the client
 //!  upstream    a service's pods: who is asked next
@@ -12,29 +14,36 @@
 //! ```
 mod body;
 mod connection;
+mod datagrams;
 mod endpoint;
 mod exchange;
 mod headers;
 mod listen;
+mod passing;
 #[cfg(test)]
 pub mod tests;
 mod tls;
 mod upstream;
 
-pub use listen::Listeners;
+pub use listen::{Listeners, Wanted};
 
 use crate::table::{Destination, Table};
 use client::Context;
-use parking_lot::RwLock;
+use datagrams::{Bounds, Sessions};
+use parking_lot::{Mutex, RwLock};
+use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tls::Terms;
 use tokio::sync::Semaphore;
 use upstream::Upstream;
 
 /// Clients at once; more wait in the kernel's queue.
 const MOST_CLIENTS: usize = 16_384;
+/// As many of them may have connections that are passed on, which end when it pleases them.
+const MOST_PASSED: usize = MOST_CLIENTS / 2;
 
 /// What all connections share.
 pub struct Proxy {
@@ -44,16 +53,26 @@ pub struct Proxy {
     /// For names that nobody has a certificate for.
     unnamed: Arc<CertifiedKey>,
     clients: Arc<Semaphore>,
+    passed: Arc<Semaphore>,
+    sessions: Sessions,
+    configs: Mutex<HashMap<Terms, Arc<ServerConfig>>>,
 }
 
 impl Proxy {
     pub fn new(context: &Context) -> Result<Arc<Proxy>, rcgen::Error> {
+        Proxy::bounded(context, Bounds::default())
+    }
+
+    fn bounded(context: &Context, bounds: Bounds) -> Result<Arc<Proxy>, rcgen::Error> {
         Ok(Arc::new(Proxy {
             context: context.clone(),
             table: RwLock::default(),
             upstreams: RwLock::default(),
             unnamed: tls::self_signed()?,
             clients: Arc::new(Semaphore::new(MOST_CLIENTS)),
+            passed: Arc::new(Semaphore::new(MOST_PASSED)),
+            sessions: Sessions::new(bounds),
+            configs: Mutex::default(),
         }))
     }
 
@@ -73,7 +92,22 @@ impl Proxy {
                 upstreams.entry(destination.clone()).or_insert_with(upstream);
             }
         }
+        self.configs.lock().retain(|terms, _| terms.are_of(&table));
         *self.table.write() = Arc::new(table);
+    }
+
+    /// TLS on these terms. Sessions are taken up again on the same terms alone: who has shown no certificate
+    /// elsewhere shows one here.
+    fn config(self: &Arc<Self>, terms: Terms) -> Result<Arc<ServerConfig>, tls::TermsError> {
+        if let Some(known) = self.configs.lock().get(&terms) {
+            return Ok(known.clone());
+        }
+        let config = tls::server(self, &terms)?;
+        // What the table of the moment does not have is not kept: it might never be thrown away.
+        if terms.are_of(&self.table()) {
+            self.configs.lock().insert(terms, config.clone());
+        }
+        Ok(config)
     }
 
     /// Where the pods of a service are now.

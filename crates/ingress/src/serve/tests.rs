@@ -1,6 +1,8 @@
 //! The proxy with real sockets: clients and pods of every kind on 127.0.0.1.
 pub mod backend_servers;
+mod datagrams;
 mod hostile;
+mod passing;
 mod secure;
 pub mod stage;
 

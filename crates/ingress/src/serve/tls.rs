@@ -1,21 +1,30 @@
 //! TLS on both sides: certificates by name towards clients, and pods that have to prove who they are.
 use super::Proxy;
-use crate::table::{Certificate, Protocol, Verified};
-use rustls::client::WebPkiServerVerifier;
+use crate::table::{Alternative, Certificate, Clients, Inside, Protocol, Site, Table, Verified};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::{Acceptor, ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{
+    Acceptor, ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use x509_parser::extensions::GeneralName;
 
 /// What a port shows to those whom no certificate is meant for.
 pub fn self_signed() -> Result<Arc<CertifiedKey>, rcgen::Error> {
@@ -29,33 +38,129 @@ pub fn self_signed() -> Result<Arc<CertifiedKey>, rcgen::Error> {
     certified.map_err(|_| rcgen::Error::CouldNotParseKeyPair)
 }
 
-/// TLS of a port. Certificates are looked up in the table of the moment.
-pub fn server(proxy: &Arc<Proxy>, port: u16) -> Result<Arc<ServerConfig>, rustls::Error> {
+/// On which terms a client is spoken to.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Terms {
+    pub site: Site,
+    pub inside: Inside,
+    pub clients: Option<Arc<Clients>>,
+}
+
+impl Terms {
+    /// The table has a use for them.
+    pub fn are_of(&self, table: &Table) -> bool {
+        let tls = table.ports.get(&self.site).and_then(|port| port.tls.as_ref());
+        tls.is_some_and(|tls| {
+            let mut wanted = tls.listeners.all().map(|listener| &listener.clients);
+            self.clients.is_none() || wanted.any(|clients| *clients == self.clients)
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TermsError {
+    #[error("failed to set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("no certificate of an authority can be used to know clients: {0}")]
+    Authorities(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// TLS on these terms. Certificates are looked up in the table of the moment.
+pub fn server(proxy: &Arc<Proxy>, terms: &Terms) -> Result<Arc<ServerConfig>, TermsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(ByName { proxy: proxy.clone(), port }));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
+    let builder = match &terms.clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => {
+            let roots = Arc::new(roots(&clients.authorities));
+            let known = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
+            builder.with_client_cert_verifier(match clients.is_optional {
+                true => Arc::new(Anybody(known)),
+                false => known,
+            })
+        }
+    };
+    let by_name = ByName { proxy: Arc::downgrade(proxy), site: terms.site };
+    let mut config = builder.with_cert_resolver(Arc::new(by_name));
+    if terms.inside == Inside::Requests {
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    }
     Ok(Arc::new(config))
 }
 
+fn roots(authorities: &str) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten() {
+        // One that cannot be read vouches for nobody.
+        let _ = roots.add(certificate);
+    }
+    roots
+}
+
+/// Asks clients for a certificate, and takes them whatever they show (`AllowInsecureFallback`).
+#[derive(Debug)]
+struct Anybody(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Anybody {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
 struct ByName {
-    proxy: Arc<Proxy>,
-    port: u16,
+    /// The proxy keeps what this is in.
+    proxy: Weak<Proxy>,
+    site: Site,
 }
 
 impl std::fmt::Debug for ByName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ByName").field(&self.port).finish()
+        f.debug_tuple("ByName").field(&self.site).finish()
     }
 }
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
-        let table = self.proxy.table();
-        let tls = table.ports.get(&self.port).and_then(|port| port.tls.as_ref())?;
+        let proxy = self.proxy.upgrade()?;
+        let table = proxy.table();
+        let tls = table.ports.get(&self.site).and_then(|port| port.tls.as_ref())?;
         let mut all = tls.certificates.of(&name);
         // One name may have certificates of several kinds, of which a client knows some.
         let first = all.next();
@@ -67,7 +172,7 @@ impl ResolvesServerCert for ByName {
                 tracing::trace!(name, secret = %one.secret, "a client is shown a certificate");
                 Some(one.key.clone())
             }
-            None => Some(self.proxy.unnamed.clone()),
+            None => Some(proxy.unnamed.clone()),
         }
     }
 }
@@ -149,29 +254,31 @@ pub async fn verify(
 ) -> io::Result<TlsStream<TcpStream>> {
     let failed = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
     let machine = match &verified.authorities {
         Some(_) => String::new(),
         None => tokio::task::spawn_blocking(machine_roots).await.unwrap_or_default(),
     };
     let authorities = verified.authorities.as_ref().unwrap_or(&machine);
-    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten() {
-        // One that cannot be read vouches for nobody.
-        let _ = roots.add(certificate);
-    }
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let trusted = Arc::new(roots(authorities));
+    let inner = WebPkiServerVerifier::builder_with_provider(trusted.clone(), provider.clone());
     let inner = inner.build().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    let verifier = Arc::new(AnyOf { inner, names: verified.alternatives.clone() });
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let verifier = Arc::new(AnyOf { inner, trusted, names: verified.alternatives.clone() });
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(failed)?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match &verified.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let shown = SingleCertAndKey::from((*identity.key).clone());
+            builder.with_client_cert_resolver(Arc::new(shown))
+        }
+    };
     config.alpn_protocols = match protocol {
         Protocol::Http2 => vec![b"h2".to_vec()],
         Protocol::Http1 => vec![b"http/1.1".to_vec()],
-        Protocol::Bytes => Vec::new(),
+        Protocol::Bytes | Protocol::Datagrams => Vec::new(),
     };
     let name = ServerName::try_from(verified.name.clone());
     let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -194,7 +301,25 @@ fn machine_roots() -> String {
 #[derive(Debug)]
 struct AnyOf {
     inner: Arc<WebPkiServerVerifier>,
-    names: Vec<String>,
+    trusted: Arc<RootCertStore>,
+    names: Vec<Alternative>,
+}
+
+impl AnyOf {
+    fn is_for(&self, certificate: &ParsedCertificate<'_>, raw: &CertificateDer<'_>) -> bool {
+        self.names.iter().any(|name| match name {
+            Alternative::Host(host) => ServerName::try_from(host.as_str())
+                .is_ok_and(|name| verify_server_name(certificate, &name).is_ok()),
+            Alternative::Uri(uri) => has_uri(raw, uri),
+        })
+    }
+}
+
+fn has_uri(certificate: &CertificateDer<'_>, wanted: &str) -> bool {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else { return false };
+    let mut names = names.value.general_names.iter();
+    names.any(|name| matches!(name, GeneralName::URI(uri) if *uri == wanted))
 }
 
 impl ServerCertVerifier for AnyOf {
@@ -206,22 +331,17 @@ impl ServerCertVerifier for AnyOf {
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verify = |name: &ServerName<'_>| {
-            self.inner.verify_server_cert(certificate, intermediates, name, stapled, now)
-        };
         if self.names.is_empty() {
-            return verify(asked);
+            return self.inner.verify_server_cert(certificate, intermediates, asked, stapled, now);
         }
-        let mut outcome = Err(rustls::Error::General("no name to verify".to_owned()));
-        for name in &self.names {
-            if let Ok(name) = ServerName::try_from(name.as_str()) {
-                outcome = verify(&name);
-            }
-            if outcome.is_ok() {
-                return outcome;
-            }
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        let (trusted, all) = (&self.trusted, algorithms.all);
+        verify_server_cert_signed_by_trust_anchor(&parsed, trusted, intermediates, now, all)?;
+        match self.is_for(&parsed, certificate) {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(CertificateError::NotValidForName.into()),
         }
-        outcome
     }
 
     fn verify_tls12_signature(

@@ -47,6 +47,10 @@ impl Upstream {
         }
     }
 
+    pub fn has(&self, address: SocketAddr) -> bool {
+        self.endpoints.read().iter().any(|endpoint| endpoint.address == address)
+    }
+
     pub fn sweep(&self) {
         self.endpoints.read().iter().for_each(|endpoint| endpoint.sweep());
     }

@@ -3,7 +3,7 @@ use super::{Changes, by_key, follow, follow_facts};
 use crate::plan::gateway::GROUP;
 use crate::plan::gateway::types::{
     Authorities, ClassSpec, Custom, GatewaySpec, GrantSpec, GrpcSpec, Objects, PolicySpec,
-    RouteSpec, World,
+    RouteSpec, SetSpec, World,
 };
 use api::kinds::Scope;
 use client::definitions::{self, Defined};
@@ -16,12 +16,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Kinds that are read, and where they are.
-const KINDS: [(&str, &str, Scope); 7] = [
+const KINDS: [(&str, &str, Scope); 10] = [
     ("GatewayClass", "gatewayclasses", Scope::Cluster),
     ("Gateway", "gateways", Scope::Namespaced),
+    ("ListenerSet", "listenersets", Scope::Namespaced),
     ("HTTPRoute", "httproutes", Scope::Namespaced),
     ("GRPCRoute", "grpcroutes", Scope::Namespaced),
     ("TLSRoute", "tlsroutes", Scope::Namespaced),
+    ("TCPRoute", "tcproutes", Scope::Namespaced),
+    ("UDPRoute", "udproutes", Scope::Namespaced),
     ("ReferenceGrant", "referencegrants", Scope::Namespaced),
     ("BackendTLSPolicy", "backendtlspolicies", Scope::Namespaced),
 ];
@@ -36,17 +39,26 @@ pub fn resource(kind: &str) -> ApiResource {
     ApiResource::custom(GROUP, VERSION, plural, kind, scope)
 }
 
+/// All that are read.
+#[cfg(test)]
+pub fn resources() -> impl Iterator<Item = ApiResource> {
+    KINDS.iter().map(|(kind, _, _)| resource(kind))
+}
+
 pub struct Gateways {
     informers: Informers,
     definitions: Informer<Defined>,
     classes: Followed<ClassSpec>,
     gateways: Followed<GatewaySpec>,
+    sets: Followed<SetSpec>,
     http_routes: Followed<RouteSpec>,
     grpc_routes: Followed<GrpcSpec>,
     tls_routes: Followed<RouteSpec>,
+    tcp_routes: Followed<RouteSpec>,
+    udp_routes: Followed<RouteSpec>,
     grants: Followed<GrantSpec>,
     policies: Followed<PolicySpec>,
-    /// Once a policy wants some.
+    /// Once a policy wants some, or a Gateway for its clients.
     authorities: OnceLock<Informer<Authorities>>,
     changes: Arc<Changes>,
 }
@@ -98,9 +110,12 @@ impl Gateways {
             definitions,
             classes: Followed::new("GatewayClass"),
             gateways: Followed::new("Gateway"),
+            sets: Followed::new("ListenerSet"),
             http_routes: Followed::new("HTTPRoute"),
             grpc_routes: Followed::new("GRPCRoute"),
             tls_routes: Followed::new("TLSRoute"),
+            tcp_routes: Followed::new("TCPRoute"),
+            udp_routes: Followed::new("UDPRoute"),
             grants: Followed::new("ReferenceGrant"),
             policies: Followed::new("BackendTLSPolicy"),
             authorities: OnceLock::new(),
@@ -114,12 +129,17 @@ impl Gateways {
         self.definitions.synced().await;
         self.classes.attend(self);
         self.gateways.attend(self);
+        self.sets.attend(self);
         self.http_routes.attend(self);
         self.grpc_routes.attend(self);
         self.tls_routes.attend(self);
+        self.tcp_routes.attend(self);
+        self.udp_routes.attend(self);
         self.grants.attend(self);
         self.policies.attend(self);
-        if !self.policies.objects().is_empty() {
+        let frontend = |gateway: &Custom<GatewaySpec>| gateway.spec.tls.frontend.is_some();
+        let are_proved = self.gateways.objects().values().any(|gateway| frontend(gateway));
+        if are_proved || !self.policies.objects().is_empty() {
             self.authorities.get_or_init(|| {
                 let maps = self.informers.keep(Collection::all(ApiResource::of::<ConfigMap>()));
                 follow_facts(&maps, &self.changes);
@@ -142,9 +162,12 @@ impl Gateways {
         World {
             classes: classes.into_iter().map(|(key, one)| (key.name.to_string(), one)).collect(),
             gateways: self.gateways.objects(),
+            sets: self.sets.objects(),
             http_routes: self.http_routes.objects(),
             grpc_routes: self.grpc_routes.objects(),
             tls_routes: self.tls_routes.objects(),
+            tcp_routes: self.tcp_routes.objects(),
+            udp_routes: self.udp_routes.objects(),
             grants: self.grants.objects(),
             policies: self.policies.objects(),
             authorities,

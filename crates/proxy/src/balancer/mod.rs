@@ -12,10 +12,9 @@
 pub mod announce;
 mod facts;
 mod plan;
-mod pool;
 mod seen;
 
-pub use pool::{Pool, PoolError};
+pub use api::pool::{Pool, PoolError};
 
 use api::names::NamespacedName;
 use client::events::{Happening, Recorder, Reporter};

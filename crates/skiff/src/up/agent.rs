@@ -106,6 +106,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         network,
         dns_here: Default::default(),
         pool: Default::default(),
+        gateway_pool: Default::default(),
         runs: OF_NODE.map(str::to_owned).to_vec(),
     };
     let rows = COMPONENTS.iter().filter(|row| cluster.runs(row.name));

@@ -89,6 +89,8 @@ pub struct Cluster {
     pub dns_here: watch::Sender<Vec<SocketAddr>>,
     /// Addresses for load balancers, besides the nodes' own.
     pub pool: Pool,
+    /// Addresses for Gateways, besides the nodes' own.
+    pub gateway_pool: Pool,
     /// The components that run here.
     pub runs: Vec<String>,
 }

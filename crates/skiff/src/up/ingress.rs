@@ -14,7 +14,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 
 pub const NAME: &str = "ingress";
 
@@ -22,8 +22,9 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
     let config = Config {
         http_port: cluster.machine.ingress_http_port,
         https_port: cluster.machine.ingress_https_port,
+        pool: cluster.gateway_pool.clone(),
         node_name: cluster.node_name.clone(),
-        bind: Bind(Arc::new(listen)),
+        bind: Bind { connections: Arc::new(listen), datagrams: Arc::new(take_datagrams) },
     };
     let source = cluster.source("skiff-ingress", &account(NAME))?;
     // A server that is no node has no way to pods.
@@ -98,6 +99,13 @@ fn listen(port: u16) -> io::Result<TcpListener> {
         }
         bound => bound,
     }
+}
+
+/// In a user's own network datagrams come from inside alone: nobody carries them in.
+fn take_datagrams(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::bind(address)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
 }
 
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";

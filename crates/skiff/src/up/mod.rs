@@ -60,6 +60,10 @@ pub struct Options {
     /// `192.0.2.100-192.0.2.120,2001:db8::/120`. Without it they get the nodes' own.
     #[arg(long, default_value = "")]
     load_balancer_pool: Pool,
+    /// Addresses of the servers that Gateways get, one of each family for each Gateway:
+    /// `192.0.2.100-192.0.2.120,2001:db8::/120`. Without it all Gateways share the nodes' own.
+    #[arg(long, default_value = "")]
+    gateway_pool: Pool,
     /// Components to leave out, for others to take their place; their kubeconfigs are written into
     /// the data directory. `*` is all of them.
     #[arg(long, value_delimiter = ',', value_parser = components::names())]
@@ -152,6 +156,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         network,
         dns_here: Default::default(),
         pool: options.load_balancer_pool,
+        gateway_pool: options.gateway_pool,
     };
     give_rights(&cluster).await?;
     let running: Vec<_> = COMPONENTS

@@ -52,6 +52,15 @@ impl<'a> Conditions<'a> {
         }
     }
 
+    pub fn has(&self, kind: &str) -> bool {
+        self.all.iter().any(|one| one["type"] == kind)
+    }
+
+    /// What is no longer so and is said only while it is.
+    pub fn remove(&mut self, kind: &str) {
+        self.all.retain(|one| one["type"] != kind);
+    }
+
     pub fn all(self) -> Value {
         Value::Array(self.all)
     }

@@ -3,15 +3,21 @@
 //! ```text
 //!  types       as much of the objects as is read
 //!  references  who may name what in another namespace
-//!  listeners   which of a Gateway's listeners can be served, with which certificates
+//!  addresses   where a Gateway is found: where all are, or at addresses of its own
+//!  conflicts   listeners that are in each other's way
+//!  clients     certificates of clients, and those that pods are shown
+//!  listeners   which listeners of a Gateway and its ListenerSets can be served, with which certificates
 //!  routes      which listeners take a route, and what its rules say
 //!  filters     what a route changes about requests and answers
 //!  policies    how pods prove who they are
 //!  conditions  what is said about all of them
 //! ```
-//! All Gateways are served at the same addresses, those of the nodes: listeners of several Gateways with the
-//! same port are one port, whose rules are those of all.
+//! Without a pool of addresses all Gateways are served at the same ones, those of the nodes: listeners of several
+//! Gateways with the same port are one port, whose rules are those of all.
+mod addresses;
+mod clients;
 mod conditions;
+mod conflicts;
 mod filters;
 mod listeners;
 mod policies;
@@ -19,7 +25,7 @@ mod references;
 mod routes;
 pub mod types;
 
-use super::{Kind, Plan, Status, World};
+use super::{Kind, Places, Plan, Status, World};
 use crate::GATEWAY_CONTROLLER;
 use conditions::{Conditions, no, yes};
 use std::net::IpAddr;
@@ -27,26 +33,33 @@ use types::World as Objects;
 
 pub const GROUP: &str = "gateway.networking.k8s.io";
 
-pub fn plan(world: &World, addresses: &[IpAddr], now: &str, plan: &mut Plan) {
+pub fn plan(world: &World, places: &Places, addresses: &[IpAddr], now: &str, plan: &mut Plan) {
     let objects: &Objects = &world.gateway;
     classes(objects, now, plan);
-    let mut gateways = listeners::all(world, &mut plan.table);
+    let mut gateways = listeners::all(world, &places.pool, addresses, &mut plan.table);
     let tls = policies::Policies::new(world);
     routes::plan(world, &mut gateways, &tls, now, plan);
     policies::statuses(world, &gateways, &tls, now, plan);
     for gateway in &gateways {
-        plan.statuses.extend(gateway.status(addresses, now));
+        plan.statuses.extend(gateway.statuses(addresses, now));
     }
 }
 
 /// What upstream's conformance tests call what we can do (`pkg/features` there), by name.
-const FEATURES: [&str; 26] = [
+const FEATURES: [&str; 44] = [
     "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
+    "GatewayStaticAddresses",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",
@@ -54,19 +67,30 @@ const FEATURES: [&str; 26] = [
     "HTTPRouteBackendProtocolH2C",
     "HTTPRouteBackendProtocolWebSocket",
     "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
     "HTTPRouteCORS",
+    "HTTPRouteDestinationPortMatching",
     "HTTPRouteHostRewrite",
     "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
     "HTTPRouteParentRefPort",
     "HTTPRoutePathRedirect",
     "HTTPRoutePathRewrite",
     "HTTPRoutePortRedirect",
     "HTTPRouteQueryParamMatching",
     "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
     "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
+    "ListenerSet",
     "ReferenceGrant",
+    "TCPRoute",
     "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
 ];
 
 fn classes(objects: &Objects, now: &str, plan: &mut Plan) {

@@ -1,14 +1,13 @@
 //! BackendTLSPolicy: TLS between us and pods, and whom pods have to prove to be.
+use super::clients;
 use super::conditions::{Condition, Conditions, no, yes};
 use super::listeners::Gateway;
-use super::types::{Custom, PolicySpec};
+use super::types::{Custom, PolicySpec, SubjectAltName};
 use crate::GATEWAY_CONTROLLER;
 use crate::facts::ServiceFacts;
 use crate::plan::{Kind, Plan, Status, World};
-use crate::table::Verified;
+use crate::table::{Alternative, Verified};
 use api::names::NamespacedName;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,12 +85,7 @@ fn verified(world: &World, key: &NamespacedName, policy: &Custom<PolicySpec>) ->
                     return Err(("InvalidKind", format!("authorities are not read from a {kind}")));
                 }
                 let map = NamespacedName::new(&key.namespace, &reference.name);
-                let found = world.gateway.authorities.get(&map).and_then(|one| one.0.as_deref());
-                let found = found.filter(|found| {
-                    let mut all = CertificateDer::pem_slice_iter(found.as_bytes());
-                    all.next().is_some_and(|first| first.is_ok())
-                });
-                let Some(found) = found else {
+                let Some(found) = clients::certificates_of(world, &map) else {
                     let text = format!("configmap {map} has no certificates as ca.crt");
                     return Err(("InvalidCACertificateRef", text));
                 };
@@ -101,14 +95,17 @@ fn verified(world: &World, key: &NamespacedName, policy: &Custom<PolicySpec>) ->
             Some(text)
         }
     };
-    let names = validation.subject_alt_names.iter();
-    if names.clone().any(|name| name.r#type != "Hostname") {
-        return Err(("Invalid", "only names of hosts are verified".to_owned()));
-    }
+    let name = |one: &SubjectAltName| match one.r#type.as_str() {
+        "Hostname" => Ok(Alternative::Host(one.hostname.clone())),
+        "URI" => Ok(Alternative::Uri(one.uri.clone())),
+        other => Err(("Invalid", format!("nobody knows names of type {other}"))),
+    };
+    let alternatives = validation.subject_alt_names.iter().map(name);
     Ok(Arc::new(Verified {
         name: validation.hostname.clone(),
-        alternatives: names.map(|name| name.hostname.clone()).collect(),
+        alternatives: alternatives.collect::<Result<_, _>>()?,
         authorities,
+        identity: None,
     }))
 }
 
@@ -128,8 +125,14 @@ pub fn statuses(
             continue;
         }
         let mut ancestors: Vec<Value> = others.into_iter().cloned().collect();
-        // The API takes sixteen.
-        for gateway in gateways.iter().take(16_usize.saturating_sub(ancestors.len())) {
+        // The API takes sixteen: first those through which somebody comes to the service.
+        let reaches = |gateway: &&Gateway<'_>| {
+            policy.spec.target_refs.iter().any(|target| {
+                gateway.reached.contains(&NamespacedName::new(&key.namespace, &target.name))
+            })
+        };
+        let (near, far): (Vec<_>, Vec<_>) = gateways.iter().partition(reaches);
+        for gateway in near.into_iter().chain(far).take(16_usize.saturating_sub(ancestors.len())) {
             let shown = json!({
                 "group": super::GROUP,
                 "kind": "Gateway",

@@ -1,7 +1,7 @@
 //! Routes: which listeners take them, what their rules say, and what is said about them.
 use super::conditions::{Condition, Conditions, no, yes};
 use super::filters;
-use super::listeners::Gateway;
+use super::listeners::{Gateway, Heard};
 use super::policies::Policies;
 use super::types::{
     BackendRef, Custom, GrpcMatch, GrpcSpec, Match, NamedMatch, ParentRef, Reference, RouteSpec,
@@ -12,9 +12,10 @@ use crate::GATEWAY_CONTROLLER;
 use crate::facts::PortName;
 use crate::host::{Depth, Pattern};
 use crate::path;
-use crate::plan::{Kind, Plan, Status, World, destination};
+use crate::plan::{Kind, Plan, Status, World, datagrams, destination};
 use crate::table::{
-    Action, Backend, Destination, Origin, PathMatch, Protocol, Rule, Table, TextMatch, To,
+    Action, Backend, Destination, Identity, Inside, Origin, Passed, PathMatch, Port, Protocol,
+    Rule, Site, Table, TextMatch, To, Verified,
 };
 use api::names::NamespacedName;
 use api::regexp::Regexp;
@@ -55,14 +56,19 @@ pub fn plan(
     let of_http = objects.http_routes.iter().map(|(key, one)| http(Kind::HttpRoute, key, one));
     let of_grpc = objects.grpc_routes.iter().map(|(key, one)| grpc(key, one));
     let of_tls = objects.tls_routes.iter().map(|(key, one)| http(Kind::TlsRoute, key, one));
-    for route in of_http.chain(of_grpc).chain(of_tls) {
-        let built = Built::new(world, &route, tls);
+    let of_tcp = objects.tcp_routes.iter().map(|(key, one)| http(Kind::TcpRoute, key, one));
+    let of_udp = objects.udp_routes.iter().map(|(key, one)| http(Kind::UdpRoute, key, one));
+    // Of several that want the same connections the oldest has them.
+    let mut of_bytes: Vec<Route<'_>> = of_tls.chain(of_tcp).chain(of_udp).collect();
+    of_bytes.sort_by_key(|route| (route.created, route.key));
+    for route in of_http.chain(of_grpc).chain(of_bytes) {
+        let mut built = Variants::new(world, &route, tls);
         let mut said = Vec::new();
         for parent in route.parents {
-            let outcome = attach(world, gateways, &route, parent, &built, &mut plan.table);
+            let outcome = attach(world, gateways, &route, parent, &mut built, &mut plan.table);
             said.extend(outcome.map(|accepted| (parent, accepted)));
         }
-        plan.statuses.extend(status(&route, &said, &built, now));
+        plan.statuses.extend(status(&route, &said, built.first(), now));
     }
 }
 
@@ -138,11 +144,48 @@ struct BuiltRule {
     action: Arc<Action>,
 }
 
+/// What the listener that a route is behind has to do with connections to pods.
+#[derive(Clone, PartialEq)]
+struct Means {
+    /// Clients' TLS ends at the listener: TLS to pods is ours.
+    is_ended: bool,
+    identity: Option<Identity>,
+}
+
+/// A route for each kind of listener that it is behind.
+struct Variants<'a> {
+    world: &'a World,
+    route: &'a Route<'a>,
+    tls: &'a Policies<'a>,
+    all: Vec<(Means, Arc<Built>)>,
+}
+
+impl<'a> Variants<'a> {
+    fn new(world: &'a World, route: &'a Route<'a>, tls: &'a Policies<'a>) -> Variants<'a> {
+        let mut variants = Variants { world, route, tls, all: Vec::new() };
+        variants.of(Means { is_ended: true, identity: None });
+        variants
+    }
+
+    fn first(&self) -> &Built {
+        &self.all[0].1
+    }
+
+    fn of(&mut self, means: Means) -> Arc<Built> {
+        if let Some((_, built)) = self.all.iter().find(|(known, _)| *known == means) {
+            return built.clone();
+        }
+        let built = Arc::new(Built::new(self.world, self.route, self.tls, &means));
+        self.all.push((means, built.clone()));
+        built
+    }
+}
+
 impl Built {
-    fn new(world: &World, route: &Route<'_>, tls: &Policies<'_>) -> Built {
+    fn new(world: &World, route: &Route<'_>, tls: &Policies<'_>, means: &Means) -> Built {
         let mut built = Built { rules: Vec::new(), unresolved: None, unknown: None };
         let mut to = |reference: &Reference| {
-            let found = backend(world, route, reference, tls);
+            let found = backend(world, route, reference, tls, means);
             found.unwrap_or_else(|why| {
                 built.unresolved.get_or_insert(why);
                 To::Nobody(StatusCode::INTERNAL_SERVER_ERROR)
@@ -200,6 +243,7 @@ fn backend(
     route: &Route<'_>,
     reference: &Reference,
     tls: &Policies<'_>,
+    means: &Means,
 ) -> Result<To, (&'static str, String)> {
     if !reference.is("", "Service", "Service") {
         let kind = reference.kind.as_deref().unwrap_or("Service");
@@ -213,20 +257,28 @@ fn backend(
     let missing = || ("BackendNotFound", format!("service {key} is not there"));
     let service = world.services.get(&key).ok_or_else(missing)?;
     let number = reference.port.unwrap_or(0);
-    let found = destination(&key, service, &PortName::Number(number));
-    let found =
-        found.ok_or_else(|| ("BackendNotFound", format!("service {key} has no port {number}")))?;
+    let (found, by) = match route.kind {
+        Kind::UdpRoute => (datagrams(&key, service, number), " of UDP"),
+        _ => (destination(&key, service, &PortName::Number(number)), ""),
+    };
+    let found = found
+        .ok_or_else(|| ("BackendNotFound", format!("service {key} has no port {number}{by}")))?;
     let protocol = match route.kind {
         Kind::GrpcRoute => Protocol::Http2,
-        Kind::TlsRoute => Protocol::Bytes,
+        Kind::TlsRoute | Kind::TcpRoute => Protocol::Bytes,
         _ => found.protocol,
     };
     let verified = match route.kind {
-        // It is the client's own TLS that is passed on.
-        Kind::TlsRoute => Ok(None),
+        // It is the client's own TLS that is passed on, if there is any.
+        Kind::TcpRoute | Kind::UdpRoute => Ok(None),
+        Kind::TlsRoute if !means.is_ended => Ok(None),
         _ => tls.of(&key, service, number),
     };
-    match verified {
+    let with_identity = |tls: Arc<Verified>| match &means.identity {
+        Some(identity) => Arc::new(Verified { identity: Some(identity.clone()), ..(*tls).clone() }),
+        None => tls,
+    };
+    match verified.map(|tls| tls.map(with_identity)) {
         Ok(tls) => Ok(To::Service(Arc::new(Destination { protocol, tls, ..(*found).clone() }))),
         // Whoever wants TLS that cannot be had wants no plain text either; the policy says why.
         Err(()) => Ok(To::Nobody(StatusCode::INTERNAL_SERVER_ERROR)),
@@ -260,43 +312,41 @@ fn attach(
     gateways: &mut [Gateway<'_>],
     route: &Route<'_>,
     parent: &ParentRef,
-    built: &Built,
+    built: &mut Variants<'_>,
     table: &mut Table,
 ) -> Option<Condition> {
-    if parent.group.as_deref().unwrap_or(GROUP) != GROUP
-        || parent.kind.as_deref().unwrap_or("Gateway") != "Gateway"
-    {
-        return None;
-    }
     let namespace = parent.namespace.as_deref().unwrap_or(&route.key.namespace);
     let key = NamespacedName::new(namespace, &parent.name);
-    let gateway = gateways.iter_mut().find(|gateway| *gateway.key == key)?;
-    let is_meant = |name: &str, port: u16| {
-        parent.section_name.as_deref().is_none_or(|wanted| wanted == name)
+    let (gateway, set) = find(gateways, parent, &key)?;
+    let is_meant = |listener: &Heard<'_>| {
+        let (name, port) = (&listener.spec.name, listener.spec.port);
+        listener.set == set
+            && parent.section_name.as_deref().is_none_or(|wanted| wanted == name)
             && parent.port.is_none_or(|wanted| wanted == port)
     };
-    let meant: Vec<usize> = (0..gateway.listeners.len())
-        .filter(|&at| is_meant(&gateway.listeners[at].spec.name, gateway.listeners[at].spec.port))
-        .collect();
+    let meant: Vec<usize> =
+        (0..gateway.listeners.len()).filter(|&at| is_meant(&gateway.listeners[at])).collect();
     if meant.is_empty() {
-        return Some(no("Accepted", "NoMatchingParent", "the Gateway has no such listener"));
+        let text = match set {
+            Some(_) => "the ListenerSet has no such listener that its Gateway lets in",
+            None => "the Gateway has no such listener",
+        };
+        return Some(no("Accepted", "NoMatchingParent", text));
     }
-    let let_in: Vec<usize> = meant
-        .into_iter()
-        .filter(|&at| {
-            let listener = &gateway.listeners[at];
-            gateway.lets_in(world, listener, &route.key.namespace, route.kind.name())
-        })
-        .collect();
+    let (namespace, kind) = (&route.key.namespace, route.kind.name());
+    let let_in =
+        meant.into_iter().filter(|&at| gateway.listeners[at].lets_in(world, namespace, kind));
+    let let_in: Vec<usize> = let_in.collect();
     if let_in.is_empty() {
         let text = "no listener takes routes of this kind from this namespace";
         return Some(no("Accepted", "NotAllowedByListeners", text));
     }
-    if let Some(why) = &built.unknown
-        && built.rules.is_empty()
+    if let Some(why) = &built.first().unknown
+        && built.first().rules.is_empty()
     {
         return Some(no("Accepted", "UnsupportedValue", why.clone()));
     }
+    let identity = gateway.identity.as_ref().ok().cloned().flatten();
     let mut is_hosted = false;
     for at in let_in {
         let listener = &mut gateway.listeners[at];
@@ -306,9 +356,15 @@ fn attach(
         }
         is_hosted = true;
         listener.attached += 1;
-        if listener.is_served {
-            insert(route, built, &hosts, &listener.except, listener.spec.port, table);
+        let is_ended = listener.inside != Inside::Unknown;
+        let built = built.of(Means { is_ended, identity: identity.clone() });
+        for site in &listener.sites {
+            insert(route, &built, &hosts, listener, *site, table);
         }
+    }
+    if is_hosted {
+        let services = route.rules.iter().flat_map(|rule| rule.backends);
+        gateway.reached.extend(services.map(|one| one.to.key(&route.key.namespace)));
     }
     Some(match is_hosted {
         true => yes("Accepted", "Accepted", ""),
@@ -317,6 +373,28 @@ fn attach(
             no("Accepted", "NoMatchingListenerHostname", text)
         }
     })
+}
+
+/// The Gateway of ours that a parent is, or that the ListenerSet is for which is one.
+fn find<'g, 'w>(
+    gateways: &'g mut [Gateway<'w>],
+    parent: &ParentRef,
+    key: &NamespacedName,
+) -> Option<(&'g mut Gateway<'w>, Option<usize>)> {
+    if parent.group.as_deref().unwrap_or(GROUP) != GROUP {
+        return None;
+    }
+    match parent.kind.as_deref().unwrap_or("Gateway") {
+        "Gateway" => {
+            let found = gateways.iter_mut().find(|gateway| gateway.key == key)?;
+            Some((found, None))
+        }
+        "ListenerSet" => gateways.iter_mut().find_map(|gateway| {
+            let at = gateway.sets.iter().position(|set| set.key == key)?;
+            Some((gateway, Some(at)))
+        }),
+        _ => None,
+    }
 }
 
 fn hosts(names: &[String], listener: &Pattern) -> Vec<Pattern> {
@@ -331,33 +409,57 @@ fn insert(
     route: &Route<'_>,
     built: &Built,
     hosts: &[Pattern],
-    except: &Arc<[Pattern]>,
-    number: u16,
+    listener: &Heard<'_>,
+    site: Site,
     table: &mut Table,
 ) {
-    let port = table.ports.entry(number).or_default();
-    if route.kind == Kind::TlsRoute {
-        let Some(rule) = built.rules.first() else { return };
-        let tls = port.tls.get_or_insert_default();
-        for host in hosts {
-            tls.passed.insert(host, rule.action.clone());
-        }
+    let whole = || built.rules.first().map(|rule| rule.action.clone());
+    if route.kind == Kind::UdpRoute {
+        let taker = table.datagrams.entry(site).or_default();
+        taker.0 = taker.0.take().or_else(whole);
         return;
     }
-    for host in hosts {
-        for (i, rule) in built.rules.iter().enumerate() {
-            for (j, wanted) in rule.matches.iter().enumerate() {
-                let origin = Origin {
-                    is_default: false,
-                    created: route.created,
-                    key: route.key.clone(),
-                    place: (i, j),
-                };
-                let made = made(wanted, host, except, origin, &rule.action);
-                // An expression that cannot be read matches nothing.
-                if let Some(made) = made {
-                    let _ = port.hosts.insert(made);
-                }
+    let port = table.ports.entry(site).or_default();
+    match route.kind {
+        Kind::TcpRoute => {
+            let taker = port.taker.get_or_insert_default();
+            taker.0 = taker.0.take().or_else(whole);
+        }
+        Kind::TlsRoute => {
+            let tls = port.tls.get_or_insert_default();
+            for host in hosts {
+                let passed =
+                    whole().map(|action| Passed { except: listener.except.clone(), action });
+                passed.into_iter().for_each(|passed| tls.passed.insert(host, passed));
+            }
+        }
+        _ => {
+            for host in hosts {
+                insert_rules(route, built, host, listener, port);
+            }
+        }
+    }
+}
+
+fn insert_rules(
+    route: &Route<'_>,
+    built: &Built,
+    host: &Pattern,
+    listener: &Heard<'_>,
+    port: &mut Port,
+) {
+    for (i, rule) in built.rules.iter().enumerate() {
+        for (j, wanted) in rule.matches.iter().enumerate() {
+            let origin = Origin {
+                is_default: false,
+                created: route.created,
+                key: route.key.clone(),
+                place: (i, j),
+            };
+            let made = made(wanted, host, listener, origin, &rule.action);
+            // An expression that cannot be read matches nothing.
+            if let Some(made) = made {
+                let _ = port.hosts.insert(made);
             }
         }
     }
@@ -366,7 +468,7 @@ fn insert(
 fn made(
     wanted: &Match,
     host: &Pattern,
-    except: &Arc<[Pattern]>,
+    listener: &Heard<'_>,
     origin: Origin,
     action: &Arc<Action>,
 ) -> Option<Rule> {
@@ -393,7 +495,8 @@ fn made(
     }
     Some(Rule {
         host: host.clone(),
-        except: except.clone(),
+        except: listener.except.clone(),
+        clients: listener.clients.clone(),
         path,
         method: wanted.method.as_deref().map(str::parse).transpose().ok()?,
         headers,
@@ -446,6 +549,8 @@ fn status(
                 reason,
                 message,
             }]);
+        } else {
+            conditions.remove("PartiallyInvalid");
         }
         parents.push(json!({
             "parentRef": shown,

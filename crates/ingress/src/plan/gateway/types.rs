@@ -15,9 +15,12 @@ pub type Objects<T> = BTreeMap<NamespacedName, Arc<Custom<T>>>;
 pub struct World {
     pub classes: BTreeMap<String, Arc<Custom<ClassSpec>>>,
     pub gateways: Objects<GatewaySpec>,
+    pub sets: Objects<SetSpec>,
     pub http_routes: Objects<RouteSpec>,
     pub grpc_routes: Objects<GrpcSpec>,
     pub tls_routes: Objects<RouteSpec>,
+    pub tcp_routes: Objects<RouteSpec>,
+    pub udp_routes: Objects<RouteSpec>,
     pub grants: Objects<GrantSpec>,
     pub policies: Objects<PolicySpec>,
     /// What ConfigMaps have as `ca.crt`.
@@ -89,6 +92,62 @@ pub struct GatewaySpec {
     pub listeners: Vec<Listener>,
     pub addresses: Vec<Address>,
     pub infrastructure: Infrastructure,
+    pub allowed_listeners: AllowedListeners,
+    pub tls: GatewayTls,
+}
+
+/// ListenerSet: more listeners of a Gateway, by others than its owner.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SetSpec {
+    pub parent_ref: ParentRef,
+    pub listeners: Vec<Listener>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AllowedListeners {
+    pub namespaces: Namespaces,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GatewayTls {
+    pub backend: BackendTls,
+    pub frontend: Option<FrontendTls>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendTls {
+    pub client_certificate_ref: Option<Reference>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FrontendTls {
+    pub default: ClientTls,
+    pub per_port: Vec<PortTls>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PortTls {
+    pub port: u16,
+    pub tls: ClientTls,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClientTls {
+    pub validation: Option<ClientValidation>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientValidation {
+    pub ca_certificate_refs: Vec<Reference>,
+    pub mode: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -165,7 +224,7 @@ pub struct ParentRef {
     pub port: Option<u16>,
 }
 
-/// HTTPRoute and TLSRoute: rules of the latter have only backends.
+/// HTTPRoute, and those whose rules have only backends: TLSRoute, TCPRoute, UDPRoute.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteSpec {

@@ -1,9 +1,11 @@
 //! A proxy with rules of one's own, clients and pods.
 use crate::host::{Depth, Pattern};
 use crate::live::Bind;
-use crate::serve::{Listeners, Proxy};
+use crate::serve::datagrams::Bounds;
+use crate::serve::{Listeners, Proxy, Wanted};
 use crate::table::{
-    Action, Backend, Destination, Origin, PathMatch, Port, Protocol, Rule, Table, Tls, To, Verified,
+    Action, Backend, Clients, Destination, Origin, PathMatch, Port, Protocol, Rule, Site, Table,
+    Taker, Tls, To, Verified,
 };
 use api::names::NamespacedName;
 use client::Context;
@@ -11,7 +13,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 pub use super::backend_servers as backend;
 
@@ -22,19 +24,32 @@ pub struct Stage {
     pub proxy: Arc<Proxy>,
     listeners: Listeners,
     pub port: Port,
+    /// Who gets what comes by UDP.
+    pub datagrams: Option<Action>,
     services: HashMap<String, (Arc<Destination>, Vec<SocketAddr>)>,
 }
 
 impl Stage {
     pub fn new() -> Stage {
-        let proxy = Proxy::new(&Context::new()).expect("a certificate");
-        let bind = Bind(Arc::new(|_| {
+        Stage::bounded(Bounds::default())
+    }
+
+    pub fn bounded(bounds: Bounds) -> Stage {
+        let proxy = Proxy::bounded(&Context::new(), bounds).expect("a certificate");
+        let connections = |_| {
             let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
             listener.set_nonblocking(true)?;
             TcpListener::from_std(listener)
-        }));
+        };
+        let datagrams = |_| {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+            socket.set_nonblocking(true)?;
+            UdpSocket::from_std(socket)
+        };
+        let bind = Bind { connections: Arc::new(connections), datagrams: Arc::new(datagrams) };
         let listeners = Listeners::new(proxy.clone(), bind);
-        Stage { proxy, listeners, port: Port::default(), services: HashMap::new() }
+        let (port, services) = (Port::default(), HashMap::new());
+        Stage { proxy, listeners, port, datagrams: None, services }
     }
 
     pub fn service(&mut self, name: &str, pods: &[SocketAddr]) -> &mut Stage {
@@ -71,9 +86,21 @@ impl Stage {
     }
 
     pub fn action(&mut self, host: &str, path: &str, action: Action) -> &mut Stage {
+        self.action_for(host, path, action, None)
+    }
+
+    /// For clients who have proved something.
+    pub fn action_for(
+        &mut self,
+        host: &str,
+        path: &str,
+        action: Action,
+        clients: Option<Arc<Clients>>,
+    ) -> &mut Stage {
         let rule = Rule {
             host: Pattern::parse(host, Depth::One),
             except: Arc::default(),
+            clients,
             path: PathMatch::Prefix(path.to_owned()),
             method: None,
             headers: Vec::new(),
@@ -98,9 +125,14 @@ impl Stage {
     pub fn open(&mut self) {
         let mut port = std::mem::take(&mut self.port);
         port.hosts.sort();
-        self.proxy.set_table(Table { ports: [(PORT, port)].into() });
+        let site = Site::shared(PORT);
+        let mut table = Table { ports: [(site, port)].into(), ..Table::default() };
+        let taker = self.datagrams.take().map(|action| Taker(Some(Arc::new(action))));
+        table.datagrams.extend(taker.map(|taker| (site, taker)));
+        let wanted = Wanted::of(&table, &["127.0.0.1".parse().expect("an address")]);
+        self.proxy.set_table(table);
         self.set_addresses();
-        let refused = self.listeners.settle(&[PORT].into());
+        let refused = self.listeners.settle(&wanted);
         assert!(refused.is_empty(), "{refused:?}");
     }
 
@@ -113,6 +145,10 @@ impl Stage {
 
     pub fn address(&self) -> SocketAddr {
         self.listeners.address(PORT).expect("it is open")
+    }
+
+    pub fn address_of_datagrams(&self) -> SocketAddr {
+        self.listeners.address_of_datagrams(PORT).expect("it is open")
     }
 
     pub async fn close(self) {

@@ -1,4 +1,4 @@
-//! Addresses that load balancers may have.
+//! Addresses to be given: to load balancers, to Gateways.
 use std::net::IpAddr;
 use std::str::FromStr;
 
