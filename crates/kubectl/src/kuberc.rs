@@ -6,7 +6,7 @@ pub use file::{Setting, load};
 
 use crate::failure::{Failure, Outcome};
 use crate::flags::{self, Flag, GLOBAL, Gate};
-use crate::{COMPLETE, Found, find};
+use crate::{COMPLETE, Found, completes, find, without};
 use api::quote::Quoted;
 use client::https::Policy;
 use std::io::Write;
@@ -194,7 +194,7 @@ impl Preference {
         if find(words, None).is_known() {
             return Ok((preferred, looked_at));
         }
-        let completes = words.first().is_some_and(|word| word.starts_with(COMPLETE));
+        let completes = completes(words).is_some();
         // The first word that is no flag, even where that is a flag's value.
         let is_command = |word: &&String| !word.starts_with('-') && !word.starts_with(COMPLETE);
         let Some(at) = words.iter().position(|word| is_command(&word)) else {
@@ -243,7 +243,7 @@ impl Preference {
             let path = found.name.split(' ').skip(1).map(str::to_owned).collect();
             preferred.alias = Some((alias.name.clone(), path));
             // A family's own flags are not its children's.
-            let typed = preferred.find(completes);
+            let typed = preferred.find();
             let is_child = typed.name.split(' ').next_back() != Some(&*alias.name);
             let is_global = |flag: &Flag| GLOBAL.iter().any(|global| std::ptr::eq(global, flag));
             preferred.values =
@@ -259,7 +259,7 @@ impl Preference {
         aliases: &[&str],
         err: &mut dyn Write,
     ) -> Result<(), String> {
-        let typed = preferred.find(false);
+        let typed = find(&preferred.words, preferred.alias.as_ref());
         if !typed.is_known() {
             return Ok(());
         }
@@ -306,9 +306,12 @@ impl Preference {
 }
 
 impl Preferred {
-    fn find(&self, completes: bool) -> Found {
-        let words = if completes { &self.words[1..] } else { &self.words[..] };
-        find(words, self.alias.as_ref())
+    /// The command that is meant, or completed.
+    fn find(&self) -> Found {
+        match completes(&self.words) {
+            Some(at) => find(&without(&self.words, at), self.alias.as_ref()),
+            None => find(&self.words, self.alias.as_ref()),
+        }
     }
 }
 

@@ -89,9 +89,9 @@ const COMPLETE_BARE: &str = "__completeNoDesc";
 async fn run(session: &mut Session, preferred: &Preferred) -> Outcome {
     session.policy = preferred.policy.clone();
     let words = &preferred.words;
-    if let Some(word @ (COMPLETE | COMPLETE_BARE)) = words.first().map(String::as_str) {
-        let described = word == COMPLETE && complete::wants_descriptions();
-        return complete::run(session, preferred, described).await;
+    if let Some(at) = completes(words) {
+        let described = words[at] == COMPLETE && complete::wants_descriptions();
+        return complete::run(session, preferred, &without(words, at), described).await;
     }
     let found = find(words, preferred.alias.as_ref());
     let Some(command) = found.command else {
@@ -134,6 +134,17 @@ async fn run(session: &mut Session, preferred: &Preferred) -> Outcome {
         1 => Err("1 warning received".into()),
         many => Err(format!("{many} warnings received").into()),
     }
+}
+
+/// Where a shell's question stands; flags may stand before it.
+fn completes(words: &[String]) -> Option<usize> {
+    let known: Vec<&'static Flag> = GLOBAL.iter().chain([&HELP]).collect();
+    let at = flags::next_word(&known, words, 0)?;
+    matches!(words[at].as_str(), COMPLETE | COMPLETE_BARE).then_some(at)
+}
+
+fn without(words: &[String], at: usize) -> Vec<String> {
+    [&words[..at], &words[at + 1..]].concat()
 }
 
 struct Found {

@@ -78,8 +78,12 @@ impl Answer {
 }
 
 /// Answers for the words that a shell gave; the last of them is not complete.
-pub async fn run(session: &mut Session, preferred: &Preferred, described: bool) -> Outcome {
-    let words = &preferred.words[1..];
+pub async fn run(
+    session: &mut Session,
+    preferred: &Preferred,
+    words: &[String],
+    described: bool,
+) -> Outcome {
     let Some((word, typed)) = words.split_last() else {
         return Err("requires at least 1 arg(s), only received 0".into());
     };

@@ -41,6 +41,13 @@ fn busy() -> World {
     world
 }
 
+#[tokio::test]
+async fn flags_may_come_before_the_question() {
+    let words = ["-n", "default", "__completeNoDesc", "get", "pods", "w"].map(str::to_owned);
+    let text = told_words(&busy(), &Preferred::nothing(&words)).await;
+    assert!(text.starts_with("web-1\nweb-2\n:4\n"), "{text}");
+}
+
 /// A line with `_` for a word that is not begun; candidates are between commas.
 async fn asked(world: &World, command: &str, line: &str) -> String {
     let words = line.split_whitespace().map(|word| word.replace('_', "").to_owned());
