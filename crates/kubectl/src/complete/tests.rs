@@ -50,7 +50,7 @@ async fn flags_may_come_before_the_question() {
 
 /// A line with `_` for a word that is not begun; candidates are between commas.
 async fn asked(world: &World, command: &str, line: &str) -> String {
-    let words = line.split_whitespace().map(|word| word.replace('_', "").to_owned());
+    let words = line.split_whitespace().map(|word| word.replace('_', ""));
     let words: Vec<String> = std::iter::once(command.to_owned()).chain(words).collect();
     let text = told_words(world, &Preferred::nothing(&words)).await;
     let (answer, _) = text.split_once("Completion ended").unwrap_or((&text, ""));
