@@ -8,8 +8,9 @@ use crate::kubeconfig::{self, Files};
 use crate::mapper::{self, Mapper};
 use api::duration::Duration as Span;
 use api::kubeconfig::{Cluster as ClusterEntry, User};
+use api::quote::Quoted;
 use api::selector::{field, label};
-use client::https::{Config, Https};
+use client::https::{Config, Https, Policy};
 use client::source::{
     Ask, Call, Collection, Delete, Page, Patch, Propagation, Raw, RawAnswer, Said, Source, Write,
 };
@@ -42,8 +43,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn connect(arguments: &Arguments) -> Outcome<Cluster> {
-        let config = config(arguments)?;
+    pub fn connect(arguments: &Arguments, policy: Policy) -> Outcome<Cluster> {
+        let mut config = config(arguments)?;
+        config.proof.policy = policy;
         let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = warnings.clone();
         let config = Config {
@@ -301,6 +303,15 @@ fn config(arguments: &Arguments) -> Outcome<Config> {
         let scheme = if is_safe { "https" } else { "http" };
         cluster.server = format!("{scheme}://{}", cluster.server);
     }
+    if let Some(url) = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()) {
+        client::http::proxy::Url::parse(url).map_err(|text| {
+            Failure::Plain(format!(
+                "invalid 'proxy-url' {} for cluster {}: {text}",
+                Quoted(url),
+                Quoted(&named("cluster"))
+            ))
+        })?;
+    }
     let mut config = Config::of(&cluster, &user, Path::new("."))?;
     if let Some(namespace) = context["namespace"].as_str().filter(|name| !name.is_empty()) {
         config.namespace = namespace.to_owned();
@@ -329,6 +340,9 @@ fn override_cluster(cluster: &mut ClusterEntry, arguments: &Arguments) {
     if let Some(file) = arguments.some("certificate-authority") {
         cluster.certificate_authority = Some(file.into());
         cluster.certificate_authority_data = None;
+    }
+    if let Some(url) = arguments.some("proxy-url") {
+        cluster.proxy_url = Some(url.to_owned());
     }
     if let Some(name) = arguments.some("tls-server-name") {
         cluster.tls_server_name = Some(name.to_owned());

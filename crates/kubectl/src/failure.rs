@@ -129,8 +129,11 @@ fn server(status: &Status) -> String {
     }
 }
 
-/// How `client::https` tells that there was no server to answer.
+/// How `client::https` tells that there was no server to answer, or that it could not say who asks.
 fn unreachable_server(status: &Status) -> Option<String> {
+    if status.message.starts_with("getting credentials: ") {
+        return Some(format!("Unable to connect to the server: {}", status.message));
+    }
     let rest = status.message.strip_prefix("failed to connect to ")?;
     let (address, cause) = rest.split_once(": ")?;
     if cause.contains("onnection refused") {

@@ -19,6 +19,45 @@ pub enum Kind {
     Each,
 }
 
+/// What a shell offers where a flag's value is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// Files, as where nothing is known.
+    Anything,
+    /// Files whose names end so.
+    Files(&'static [&'static str]),
+    Words(&'static [&'static str]),
+    /// Objects of a resource.
+    Objects(&'static str),
+    /// Entries of the kubeconfig: contexts, clusters, users.
+    Entries(&'static str),
+    /// Those of the pod that is named.
+    Containers,
+}
+
+/// What upstream only has where a variable says so, or unless one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    Open,
+    /// `KUBECTL_APPLYSET=true`
+    ApplySet,
+    /// Not `KUBECTL_KUBERC=false`
+    Kuberc,
+}
+
+impl Gate {
+    pub fn is_open(self) -> bool {
+        let says = |name: &str, word: &str| {
+            std::env::var(name).is_ok_and(|value| value.eq_ignore_ascii_case(word))
+        };
+        match self {
+            Gate::Open => true,
+            Gate::ApplySet => says("KUBECTL_APPLYSET", "true"),
+            Gate::Kuberc => !says("KUBECTL_KUBERC", "false"),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Flag {
     pub name: &'static str,
@@ -29,6 +68,12 @@ pub struct Flag {
     /// What it means without a value.
     pub bare: Option<&'static str>,
     pub about: &'static str,
+    pub offer: Offer,
+    pub gate: Gate,
+    /// Shells offer it before all others.
+    pub required: bool,
+    /// Taken, and neither shown nor offered: upstream is about to give it up.
+    pub hidden: bool,
 }
 
 impl Flag {
@@ -38,7 +83,18 @@ impl Flag {
         default: &'static str,
         about: &'static str,
     ) -> Flag {
-        Flag { name, short: '\0', kind, default, bare: None, about }
+        Flag {
+            name,
+            short: '\0',
+            kind,
+            default,
+            bare: None,
+            about,
+            offer: Offer::Anything,
+            gate: Gate::Open,
+            required: false,
+            hidden: false,
+        }
     }
 
     #[must_use]
@@ -49,6 +105,31 @@ impl Flag {
     #[must_use]
     pub const fn bare(self, value: &'static str) -> Flag {
         Flag { bare: Some(value), ..self }
+    }
+
+    #[must_use]
+    pub const fn offers(self, offer: Offer) -> Flag {
+        Flag { offer, ..self }
+    }
+
+    #[must_use]
+    pub const fn behind(self, gate: Gate) -> Flag {
+        Flag { gate, ..self }
+    }
+
+    #[must_use]
+    pub const fn required(self) -> Flag {
+        Flag { required: true, ..self }
+    }
+
+    #[must_use]
+    pub const fn hidden(self) -> Flag {
+        Flag { hidden: true, ..self }
+    }
+
+    /// Whether the next word is its value.
+    pub fn takes_value(&self) -> bool {
+        self.kind != Kind::Switch && self.bare.is_none()
     }
 
     /// `-o, --output`, as messages name it.
@@ -68,7 +149,8 @@ impl Flag {
         }
     }
 
-    fn check(&self, value: &str) -> Result<(), String> {
+    /// Whether a value can be one of the flag's.
+    pub fn check(&self, value: &str) -> Result<(), String> {
         let wrong = |why: String| {
             format!("invalid argument {} for {} flag: {why}", Quoted(value), Quoted(&self.shown()))
         };
@@ -121,13 +203,18 @@ pub const fn each(name: &'static str, about: &'static str) -> Flag {
 }
 
 /// Go's `strconv.ParseBool`.
-fn is_true(text: &str) -> Option<bool> {
+pub fn is_true(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
         _ => None,
     }
 }
+
+/// Files with objects.
+pub const MANIFESTS: Offer = Offer::Files(&["json", "yaml", "yml"]);
+/// What upstream offers wherever a part of an object can be meant.
+pub const PARTS: Offer = Offer::Words(&["status", "scale", "resize"]);
 
 /// Flags that every command takes.
 pub static GLOBAL: &[Flag] = &[
@@ -139,23 +226,24 @@ pub static GLOBAL: &[Flag] = &[
     text("certificate-authority", "", "File with the certificate of the cluster's authority."),
     text("client-certificate", "", "File with the client's certificate."),
     text("client-key", "", "File with the client's key."),
-    text("cluster", "", "Cluster of the kubeconfig to talk to."),
-    text("context", "", "Context of the kubeconfig to use."),
+    text("cluster", "", "Cluster of the kubeconfig to talk to.").offers(Offer::Entries("clusters")),
+    text("context", "", "Context of the kubeconfig to use.").offers(Offer::Entries("contexts")),
     switch("disable-compression", "Do not ask for packed answers."),
     switch("insecure-skip-tls-verify", "Believe any certificate of the server."),
     text("kubeconfig", "", "Kubeconfig file to use."),
-    text("kuberc", "", "File with preferences."),
+    text("kuberc", "", "File with preferences; KUBERC=off reads none.").behind(Gate::Kuberc),
     span("log-flush-frequency", "5s", "Taken for compatibility."),
     switch("match-server-version", "Taken for compatibility."),
-    text("namespace", "", "Namespace to work in.").short('n'),
+    text("namespace", "", "Namespace to work in.").short('n').offers(Offer::Objects("namespaces")),
     text("password", "", "Password for basic authentication."),
     text("profile", "none", "Taken for compatibility."),
     text("profile-output", "profile.pprof", "Taken for compatibility."),
+    text("proxy-url", "", "Proxy on the way to the API server."),
     text("request-timeout", "0", "How long one request may take: 1s, 2m, 3h; 0 is for ever."),
     text("server", "", "Address of the API server.").short('s'),
     text("tls-server-name", "", "Name that the server's certificate is to have."),
     text("token", "", "Bearer token to show to the API server."),
-    text("user", "", "User of the kubeconfig to be."),
+    text("user", "", "User of the kubeconfig to be.").offers(Offer::Entries("users")),
     text("username", "", "Name for basic authentication."),
     number("v", "0", "How much to say about what is done.").short('v'),
     text("vmodule", "", "Taken for compatibility."),
@@ -177,19 +265,41 @@ pub struct Arguments {
     defaults: BTreeMap<&'static str, (Kind, &'static str)>,
 }
 
+/// The flags that a command takes: its own count before the global ones.
+pub fn of_command<'f>(own: impl IntoIterator<Item = &'f &'static [Flag]>) -> Vec<&'static Flag> {
+    let own = own.into_iter().flat_map(|rows| rows.iter());
+    own.chain(GLOBAL).chain(std::iter::once(&HELP)).collect()
+}
+
+/// A flag by its name; underscores are dashes, as in every component of upstream's.
+pub fn named(all: &[&'static Flag], name: &str) -> Option<&'static Flag> {
+    let dashed = name.replace('_', "-");
+    all.iter().find(|flag| flag.name == dashed).copied()
+}
+
 impl Arguments {
-    /// Reads words by the flags of a command, whose own count before the global ones.
+    /// Reads words by the flags of a command.
     pub fn parse<'f>(
         command: &str,
         flags: impl IntoIterator<Item = &'f &'static [Flag]>,
         words: &[String],
     ) -> Outcome<Arguments> {
-        let own: Vec<&'static Flag> = flags.into_iter().flat_map(|rows| rows.iter()).collect();
-        let all: Vec<&'static Flag> =
-            own.into_iter().chain(GLOBAL).chain(std::iter::once(&HELP)).collect();
+        Arguments::read(command, &of_command(flags), &[], words)
+    }
+
+    /// The same with values that somebody prefers; what is typed counts before them.
+    pub fn read(
+        command: &str,
+        all: &[&'static Flag],
+        preferred: &[(&'static Flag, String)],
+        words: &[String],
+    ) -> Outcome<Arguments> {
         let mut found = Arguments { command: command.to_owned(), ..Arguments::default() };
         for flag in all.iter().rev() {
             found.defaults.insert(flag.name, (flag.kind, flag.default));
+        }
+        for (flag, value) in preferred {
+            found.set(flag, value).map_err(|text| Failure::usage(command, text))?;
         }
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
@@ -200,9 +310,9 @@ impl Arguments {
             }
             let usage = |text: String| Failure::usage(command, text);
             if let Some(long) = word.strip_prefix("--") {
-                found.long(&all, long, &mut rest).map_err(usage)?;
+                found.long(all, long, &mut rest).map_err(usage)?;
             } else if word.len() > 1 && word.starts_with('-') {
-                found.shorts(&all, &word[1..], &mut rest).map_err(usage)?;
+                found.shorts(all, &word[1..], &mut rest).map_err(usage)?;
             } else {
                 found.words.push(word.clone());
             }
@@ -223,10 +333,7 @@ impl Arguments {
         if name.is_empty() || name.starts_with('-') {
             return Err(format!("bad flag syntax: --{word}"));
         }
-        // Underscores are dashes, as in every component of upstream's.
-        let dashed = name.replace('_', "-");
-        let flag = all.iter().find(|flag| flag.name == dashed);
-        let flag = flag.ok_or_else(|| format!("unknown flag: --{name}"))?;
+        let flag = named(all, name).ok_or_else(|| format!("unknown flag: --{name}"))?;
         let missing = || format!("flag needs an argument: --{name}");
         let value = match (value, flag.bare, flag.kind) {
             (Some(value), ..) => value,
@@ -335,7 +442,8 @@ impl Arguments {
     }
 }
 
-/// Which word is the next that is no flag, and whether a flag before it took a word with it.
+/// Which word is the next that is no flag; a flag takes the word after it with it, and so does one that
+/// nobody knows.
 pub fn next_word(flags: &[&'static Flag], words: &[String], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(word) = words.get(at) {
@@ -343,11 +451,12 @@ pub fn next_word(flags: &[&'static Flag], words: &[String], from: usize) -> Opti
             return None;
         }
         let takes_next = match word.strip_prefix("--") {
-            Some(long) => !long.contains('=') && takes_value(flags, |flag| flag.name == long),
+            Some(long) => !long.contains('=') && takes_value(named(flags, long)),
             None if word.len() == 2 && word.starts_with('-') => {
-                takes_value(flags, |flag| word[1..].starts_with(flag.short))
+                let is = |flag: &&&'static Flag| word[1..].starts_with(flag.short);
+                takes_value(flags.iter().find(is).copied())
             }
-            None if word.len() > 1 && word.starts_with('-') => false,
+            None if word.is_empty() || word.starts_with('-') => false,
             None => return Some(at),
         };
         at += if takes_next { 2 } else { 1 };
@@ -355,9 +464,8 @@ pub fn next_word(flags: &[&'static Flag], words: &[String], from: usize) -> Opti
     None
 }
 
-fn takes_value(flags: &[&'static Flag], is: impl Fn(&Flag) -> bool) -> bool {
-    let flag = flags.iter().find(|flag| is(flag));
-    flag.is_some_and(|flag| flag.kind != Kind::Switch && flag.bare.is_none())
+fn takes_value(flag: Option<&Flag>) -> bool {
+    flag.is_none_or(Flag::takes_value)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub fn root(session: &mut Session) -> Outcome {
     let mut out = "kubectl controls the Kubernetes cluster manager.\n".to_owned();
     for group in Group::ALL {
         let of_group: Vec<&&Command> =
-            COMMANDS.iter().filter(|command| command.group == *group).collect();
+            COMMANDS.iter().filter(|one| one.group == *group && one.gate.is_open()).collect();
         if of_group.is_empty() || *group == Group::Hidden {
             continue;
         }
@@ -44,8 +44,15 @@ pub fn of(session: &mut Session, command: &Command, name: &str) -> Outcome {
     let rest = command.usage;
     let space = if rest.is_empty() { "" } else { " " };
     let _ = writeln!(out, "\nUsage:\n  {name}{space}{rest} [options]");
+    out.push('\n');
+    if !command.children.is_empty() {
+        let _ = writeln!(
+            out,
+            "Use \"{name} <command> --help\" for more information about a given command."
+        );
+    }
     out.push_str(
-        "\nUse \"kubectl options\" for a list of global command-line options (applies to all commands).\n",
+        "Use \"kubectl options\" for a list of global command-line options (applies to all commands).\n",
     );
     Ok(session.out.write_all(out.as_bytes())?)
 }
@@ -87,6 +94,7 @@ fn options(flags: &[&Flag]) -> String {
     let mut flags = flags.to_vec();
     flags.sort_by_key(|flag| flag.name);
     let mut out = "\nOptions:\n".to_owned();
+    flags.retain(|flag| !flag.hidden && flag.gate.is_open());
     for (at, flag) in flags.iter().enumerate() {
         let short = match flag.short {
             '\0' => String::new(),

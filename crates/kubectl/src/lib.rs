@@ -5,6 +5,7 @@
 //! ```text
 //!  COMMANDS     one row per command: name, group, flags, what it does
 //!  flags        what a command line says                 failure    what went wrong, in upstream's words
+//!  kuberc       what its writer prefers to say           complete/  what may come next, for shells
 //!  kubeconfig   files and what they say together         cluster    the connection: server, user, namespace
 //!  mapper       what the server serves, by any name      builder/   words and files → objects
 //!  print/       -o, tables, templates, columns           write      dry runs, field managers, validation
@@ -21,6 +22,7 @@ mod builder;
 mod change;
 mod cluster;
 mod commands;
+mod complete;
 mod describe;
 mod editing;
 mod failure;
@@ -28,6 +30,7 @@ mod flags;
 mod generate;
 mod help;
 mod kubeconfig;
+mod kuberc;
 mod kustomize;
 mod last_applied;
 mod mapper;
@@ -41,7 +44,8 @@ mod write;
 
 use commands::{COMMANDS, Command};
 use failure::{Failure, Outcome};
-use flags::{Arguments, Flag, GLOBAL};
+use flags::{Arguments, Flag, GLOBAL, HELP};
+use kuberc::Preferred;
 use session::Session;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -58,7 +62,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let mut session = Session::terminal();
-    let outcome = runtime.block_on(run(&mut session, &words));
+    let outcome = runtime.block_on(async {
+        let preferred = Preferred::of(&words, &mut session.err)?;
+        run(&mut session, &preferred).await
+    });
     let flushed = session.flush();
     // Readers of a terminal that wait for ever end with the process.
     runtime.shutdown_background();
@@ -74,9 +81,19 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// What shells ask by; the answer to the second one has no descriptions.
+const COMPLETE: &str = "__complete";
+const COMPLETE_BARE: &str = "__completeNoDesc";
+
 /// One command line, from its words to its end.
-async fn run(session: &mut Session, words: &[String]) -> Outcome {
-    let found = find(words)?;
+async fn run(session: &mut Session, preferred: &Preferred) -> Outcome {
+    session.policy = preferred.policy.clone();
+    let words = &preferred.words;
+    if let Some(at) = completes(words) {
+        let described = words[at] == COMPLETE && complete::wants_descriptions();
+        return complete::run(session, preferred, &without(words, at), described).await;
+    }
+    let found = find(words, preferred.alias.as_ref());
     let Some(command) = found.command else {
         if let Some(plugin) = plugin::find(words) {
             return plugin.exec();
@@ -94,8 +111,10 @@ async fn run(session: &mut Session, words: &[String]) -> Outcome {
             None => help::root(session),
         };
     };
-    let arguments = Arguments::parse(&found.name, command.flags, &found.words)?;
-    if arguments.is("help") {
+    let mut all = flags::of_command(command.flags);
+    all.retain(|flag| flag.gate.is_open());
+    let arguments = Arguments::read(&found.name, &all, &preferred.values, &found.words)?;
+    if arguments.is("help") && !command.hidden {
         return help::of(session, command, &found.name);
     }
     let Some(run) = command.run else {
@@ -117,7 +136,19 @@ async fn run(session: &mut Session, words: &[String]) -> Outcome {
     }
 }
 
+/// Where a shell's question stands; flags may stand before it.
+fn completes(words: &[String]) -> Option<usize> {
+    let known: Vec<&'static Flag> = GLOBAL.iter().chain([&HELP]).collect();
+    let at = flags::next_word(&known, words, 0)?;
+    matches!(words[at].as_str(), COMPLETE | COMPLETE_BARE).then_some(at)
+}
+
+fn without(words: &[String], at: usize) -> Vec<String> {
+    [&words[..at], &words[at + 1..]].concat()
+}
+
 struct Found {
+    /// None is kubectl itself.
     command: Option<&'static Command>,
     /// `kubectl config view`
     name: String,
@@ -125,18 +156,40 @@ struct Found {
     words: Vec<String>,
 }
 
-/// Which command is meant; flags may stand before its name.
-fn find(words: &[String]) -> Outcome<Found> {
+impl Found {
+    /// Whether no word is left that should have been a command.
+    fn is_known(&self) -> bool {
+        let known: Vec<&'static Flag> = GLOBAL.iter().chain([&HELP]).collect();
+        self.command.is_some() || flags::next_word(&known, &self.words, 0).is_none()
+    }
+}
+
+/// Which command is meant; flags may stand before its name. An alias is one of kubectl's own commands
+/// under a name that no other has.
+fn find(words: &[String], alias: Option<&(String, Vec<String>)>) -> Found {
     let mut found = Found { command: None, name: "kubectl".to_owned(), words: words.to_vec() };
     let mut among: &[&'static Command] = COMMANDS;
-    let mut known: Vec<&'static Flag> = GLOBAL.iter().collect();
+    let mut known: Vec<&'static Flag> = GLOBAL.iter().chain([&HELP]).collect();
     while let Some(at) = flags::next_word(&known, &found.words, 0) {
         let word = &found.words[at];
         let is = |command: &&&'static Command| {
-            command.name == word || command.aliases.contains(&word.as_str())
+            let names = command.name == word || command.aliases.contains(&word.as_str());
+            names && command.gate.is_open()
         };
-        let Some(command) = among.iter().find(is) else { break };
-        found.name = format!("{} {}", found.name, command.name);
+        let command = match among.iter().find(is) {
+            Some(command) => {
+                found.name = format!("{} {}", found.name, command.name);
+                *command
+            }
+            None => match alias.filter(|(name, _)| found.command.is_none() && name == word) {
+                Some((name, path)) => {
+                    let Some(command) = find(path, None).command else { break };
+                    found.name = format!("kubectl {name}");
+                    command
+                }
+                None => break,
+            },
+        };
         found.words.remove(at);
         found.command = Some(command);
         known.extend(command.flags.iter().flat_map(|rows| rows.iter()));
@@ -145,13 +198,17 @@ fn find(words: &[String]) -> Outcome<Found> {
             break;
         }
     }
-    Ok(found)
+    found
 }
 
 fn unknown_command(word: &str) -> Failure {
     let mut text = format!("unknown command \"{word}\" for \"kubectl\"");
-    let near: Vec<&str> =
-        COMMANDS.iter().map(|command| command.name).filter(|name| is_near(name, word)).collect();
+    let near: Vec<&str> = COMMANDS
+        .iter()
+        .filter(|one| !one.hidden && one.gate.is_open())
+        .map(|one| one.name)
+        .filter(|name| is_near(name, word))
+        .collect();
     if !near.is_empty() {
         text.push_str("\n\nDid you mean this?\n");
         near.iter().for_each(|name| text.push_str(&format!("\t{name}\n")));
@@ -184,7 +241,7 @@ mod tests {
 
     fn check(line: &str, name: &str, rest: &str) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let found = find(&words).expect("it is found");
+        let found = find(&words, None);
         assert_eq!((&*found.name, &*found.words.join(" ")), (name, rest), "{line}");
     }
 
@@ -194,6 +251,18 @@ mod tests {
         check("-n x --server=y get pods -w", "kubectl get", "-n x --server=y pods -w");
         check("--kubeconfig f config view", "kubectl config view", "--kubeconfig f");
         check("bogus", "kubectl", "bogus");
+        // Kubectl itself does not know -o, so that is taken to have a value.
+        check("-o json get pods", "kubectl get", "-o json pods");
+    }
+
+    #[test]
+    fn an_alias_is_a_command() {
+        let alias = ("ctx".to_owned(), vec!["config".to_owned(), "use-context".to_owned()]);
+        let words = ["-n", "x", "ctx", "a"].map(str::to_owned);
+        let found = find(&words, Some(&alias));
+        assert_eq!((&*found.name, &*found.words.join(" ")), ("kubectl ctx", "-n x a"));
+        assert_eq!(found.command.map(|command| command.name), Some("use-context"));
+        assert!(!find(&words, None).is_known() && find(&words[..2], None).is_known());
     }
 
     #[test]

@@ -237,6 +237,13 @@ impl Mapper {
         })
     }
 
+    /// What a kind is served as, in the version that the server prefers.
+    pub fn preferred(&self, group: &str, kind: &str) -> Option<&Resource> {
+        let is = |resource: &&Resource| resource.api.kind == kind && resource.api.group == group;
+        let mut all = self.resources.iter().filter(is);
+        all.clone().find(|resource| resource.preferred).or_else(|| all.next())
+    }
+
     /// What belongs to a category, as `all`.
     pub fn of_category(&self, category: &str) -> Vec<&Resource> {
         let mut found: Vec<&Resource> = Vec::new();
@@ -279,9 +286,12 @@ pub mod tests {
                 "responseKind": { "kind": kind }, "scope": scope, "categories": ["all"],
                 "verbs": ["get", "list", "create", "patch", "delete", "watch", "update"] })
         };
+        let mut pods = row("pods", "pod", "Pod", &["po"], "Namespaced");
+        pods["subresources"] =
+            json!([{ "subresource": "eviction", "responseKind": { "kind": "Eviction" } }]);
         let core = json!({ "kind": "APIGroupDiscoveryList", "items": [{ "metadata": {}, "versions": [
             { "version": "v1", "resources": [
-                row("pods", "pod", "Pod", &["po"], "Namespaced"),
+                pods,
                 row("secrets", "secret", "Secret", &[], "Namespaced"),
                 row("configmaps", "configmap", "ConfigMap", &["cm"], "Namespaced"),
                 row("namespaces", "namespace", "Namespace", &["ns"], "Cluster"),

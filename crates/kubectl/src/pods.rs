@@ -127,7 +127,7 @@ pub fn is_ready(pod: &Value) -> bool {
 
 /// Every container's name with what it is.
 pub fn containers(pod: &Value) -> Vec<(&str, &'static str)> {
-    let lists = [("containers", ""), ("initContainers", "init"), ("ephemeralContainers", "ephem")];
+    let lists = [("containers", ""), ("ephemeralContainers", "ephem"), ("initContainers", "init")];
     let mut found = Vec::new();
     for (list, kind) in lists {
         let all = pod["spec"][list].as_array().into_iter().flatten();
@@ -154,7 +154,8 @@ pub fn container(pod: &Value, named: Option<&str>) -> Outcome<(String, Option<St
         if all.iter().any(|(other, _)| *other == named) {
             return Ok((named.to_owned(), None));
         }
-        return Err(format!("container {named} not found in pod {name}").into());
+        let shown = shown_containers(pod);
+        return Err(format!("container {named} is not valid for pod {name} out of: {shown}").into());
     }
     let annotation =
         pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(container(&pod, Some("i")).unwrap(), ("i".to_owned(), None));
         assert_eq!(
             container(&pod, Some("x")).unwrap_err().message(),
-            "error: container x not found in pod p"
+            "error: container x is not valid for pod p out of: a, b, i (init)"
         );
     }
 

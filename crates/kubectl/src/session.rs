@@ -2,11 +2,14 @@
 use crate::cluster::Cluster;
 use crate::failure::Outcome;
 use crate::flags::Arguments;
+use client::https::Policy;
 use std::io::Write;
 
 pub struct Session {
     pub out: Box<dyn Write + Send>,
     pub err: Box<dyn Write + Send>,
+    /// Which credential programs may run.
+    pub policy: Policy,
     cluster: Option<Cluster>,
 }
 
@@ -16,6 +19,7 @@ impl Session {
         Session {
             out: Box::new(std::io::stdout()),
             err: Box::new(std::io::stderr()),
+            policy: Policy::default(),
             cluster: None,
         }
     }
@@ -28,7 +32,7 @@ impl Session {
                 None => cluster.clone(),
             });
         }
-        let cluster = Cluster::connect(arguments)?;
+        let cluster = Cluster::connect(arguments, self.policy.clone())?;
         self.cluster = Some(cluster.clone());
         Ok(cluster)
     }
@@ -47,6 +51,7 @@ impl Session {
 pub mod tests {
     use super::*;
     use crate::commands::COMMANDS;
+    use crate::kuberc::Preferred;
     use crate::mapper::tests::discovery;
     use client::Context;
     use client::testing::World;
@@ -79,15 +84,21 @@ pub mod tests {
 
     /// Runs a command line against a world: what it wrote, and then what it failed with.
     pub async fn told(world: &World, line: &str) -> String {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        told_words(world, &Preferred::nothing(&words)).await
+    }
+
+    /// The same for words that hold spaces, or nothing, or that preferences made.
+    pub async fn told_words(world: &World, preferred: &Preferred) -> String {
         let _ = COMMANDS;
         let heard = Heard::default();
         let mut session = Session {
             out: Box::new(heard.clone()),
             err: Box::new(heard.clone()),
+            policy: Policy::default(),
             cluster: Some(Cluster::of(world.source(), "default")),
         };
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let outcome = crate::run(&mut session, &words).await;
+        let outcome = crate::run(&mut session, preferred).await;
         let mut text = String::from_utf8(heard.0.lock().clone()).expect("output is text");
         if let Err(failure) = outcome {
             text.push_str(&failure.message());

@@ -1,4 +1,5 @@
 //! A new connection: TCP, TLS, and whichever HTTP both sides speak.
+use super::proxy::{self, Kind};
 use super::{Error, Settings};
 use ::http::Uri;
 use bytes::Bytes;
@@ -29,12 +30,18 @@ pub(super) enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
 }
 
-pub(super) async fn open(
-    server: &Uri,
-    settings: &Settings,
-    tls: Option<Arc<ClientConfig>>,
-    http2: bool,
-) -> Result<Sender, Error> {
+/// How a server is reached.
+pub(super) struct Way<'p> {
+    pub tls: Option<Arc<ClientConfig>>,
+    /// It may be spoken.
+    pub http2: bool,
+    pub proxy: Option<&'p proxy::Url>,
+    /// The proxy sends requests on, and is not asked for a connection.
+    pub passes: bool,
+}
+
+pub(super) async fn open(server: &Uri, settings: &Settings, way: Way<'_>) -> Result<Sender, Error> {
+    let Way { tls, http2, proxy, passes } = way;
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let address = || format!("{host}:{port}");
@@ -46,10 +53,61 @@ pub(super) async fn open(
         };
     }
     let failed = |source| Error::Connect { address: address(), source };
+    if let Some(proxy) = proxy {
+        let through = through(proxy, settings, (host, port), passes).await;
+        let stream = through.map_err(failed)?;
+        return match tls {
+            Some(tls) => speak_safely(stream, own_name, &tls, http2, &address()).await,
+            None => speak(stream, false, &address()).await,
+        };
+    }
     let (stream, other_name) = reach(host, port, settings).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let Some(tls) = tls else { return speak(stream, false, &address()).await };
     speak_safely(stream, other_name.unwrap_or(own_name), &tls, http2, &address()).await
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection with a place by way of a proxy, or with the proxy if that sends requests on.
+async fn through(
+    proxy: &proxy::Url,
+    settings: &Settings,
+    (host, port): (&str, u16),
+    passes: bool,
+) -> io::Result<Box<dyn Stream>> {
+    let reached = TcpStream::connect((&*proxy.host, proxy.port)).await;
+    let stream = reached.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("proxyconnect tcp: {}:{}: {error}", proxy.host, proxy.port),
+        )
+    })?;
+    stream.set_nodelay(true)?;
+    let mut stream: Box<dyn Stream> = match proxy.kind {
+        Kind::Http | Kind::Socks => Box::new(stream),
+        Kind::Https => {
+            // With what the server is believed by, as Go's transport does it.
+            let tls = settings.tls.config().map_err(io::Error::other)?;
+            let name = ServerName::try_from(proxy.host.clone()).map_err(io::Error::other)?;
+            Box::new(TlsConnector::from(tls).connect(name, stream).await?)
+        }
+    };
+    match proxy.kind {
+        Kind::Socks => {
+            let connected = proxy::socks(&mut stream, proxy, host, port).await;
+            connected.map_err(|error| {
+                let (from, to) =
+                    (format!("{}:{}", proxy.host, proxy.port), format!("{host}:{port}"));
+                io::Error::other(format!("socks connect tcp {from}->{to}: {error}"))
+            })?;
+        }
+        Kind::Http | Kind::Https if passes => {}
+        Kind::Http | Kind::Https => proxy::connect(&mut stream, proxy, host, port).await?,
+    }
+    Ok(stream)
 }
 
 /// In TLS, with whoever proves to have this name.

@@ -7,6 +7,7 @@
 //! no new requests and end with what is under way.
 mod body;
 mod connect;
+pub mod proxy;
 pub mod tls;
 
 pub use body::Body;
@@ -14,10 +15,11 @@ pub use tls::Tls;
 
 use ::http::{HeaderValue, Request, Response, Uri, header};
 use bytes::Bytes;
-use connect::Sender;
+use connect::{Sender, Way};
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
+use proxy::{Kind, Proxy};
 use rustls::ClientConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -74,6 +76,8 @@ pub struct Settings {
     pub dial: Option<Dial>,
     /// Servers that do as well where this one cannot be reached.
     pub others: Option<Others>,
+    /// What is on the way to the server.
+    pub proxy: Proxy,
 }
 
 /// Servers of the same cluster: where they are now, and the name that all their certificates have.
@@ -97,6 +101,7 @@ impl Settings {
             http2: true,
             dial: None,
             others: None,
+            proxy: Proxy::None,
         }
     }
 }
@@ -111,6 +116,7 @@ struct Shared {
     server: Uri,
     authority: HeaderValue,
     settings: Settings,
+    proxy: Option<proxy::Url>,
     open: Mutex<Open>,
     /// One connection is made at a time: who waits meanwhile may share it.
     connecting: tokio::sync::Mutex<()>,
@@ -137,7 +143,10 @@ impl Pool {
         let authority =
             HeaderValue::try_from(authority.as_str()).map_err(|e| wrong(&e.to_string()))?;
         let (open, connecting) = (Mutex::default(), tokio::sync::Mutex::new(()));
-        let shared = Shared { server: uri, authority, settings, open, connecting };
+        // Who has another way to it than by its name needs none through a proxy.
+        let has_own_way = settings.dial.is_some() || settings.address.is_some();
+        let proxy = if has_own_way { None } else { settings.proxy.to(&uri) };
+        let shared = Shared { server: uri, authority, settings, proxy, open, connecting };
         Ok(Pool { shared: Arc::new(shared) })
     }
 
@@ -164,6 +173,7 @@ impl Pool {
                 }
                 Sender::Http1(mut sender) => {
                     self.address(&mut request, false)?;
+                    self.address_proxy(&mut request)?;
                     let sent = sender.try_send_request(request).await;
                     let lease = || body::Lease::connection(self.clone(), sender);
                     sent.map(|answer| answer.map(|incoming| Body::new(incoming, lease())))
@@ -190,8 +200,13 @@ impl Pool {
     ) -> Result<Response<hyper::body::Incoming>, Error> {
         let mut request = request.map(Full::new);
         self.address(&mut request, false)?;
-        let tls = self.tls()?;
-        match connect::open(&self.shared.server, &self.shared.settings, tls, false).await? {
+        let way = Way {
+            tls: self.tls()?,
+            http2: false,
+            proxy: self.shared.proxy.as_ref(),
+            passes: false,
+        };
+        match connect::open(&self.shared.server, &self.shared.settings, way).await? {
             Sender::Http1(mut sender) => {
                 sender.send_request(request).await.map_err(|error| self.failed(error))
             }
@@ -226,7 +241,13 @@ impl Pool {
             return Ok(sender);
         }
         let server = &self.shared.server;
-        let connected = connect::open(server, settings, tls.clone(), settings.http2);
+        let way = Way {
+            tls: tls.clone(),
+            http2: settings.http2,
+            proxy: self.shared.proxy.as_ref(),
+            passes: self.passes_on(),
+        };
+        let connected = connect::open(server, settings, way);
         let timeout = tokio::time::timeout(settings.connect_timeout, connected).await;
         let sender = timeout.map_err(|_| Error::Timeout(self.authority().to_owned()))??;
         if let Sender::Http2(sender, streams) = &sender {
@@ -257,6 +278,29 @@ impl Pool {
         } else {
             *request.uri_mut() = uri.build().map_err(wrong)?;
             request.headers_mut().insert(header::HOST, self.shared.authority.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether requests are handed to a proxy that sends them on: those without TLS.
+    fn passes_on(&self) -> bool {
+        let is_plain = self.shared.server.scheme_str() == Some("http");
+        is_plain && self.shared.proxy.as_ref().is_some_and(|proxy| proxy.kind != Kind::Socks)
+    }
+
+    /// A proxy that sends requests on reads the whole address in them, and who asks.
+    fn address_proxy(&self, request: &mut Request<Full<Bytes>>) -> Result<(), Error> {
+        let Some(proxy) = self.shared.proxy.as_ref().filter(|_| self.passes_on()) else {
+            return Ok(());
+        };
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let wrong = |error: &dyn std::fmt::Display| Error::Address(path.clone(), error.to_string());
+        let uri = Uri::builder().scheme("http").authority(self.authority()).path_and_query(&*path);
+        *request.uri_mut() = uri.build().map_err(|error| wrong(&error))?;
+        if let Some(authorization) = proxy.authorization() {
+            let mut value = HeaderValue::try_from(authorization).map_err(|error| wrong(&error))?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, value);
         }
         Ok(())
     }

@@ -1,4 +1,6 @@
 //! Where an API server is and who we are to it: from a kubeconfig, or from inside a pod.
+use super::Policy;
+use crate::http::proxy::{self, Proxy};
 use crate::http::tls::{Believed, Pem};
 use crate::http::{Dial, Others};
 use ::http::{HeaderName, HeaderValue};
@@ -48,6 +50,10 @@ pub struct Config {
     pub dial: Option<Dial>,
     /// Other servers of the same cluster.
     pub others: Option<Others>,
+    /// What is on the way. Who reads a kubeconfig, or is a pod, goes by the environment as everybody does who
+    /// is built on client-go. Who is configured by us goes straight: nodes reach several servers, turn
+    /// connections round, and have a proxy in their environment for images.
+    pub proxy: Proxy,
     /// Who hears what the server wants people to know.
     pub on_warning: Option<OnWarning>,
 }
@@ -61,6 +67,8 @@ pub struct Proof {
     pub token: Option<Token>,
     pub basic: Option<(String, String)>,
     pub exec: Option<Exec>,
+    /// Whether that may run.
+    pub policy: Policy,
 }
 
 #[derive(Clone)]
@@ -89,6 +97,7 @@ impl Config {
             compress: true,
             dial: None,
             others: None,
+            proxy: Proxy::None,
             on_warning: None,
         }
     }
@@ -128,6 +137,7 @@ impl Config {
         let token = Some(Token::File(folder.join("token")));
         let proof = Proof { token, ..Proof::default() };
         let mut config = Config::new(&format!("https://{host}:{port}"), believed, proof);
+        config.proxy = Proxy::Environment;
         if let Ok(namespace) = std::fs::read_to_string(folder.join("namespace")) {
             config.namespace = namespace.trim().to_owned();
         }
@@ -139,9 +149,10 @@ impl Config {
         if cluster.server.is_empty() {
             return Err("the cluster has no server".to_owned());
         }
-        if cluster.proxy_url.as_deref().is_some_and(|url| !url.is_empty()) {
-            return Err("proxy-url is not supported".to_owned());
-        }
+        let proxy = match cluster.proxy_url.as_deref() {
+            None | Some("") => Proxy::Environment,
+            Some(url) => Proxy::Url(proxy::Url::parse(url)?),
+        };
         let pem = |data: &Option<String>, file: &Option<PathBuf>| -> Result<Option<Pem>, String> {
             match (data, file) {
                 (Some(data), _) if !data.is_empty() => {
@@ -181,8 +192,9 @@ impl Config {
         {
             exec.command = folder.join(&exec.command).to_string_lossy().into_owned();
         }
-        let proof = Proof { certificate, token, basic, exec };
+        let proof = Proof { certificate, token, basic, exec, policy: Policy::default() };
         let mut config = Config::new(&cluster.server, believed, proof);
+        config.proxy = proxy;
         config.server_name = cluster.tls_server_name.clone().filter(|name| !name.is_empty());
         config.compress = !cluster.disable_compression;
         config.impersonation = impersonation(user)?;
@@ -266,5 +278,25 @@ mod tests {
         assert_eq!(sent, ["impersonate-user=jane", "impersonate-group=g", "impersonate-group=h"]);
         let alone = User { client_key: Some("key".into()), ..User::default() };
         assert!(Config::of(&cluster, &alone, Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_kubeconfig_names_a_proxy_or_leaves_it_to_the_environment() {
+        let proxy = |url: Option<&str>| {
+            let proxy_url = url.map(str::to_owned);
+            let cluster = Cluster { server: "https://h".into(), proxy_url, ..Cluster::default() };
+            let config = Config::of(&cluster, &User::default(), Path::new("/"));
+            config.map(|config| format!("{:?}", config.proxy)).unwrap_or_else(|text| text)
+        };
+        assert_eq!(proxy(None), "Environment");
+        assert_eq!(proxy(Some("")), "Environment");
+        assert_eq!(proxy(Some("socks5://p:1")), "Url(Socks p:1)");
+        assert_eq!(
+            proxy(Some("ftp://p")),
+            "unsupported scheme \"ftp\", must be http, https, or socks5"
+        );
+        // Nodes and servers, which nobody gave a kubeconfig, go straight.
+        let own = Config::new("https://h", Believed::System, Proof::default());
+        assert_eq!(own.proxy, Proxy::None);
     }
 }

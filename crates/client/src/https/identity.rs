@@ -1,5 +1,6 @@
 //! Who we are, kept current: tokens are read again, programs asked again.
 use super::config::{Config, Proof, Token};
+use super::policy::{Folders, Policy};
 use crate::http::tls::{self, Believed, Files, Tls};
 use ::http::HeaderValue;
 use api::kubeconfig::Exec;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::json;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -31,8 +33,8 @@ impl Identity {
     pub fn new(config: &Config) -> Identity {
         let proof = config.proof.clone();
         let program = proof.exec.clone().map(|exec| {
-            let said = tokio::sync::Mutex::default();
-            Arc::new(Program { exec, said, certificate: Mutex::default() })
+            let (said, policy) = (tokio::sync::Mutex::default(), proof.policy.clone());
+            Arc::new(Program { exec, policy, said, certificate: Mutex::default() })
         });
         Identity { proof, token: Mutex::default(), program }
     }
@@ -128,6 +130,7 @@ impl Tls for Shown {
 /// A program that says who we are, and for how long.
 pub(super) struct Program {
     exec: Exec,
+    policy: Policy,
     said: tokio::sync::Mutex<Option<Said>>,
     certificate: Mutex<Option<Certificate>>,
 }
@@ -159,15 +162,11 @@ impl Program {
         if let Some(said) = held.as_ref().filter(|said| !said.is_over()) {
             return Ok(said.clone());
         }
-        let exec = self.exec.clone();
-        let run = tokio::task::spawn_blocking(move || run(&exec)).await;
-        let said = run.map_err(Status::internal_error)?.map_err(|cause| {
-            let mut text = format!("getting credentials: {cause}");
-            if let Some(hint) = &self.exec.install_hint {
-                text = format!("{text}\n{hint}");
-            }
-            Status::unauthorized(&text)
-        })?;
+        let (exec, policy) = (self.exec.clone(), self.policy.clone());
+        let run = tokio::task::spawn_blocking(move || run(&exec, &policy)).await;
+        let said = run
+            .map_err(Status::internal_error)?
+            .map_err(|cause| Status::unauthorized(&format!("getting credentials: {cause}")))?;
         if let (Some(certificate), Some(key)) =
             (&said.client_certificate_data, &said.client_key_data)
         {
@@ -189,18 +188,30 @@ impl Program {
     }
 }
 
+/// What users are told who have a kubeconfig and not its program: the words they will look for.
+const NOT_INSTALLED: &str = "\n\nIt looks like you are trying to use a client-go credential plugin that is not installed.\n\n\
+     To learn more about this feature, consult the documentation available at:\n      \
+     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins";
+
 /// Runs the program and reads the `ExecCredential` that it prints.
-fn run(exec: &Exec) -> Result<Said, String> {
+fn run(exec: &Exec, policy: &Policy) -> Result<Said, String> {
+    let program = policy.allow(&exec.command, &Folders::of(std::env::var_os("PATH")))?;
     let info = json!({ "kind": "ExecCredential", "apiVersion": exec.api_version,
         "spec": { "interactive": false } });
-    let mut command = Command::new(&exec.command);
+    let mut command = Command::new(&program);
+    command.arg0(&exec.command);
     command.args(exec.args.iter().flatten());
     command.envs(exec.env.iter().flatten().map(|variable| (&variable.name, &variable.value)));
     command.env("KUBERNETES_EXEC_INFO", info.to_string());
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command
-        .output()
-        .map_err(|error| format!("exec: executable {} failed: {error}", exec.command))?;
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound if !exec.command.contains('/') => {
+            let hint = exec.install_hint.as_deref().filter(|hint| !hint.is_empty());
+            let hint = hint.map(|hint| format!("\n\n{hint}")).unwrap_or_default();
+            format!("exec: executable {} not found{NOT_INSTALLED}{hint}", exec.command)
+        }
+        _ => format!("exec: {error}"),
+    })?;
     if !output.status.success() {
         let code = output.status.code().unwrap_or(-1);
         return Err(format!("exec: executable {} failed with exit code {code}", exec.command));

@@ -7,11 +7,13 @@
 mod codec;
 mod config;
 mod identity;
+mod policy;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub use config::{Config, Error, OnWarning, Proof, Token};
+pub use policy::Policy;
 
 use crate::context::Context;
 use crate::http::tls::Believed;
@@ -82,6 +84,7 @@ impl Https {
         settings.http2 = config.http2;
         settings.dial = config.dial.clone();
         settings.others = config.others.clone();
+        settings.proxy = config.proxy.clone();
         let pool =
             Pool::new(&config.server, settings).map_err(|e| Error::Invalid(e.to_string()))?;
         let context = context.clone();

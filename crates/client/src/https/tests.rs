@@ -184,6 +184,52 @@ async fn a_program_says_who_we_are() {
     );
 }
 
+/// A server that nobody can reach but the proxy, which is the one that listens.
+async fn behind_proxy(scheme: &str, answers: Vec<String>) -> Server {
+    use crate::http::proxy::{Proxy, Url};
+    let mut server = serve(answers).await;
+    let at = server.config.server.replace("http://", "http://u:p@");
+    server.config.proxy = Proxy::Url(Url::parse(&at).unwrap());
+    server.config.server = format!("{scheme}://api.invalid/base");
+    server
+}
+
+#[tokio::test]
+async fn a_proxy_sends_on_what_is_not_safe_and_connects_what_is() {
+    behind_proxy("http", vec![answer("200 OK", "", FOUND)])
+        .await
+        .check(
+            1,
+            expect![[r#"
+                revision 7
+                1: GET http://api.invalid/base/api/v1/namespaces/n/configmaps/c"#]],
+        )
+        .await;
+    behind_proxy("https", vec!["HTTP/1.1 403 Not from here\r\n\r\n".to_owned()])
+        .await
+        .check(
+            1,
+            expect![[r#"
+                503 ServiceUnavailable: failed to connect to api.invalid:443: Not from here
+                1: CONNECT api.invalid:443"#]],
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn streams_go_through_a_proxy() {
+    let answers =
+        vec!["HTTP/1.1 200 Connected\r\n\r\n".to_owned(), answer("400 No stream", "", "")];
+    let server = behind_proxy("http", answers).await;
+    let answer = server.source().upgrade("/exec", HeaderMap::new()).await.unwrap();
+    assert_eq!(answer.status(), 400);
+    assert_eq!(
+        *server.heard.lock(),
+        ["1: CONNECT api.invalid:80 ", "1: GET /base/exec "],
+        "on the connection that the proxy made"
+    );
+}
+
 #[tokio::test]
 async fn a_watch_is_read_line_by_line_however_it_comes() {
     let events = [

@@ -7,18 +7,26 @@ pub mod words;
 
 use crate::cluster::{Cluster, collection};
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, each, switch, text};
+use crate::flags::{Arguments, Flag, MANIFESTS, each, switch, text};
 use crate::mapper::{Mapper, Resource};
 use client::ApiResource;
 use serde_json::Value;
 pub use words::Target;
 
 /// What commands take that work on files.
-pub static FILES: &[Flag] = &[
-    each("filename", "File, folder or URL with objects; may be repeated.").short('f'),
-    text("kustomize", "", "Folder with a kustomization.").short('k'),
-    switch("recursive", "Look into folders below those of -f.").short('R'),
-];
+pub static FILES: &[Flag] =
+    &[FILENAME, text("kustomize", "", "Folder with a kustomization.").short('k'), RECURSIVE];
+
+/// What commands take that work on files and on nothing that is made of them.
+pub static PLAIN_FILES: &[Flag] = &[FILENAME, RECURSIVE];
+
+/// The same without folders below folders.
+pub static FILE_NAMES: &[Flag] = &[FILENAME];
+
+const FILENAME: Flag = each("filename", "File, folder or URL with objects; may be repeated.")
+    .short('f')
+    .offers(MANIFESTS);
+const RECURSIVE: Flag = switch("recursive", "Look into folders below those of -f.").short('R');
 
 pub static SELECTOR: &[Flag] =
     &[text("selector", "", "Labels to select by: a=b, a!=b, a in (b,c), !a.").short('l')];
@@ -136,6 +144,15 @@ pub async fn targets(cluster: &Cluster, request: &Request) -> Outcome<Vec<Target
 
 /// The objects of files, as they are there.
 pub async fn file_infos(cluster: &Cluster, request: &Request) -> Outcome<Vec<Info>> {
+    let (infos, failures) = file_infos_and_failures(cluster, request).await?;
+    Failure::of_all(failures).map(|()| infos)
+}
+
+/// The same, with what is wrong with some beside those that are good.
+pub async fn file_infos_and_failures(
+    cluster: &Cluster,
+    request: &Request,
+) -> Outcome<(Vec<Info>, Vec<Failure>)> {
     let documents = files::documents(request).await?;
     let mapper = cluster.mapper().await?;
     let mut infos = Vec::new();
@@ -146,8 +163,7 @@ pub async fn file_infos(cluster: &Cluster, request: &Request) -> Outcome<Vec<Inf
             Err(failure) => failures.push(failure),
         }
     }
-    Failure::of_all(failures)?;
-    select(infos, &request.selector)
+    Ok((select(infos, &request.selector)?, failures))
 }
 
 /// Of files too, labels select.

@@ -2,7 +2,7 @@
 use super::{Command, Group};
 use crate::failure::Outcome;
 use crate::flags::{Arguments, Flag, list, switch, switch_on, text};
-use crate::mapper::Resource;
+use crate::mapper::{Mapper, Resource};
 use crate::print::tabs;
 use crate::session::Session;
 use api::codec::yaml;
@@ -15,6 +15,7 @@ static FLAGS: &[Flag] = &[
     switch_on("namespaced", "Only resources that are in namespaces, or only others."),
     switch("no-headers", "Without headers."),
     text("output", "", "wide, name, json or yaml.").short('o'),
+    switch("show-managed-fields", "Taken for compatibility."),
     text("sort-by", "", "name or kind."),
     list("verbs", "Only resources that know these verbs."),
 ];
@@ -65,6 +66,16 @@ async fn resources(session: &mut Session, arguments: Arguments) -> Outcome {
         other => return Err(format!("--output {other} is not available").into()),
     };
     Ok(session.out.write_all(text.as_bytes())?)
+}
+
+/// The names of what can be asked for, as `api-resources --verbs=get -o name` has them.
+pub fn fetchable(mapper: &Mapper) -> Vec<String> {
+    let words = ["--verbs=get".to_owned()];
+    let arguments = Arguments::parse("kubectl api-resources", RESOURCES.flags, &words);
+    let chosen = arguments.and_then(|arguments| {
+        Ok(chosen(&mapper.resources, &arguments)?.iter().map(|one| one.full_name()).collect())
+    });
+    chosen.unwrap_or_default()
 }
 
 /// The resources that the flags leave, each in the version that the server prefers.

@@ -1,6 +1,7 @@
 //! `kubectl apply`: makes the cluster as files say, by a three-way patch of our own or by the server's.
 mod last;
 mod prune;
+mod set;
 
 use super::delete::OPTIONS as DELETE_OPTIONS;
 use super::{Command, Group};
@@ -8,7 +9,7 @@ use crate::builder::{self, ALL, FILES, Info, Request, SELECTOR};
 use crate::change;
 use crate::cluster::{Cluster, propagation};
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, list, switch, switch_on, text};
+use crate::flags::{Arguments, Flag, Gate, PARTS, list, switch, switch_on, text};
 use crate::last_applied::{self, ANNOTATION};
 use crate::print::{self, Printer, Telling};
 use crate::session::Session;
@@ -17,10 +18,12 @@ use api::patch::apply::csa_upgrade;
 use api::patch::{merge, merge_diff, strategic};
 use client::source::{Delete, Patch, Write};
 use serde_json::{Value, json};
+use set::ApplySet;
 use std::time::Duration;
 
 static FLAGS: &[Flag] = &[
-    text("applyset", "", "Taken for compatibility; sets of applied objects are not known."),
+    text("applyset", "", "Set to prune by, [RESOURCE][.GROUP]/NAME; a Secret if only named.")
+        .behind(Gate::ApplySet),
     text("field-manager", "kubectl-client-side-apply", "Who manages the fields that are applied."),
     switch("force-conflicts", "Take fields from other managers, with --server-side."),
     switch_on("openapi-patch", "Taken for compatibility: the schema of built-in kinds is known."),
@@ -28,7 +31,7 @@ static FLAGS: &[Flag] = &[
     switch("prune", "Delete what was applied before and is no longer there."),
     list("prune-allowlist", "Kinds to prune: group/version/Kind, with core for the first."),
     switch("server-side", "Have the server merge."),
-    text("subresource", "", "Subresource to apply to, with --server-side."),
+    text("subresource", "", "Subresource to apply to, with --server-side.").offers(PARTS),
     switch("wait", "Wait until objects that are deleted on the way are gone."),
 ];
 
@@ -50,11 +53,21 @@ const LAST_APPLIED_MANAGER: &str = "kubectl-last-applied";
 const TRIES: u32 = 5;
 
 async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
-    check(&arguments)?;
-    let cluster = session.cluster(&arguments)?;
     let request = Request::of(&arguments);
-    let infos = builder::file_infos(&cluster, &request).await?;
-    if infos.is_empty() {
+    check_words(&arguments, &request)?;
+    let cluster = session.cluster(&arguments)?;
+    let mut set = match arguments.knows("applyset").then(|| arguments.some("applyset")).flatten() {
+        Some(text) => Some(ApplySet::parse(text, &cluster, cluster.mapper().await?)?),
+        None => None,
+    };
+    check(&arguments, &request, set.is_some())?;
+    if let Some(set) = &set {
+        set.check(&cluster).await?;
+    }
+    // What is wrong with some objects keeps no others.
+    let found = builder::file_infos_and_failures(&cluster, &request).await;
+    let (mut infos, mut failures) = found.unwrap_or_else(|failure| (Vec::new(), vec![failure]));
+    if infos.is_empty() && failures.is_empty() {
         return Err("no objects passed to apply".into());
     }
     let dry_run = DryRun::of(&arguments)?;
@@ -65,10 +78,16 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
     }
     write.force = arguments.is("force-conflicts");
     let mut apply = Apply { cluster, dry_run, write, applied: Vec::new(), arguments: &arguments };
+    if let Some(set) = &mut set {
+        if let Err(failure) = set.label(&mut infos) {
+            failures.push(failure);
+            infos.clear();
+        }
+        set.begin(session, &apply, &infos).await?;
+    }
     let mut telling = Telling::new(&arguments, dry_run)?;
     // All objects are one list in the forms of machines.
     let prints_list = telling.prints_objects() && arguments.text("output") != "name";
-    let mut failures = Vec::new();
     for info in &infos {
         let outcome = match server_side {
             true => apply.on_server(session, info).await,
@@ -88,42 +107,65 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
         print_all(session, &arguments, &apply.applied)?;
     }
     Failure::of_all(failures)?;
-    if arguments.is("prune") {
-        prune::run(session, &apply, &infos, &mut telling).await?;
+    match set {
+        Some(set) => set.prune(session, &apply, &mut telling).await,
+        None if arguments.is("prune") => prune::run(session, &apply, &infos, &mut telling).await,
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn check(arguments: &Arguments) -> Outcome {
+fn check_words(arguments: &Arguments, request: &Request) -> Outcome {
     if let Some(word) = arguments.words.first() {
         return Err(Failure::usage(&arguments.command, format!("Unexpected args: [{word}]")));
     }
-    let request = Request::of(arguments);
-    if !request.has_files() {
-        return Err("must specify one of -f and -k".into());
+    match request.has_files() {
+        true => Ok(()),
+        false => Err("must specify one of -f and -k".into()),
     }
-    if arguments.is("force-conflicts") && !arguments.is("server-side") {
-        return Err("--force-conflicts only works with --server-side".into());
+}
+
+/// Flags that exclude each other, in upstream's order.
+fn check(arguments: &Arguments, request: &Request, has_set: bool) -> Outcome {
+    let is = |name: &str| arguments.is(name);
+    let (selects, dry_run) = (!request.selector.is_empty(), arguments.text("dry-run"));
+    let faults = [
+        (
+            is("force-conflicts") && !is("server-side"),
+            "--force-conflicts only works with --server-side",
+        ),
+        (
+            dry_run == "client" && is("server-side"),
+            "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)",
+        ),
+        (is("server-side") && is("force"), "--force cannot be used with --server-side"),
+        (dry_run == "server" && is("force"), "--dry-run=server cannot be used with --force"),
+        (is("all") && selects, "cannot set --all and --selector at the same time"),
+        (has_set && !is("prune"), "--applyset requires --prune"),
+        (is("prune") && is("force"), "--force cannot be used with --prune"),
+        (has_set && is("all"), "--all is incompatible with --applyset"),
+        (has_set && selects, "--selector is incompatible with --applyset"),
+        (
+            has_set && !arguments.list("prune-allowlist").is_empty(),
+            "--prune-allowlist is incompatible with --applyset",
+        ),
+        (
+            is("prune") && !has_set && !is("all") && !selects,
+            "all resources selected for prune without explicitly passing --all. To prune all resources, pass \
+             the --all flag. If you did not mean to prune all resources, specify a label selector",
+        ),
+        (
+            is("prune") && !has_set && is("server-side"),
+            "--prune is in alpha and doesn't currently work on objects created by server-side apply",
+        ),
+        (
+            !arguments.text("subresource").is_empty() && !is("server-side"),
+            "--subresource can only be specified for --server-side",
+        ),
+    ];
+    match faults.iter().find(|(is_so, _)| *is_so) {
+        Some((_, text)) => Err((*text).into()),
+        None => Ok(()),
     }
-    if arguments.text("dry-run") == "client" && arguments.is("server-side") {
-        return Err(
-            "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)"
-                .into(),
-        );
-    }
-    if arguments.is("force") && arguments.is("server-side") {
-        return Err("--force cannot be used with --server-side".into());
-    }
-    if arguments.some("applyset").is_some() {
-        return Err("--applyset is not known".into());
-    }
-    if arguments.is("prune") && !arguments.is("all") && request.selector.is_empty() {
-        return Err("all resources selected for prune without explicitly passing --all. To prune all \
-                    resources, pass the --all flag. If you did not mean to prune all resources, specify a \
-                    label selector"
-            .into());
-    }
-    Ok(())
 }
 
 fn print_all(session: &mut Session, arguments: &Arguments, objects: &[Value]) -> Outcome {
@@ -462,6 +504,16 @@ mod tests {
             "configmaps",
             "ConfigMap",
             api::kinds::Scope::Namespaced,
+        );
+        // One that is wrong keeps no other.
+        let both = file(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: other}\n---\napiVersion: v1\nkind: \
+             ConfigMap\nmetadata: {name: c}\n",
+        );
+        assert_eq!(
+            told(&world, &format!("{} -n default", apply(&both))).await,
+            "configmap/c created\nerror: the namespace from the provided object \"other\" does not match the \
+             namespace \"default\". You must pass '--namespace=other' to perform this operation.\n"
         );
         let map = world.get_tree(&maps, "default", "a").unwrap();
         assert_eq!(map["data"], serde_json::json!({ "k": "z" }));

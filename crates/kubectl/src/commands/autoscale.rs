@@ -2,6 +2,7 @@
 use super::made::made_object;
 use super::{Command, Group};
 use crate::builder::{self, FILES, Request};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
 use crate::generate::autoscale;
@@ -21,6 +22,12 @@ pub static COMMAND: Command = Command {
     usage: "(-f FILENAME | TYPE NAME | TYPE/NAME) [--min=MINPODS] --max=MAXPODS [--cpu=CPU] [--memory=MEMORY]",
     flags: &[autoscale::FLAGS, COMMON, FILES, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[
+        "deployment",
+        "replicaset",
+        "replicationcontroller",
+        "statefulset",
+    ]),
     ..Command::EMPTY
 };
 

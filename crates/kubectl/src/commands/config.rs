@@ -3,6 +3,7 @@ mod set;
 mod view;
 
 use super::{Command, Group};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
 use crate::kubeconfig::{self, Files};
@@ -57,6 +58,7 @@ static USE_CONTEXT: Command = Command {
     about: "Set the current-context in a kubeconfig file",
     usage: "CONTEXT_NAME",
     run: Some(|session, arguments| Box::pin(async move { use_context(session, &arguments) })),
+    offers: Offers::Entry("contexts"),
     ..Command::EMPTY
 };
 
@@ -65,6 +67,7 @@ static RENAME_CONTEXT: Command = Command {
     about: "Rename a context from the kubeconfig file",
     usage: "CONTEXT_NAME NEW_NAME",
     run: Some(|session, arguments| Box::pin(async move { rename_context(session, &arguments) })),
+    offers: Offers::Entry("contexts"),
     ..Command::EMPTY
 };
 
@@ -73,6 +76,7 @@ static DELETE_CLUSTER: Command = Command {
     about: "Delete the specified cluster from the kubeconfig",
     usage: "NAME",
     run: Some(|session, a| Box::pin(async move { delete(session, &a, "clusters", "cluster") })),
+    offers: Offers::Entry("clusters"),
     ..Command::EMPTY
 };
 
@@ -81,6 +85,7 @@ static DELETE_CONTEXT: Command = Command {
     about: "Delete the specified context from the kubeconfig",
     usage: "NAME",
     run: Some(|session, a| Box::pin(async move { delete(session, &a, "contexts", "context") })),
+    offers: Offers::Entry("contexts"),
     ..Command::EMPTY
 };
 
@@ -89,6 +94,7 @@ static DELETE_USER: Command = Command {
     about: "Delete the specified user from the kubeconfig",
     usage: "NAME",
     run: Some(|session, a| Box::pin(async move { delete(session, &a, "users", "user") })),
+    offers: Offers::Entry("users"),
     ..Command::EMPTY
 };
 

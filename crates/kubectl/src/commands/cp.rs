@@ -1,12 +1,18 @@
-//! `kubectl cp`: files to a container and from it, as an archive through its `tar`.
+//! `kubectl cp`: files to a container and from it, as an archive through its `tar`, of which neither direction
+//! ever holds more than some pieces.
+mod archive;
+mod pipe;
+
 use super::exec::quietly;
 use super::{Command, Group};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, switch, text};
 use crate::pods;
 use crate::session::Session;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 static FLAGS: &[Flag] = &[
     text("container", "", "Container; by default the annotated one, or the first.").short('c'),
@@ -21,6 +27,7 @@ pub static COMMAND: Command = Command {
     usage: "<file-spec-src> <file-spec-dest>",
     flags: &[FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Copied,
     ..Command::EMPTY
 };
 
@@ -32,9 +39,23 @@ enum Place {
 }
 
 impl Place {
+    fn is_nowhere(&self) -> bool {
+        match self {
+            Place::Here(path) => path.as_os_str().is_empty(),
+            Place::There { path, .. } => path.is_empty(),
+        }
+    }
+
     /// `path`, `pod:path`, `namespace/pod:path`
     fn parse(text: &str) -> Outcome<Place> {
-        let Some((pod, path)) = text.split_once(':') else { return Ok(Place::Here(text.into())) };
+        let shorter = |path: &str| match path.strip_suffix('/') {
+            Some(shorter) if !shorter.is_empty() => shorter.to_owned(),
+            _ => path.to_owned(),
+        };
+        let Some((pod, path)) = text.split_once(':') else {
+            return Ok(Place::Here(shorter(text).into()));
+        };
+        let path = &shorter(path);
         if pod.is_empty() {
             return Err(
                 "filespec must match the canonical format: [[namespace/]pod:]file/path".into()
@@ -63,31 +84,39 @@ async fn run(session: &mut Session, arguments: Arguments) -> Outcome {
         return Err("source and destination are required".into());
     };
     let (from, to) = (Place::parse(from)?, Place::parse(to)?);
+    let is_there = |place: &Place| matches!(place, Place::There { .. });
+    if is_there(&from) && is_there(&to) {
+        return Err("one of src or dest must be a local file specification".into());
+    }
+    if from.is_nowhere() || to.is_nowhere() {
+        return Err("filepath can not be empty".into());
+    }
     let cluster = session.cluster(&arguments)?;
     match (from, to) {
         (Place::Here(from), Place::There { namespace, pod, path }) => {
-            let name = from.display();
-            if from.symlink_metadata().is_err() {
-                return Err(format!("{name} doesn't exist in local filesystem").into());
+            if from.metadata().is_err() {
+                return Err(format!("{} doesn't exist in local filesystem", from.display()).into());
             }
-            let pod = Pod::find(session, &cluster, &arguments, namespace, &pod).await?;
+            let pod = Pod::find(session, &cluster, &arguments, (namespace, &pod), false).await?;
             pod.put(session, &arguments, &from, &path).await
         }
         (Place::There { namespace, pod, path }, Place::Here(to)) => {
-            if path.is_empty() {
-                return Err("filepath can not be empty".into());
-            }
-            let pod = Pod::find(session, &cluster, &arguments, namespace, &pod).await?;
-            pod.take(session, &arguments, &path, &to).await
+            let hint = format!(
+                "kubectl exec -n {:?} {pod:?} -- tar cf - {path:?} | tar xf -",
+                namespace.as_deref().unwrap_or_default()
+            );
+            let pod = Pod::find(session, &cluster, &arguments, (namespace, &pod), true).await?;
+            pod.take(session, &arguments, &path, to, hint).await
         }
-        (Place::There { .. }, Place::There { .. }) => {
-            Err("one of src or dest must be a local file specification".into())
-        }
-        (Place::Here(_), Place::Here(_)) => {
-            Err("one of src or dest must be a remote file specification".into())
-        }
+        _ => Err("one of src or dest must be a remote file specification".into()),
     }
 }
+
+/// How long a container may take to say whether a folder is there, and to say its last words.
+const FOLDER: Duration = Duration::from_secs(30);
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Between attempts that brought nothing.
+const PAUSE: Duration = Duration::from_secs(1);
 
 struct Pod {
     cluster: Cluster,
@@ -101,29 +130,22 @@ impl Pod {
         session: &mut Session,
         cluster: &Cluster,
         arguments: &Arguments,
-        namespace: Option<String>,
-        name: &str,
+        (namespace, name): (Option<String>, &str),
+        comes: bool,
     ) -> Outcome<Pod> {
         let namespace = namespace.unwrap_or(cluster.namespace.clone());
         let pod = cluster.get(&pods::resource(), &namespace, name).await?;
         let (container, told) = pods::container(&pod, arguments.some("container"))?;
         if let Some(told) = told {
-            writeln!(session.err, "{told}")?;
+            // What comes from a container comes with all that is said on the way, as upstream's.
+            let to = if comes { &mut session.out } else { &mut session.err };
+            writeln!(to, "{told}")?;
         }
         Ok(Pod { cluster: cluster.clone(), namespace, name: name.to_owned(), container })
     }
 
-    async fn exec(
-        &self,
-        command: &[&str],
-        stdin: Option<Vec<u8>>,
-        err: &mut (dyn std::io::Write + Send),
-    ) -> Outcome<Vec<u8>> {
-        let mut out = Vec::new();
-        let stdin = stdin.map(|bytes| Box::new(std::io::Cursor::new(bytes)) as _);
-        let place = (&*self.namespace, &*self.name, &*self.container);
-        quietly(&self.cluster, place, command, stdin, &mut out, err).await?;
-        Ok(out)
+    fn place(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.name, &self.container)
     }
 
     /// A file or folder goes to the container.
@@ -134,29 +156,43 @@ impl Pod {
         from: &Path,
         to: &str,
     ) -> Outcome {
-        let mut to = to.trim_end_matches('/').to_owned();
-        if to.is_empty() {
-            to = "/".to_owned();
-        }
+        let mut to = remote(to);
         // Into a folder that is there, under its own name.
-        if self.exec(&["test", "-d", &to], None, &mut std::io::sink()).await.is_ok() {
-            let name = from.file_name().map(|name| name.to_string_lossy().into_owned());
-            to = format!("{}/{}", to.trim_end_matches('/'), name.unwrap_or_default());
+        let (mut out, mut err) = (std::io::sink(), std::io::sink());
+        let command = ["test", "-d", &to];
+        let asked = quietly(&self.cluster, self.place(), &command, None, &mut out, &mut err);
+        match tokio::time::timeout(FOLDER, asked).await {
+            Ok(Ok(())) => {
+                let name = from.file_name().map(|name| name.to_string_lossy().into_owned());
+                to = archive::clean(&format!("{to}/{}", name.unwrap_or_default()));
+            }
+            Ok(Err(_)) => {}
+            Err(_) => return Err("context deadline exceeded".into()),
         }
-        let (folder, name) = to.rsplit_once('/').unwrap_or((".", &to));
-        let archive = pack(from, name)?;
+        let (folder, name) = match to.rsplit_once('/') {
+            Some(("", name)) => ("/", name),
+            Some((folder, name)) => (folder, name),
+            None => (".", &*to),
+        };
         let mut command = vec!["tar"];
-        match arguments.is("no-preserve") {
-            true => command.extend(["--no-same-permissions", "--no-same-owner", "-xmf", "-"]),
-            false => command.extend(["-xmf", "-"]),
+        if arguments.is("no-preserve") {
+            command.extend(["--no-same-permissions", "--no-same-owner"]);
         }
-        if !folder.is_empty() && folder != "." {
-            command.extend(["-C", folder]);
-        } else if to.starts_with('/') {
-            command.extend(["-C", "/"]);
+        command.extend(["-xmf", "-", "-C", folder]);
+        let (writer, reader) = pipe::to_container();
+        let (from, name) = (from.to_owned(), name.to_owned());
+        let packing = tokio::task::spawn_blocking(move || archive::pack(&from, &name, writer));
+        let (out, err) = (&mut *session.out, &mut *session.err);
+        let carried =
+            quietly(&self.cluster, self.place(), &command, Some(Box::new(reader)), out, err).await;
+        let packed = packing.await.map_err(|error| Failure::Plain(error.to_string()))?;
+        match packed {
+            // The container has heard enough, or can hear no more: it knows which.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Failure::Plain(error.to_string()))
+            }
+            _ => carried,
         }
-        self.exec(&command, Some(archive), &mut session.err).await?;
-        Ok(())
     }
 
     /// A file or folder comes from the container.
@@ -165,105 +201,88 @@ impl Pod {
         session: &mut Session,
         arguments: &Arguments,
         from: &str,
-        to: &Path,
+        to: PathBuf,
+        hint: String,
     ) -> Outcome {
-        let mut left = arguments.number("retries");
-        let archive = loop {
-            match self.exec(&["tar", "cf", "-", from], None, &mut session.err).await {
-                Ok(archive) => break archive,
-                Err(failure) if left == 0 => return Err(failure),
-                Err(failure) => {
-                    writeln!(session.err, "{}: trying again", failure.text())?;
-                    left -= 1;
-                }
+        let (mut writer, reader) = pipe::from_container();
+        let path = from.to_owned();
+        let mut unpacking = tokio::task::spawn_blocking(move || {
+            archive::unpack(reader, &path, &to, &mut archive::Warnings::new(hint))
+        });
+        let receiving = async {
+            let outcome = self.receive(session, arguments, from, &mut writer).await;
+            // Whoever unpacks hears that nothing more will come.
+            drop(writer);
+            outcome
+        };
+        tokio::pin!(receiving);
+        let (unpacked, received) = tokio::select! {
+            unpacked = &mut unpacking => (unpacked, None),
+            received = &mut receiving => ((&mut unpacking).await, Some(received)),
+        };
+        let (end, outcome) = unpacked.map_err(|error| Failure::Plain(error.to_string()))?;
+        match (end, received) {
+            // It broke off, and the container may have said why.
+            (archive::End::Cut, Some(Err(failure))) => Err(failure),
+            // A whole archive is what was asked for, whatever tar says of it at last, which is to be read.
+            (archive::End::Marked, None) if outcome.is_ok() => {
+                let _ = tokio::time::timeout(LAST_WORDS, receiving).await;
+                Ok(())
             }
-        };
-        unpack(&archive, from, to, &mut |text| drop(writeln!(session.err, "{text}")))
-    }
-}
-
-/// An archive of a file or folder under a name.
-fn pack(from: &Path, name: &str) -> Outcome<Vec<u8>> {
-    let mut archive = tar::Builder::new(Vec::new());
-    archive.follow_symlinks(false);
-    let failed = |error: std::io::Error| Failure::Plain(error.to_string());
-    match from.is_dir() {
-        true => archive.append_dir_all(name, from).map_err(failed)?,
-        false => archive.append_path_with_name(from, name).map_err(failed)?,
-    }
-    archive.into_inner().map_err(failed)
-}
-
-/// Takes an archive apart below a place; nothing leaves it.
-fn unpack(bytes: &[u8], from: &str, to: &Path, warn: &mut dyn FnMut(&str)) -> Outcome {
-    let prefix = clean(from);
-    let last = prefix.file_name().map(PathBuf::from).unwrap_or_default();
-    let mut to = to.to_owned();
-    let mut archive = tar::Archive::new(bytes);
-    let mut found = false;
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let path = entry.path()?.into_owned();
-        let inside = clean(&path.to_string_lossy());
-        let Ok(rest) = inside.strip_prefix(&prefix) else {
-            return Err(format!(
-                "tar contents corrupted: {} is not below {}",
-                inside.display(),
-                prefix.display()
-            )
-            .into());
-        };
-        // A file goes into a folder that is there under its own name; a folder's content goes there.
-        if !found && !entry.header().entry_type().is_dir() && to.is_dir() {
-            to = to.join(&last);
+            _ => outcome,
         }
-        found = true;
-        let target = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
-        if let Some(folder) = target.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)?;
-        }
-        let kind = entry.header().entry_type();
-        if kind.is_dir() {
-            std::fs::create_dir_all(&target)?;
-        } else if kind.is_symlink() || kind.is_hard_link() {
-            // A link could lead anywhere.
-            warn(&format!(
-                "warning: skipping symlink: \"{}\" -> {:?}",
-                target.display(),
-                entry.link_name()?.unwrap_or_default()
-            ));
-        } else {
-            let mut file = std::fs::File::create(&target)?;
-            std::io::copy(&mut entry, &mut file)?;
-            if let Ok(mode) = entry.header().mode() {
-                use std::os::unix::fs::PermissionsExt;
-                let permissions = std::fs::Permissions::from_mode(mode & 0o777);
-                std::fs::set_permissions(&target, permissions)?;
+    }
+
+    /// The archive as it comes, again from where it broke off as often as that was asked for.
+    async fn receive(
+        &self,
+        session: &mut Session,
+        arguments: &Arguments,
+        from: &str,
+        writer: &mut pipe::Writer,
+    ) -> Outcome {
+        let most = arguments.number("retries");
+        let mut tried = 0;
+        loop {
+            let begun = writer.written();
+            let quoted = from.replace('\'', "'\\''");
+            let script =
+                format!("tar cf - '{quoted}' | tail -c+{}", if tried > 0 { begun + 1 } else { 0 });
+            let command = match most {
+                0 => vec!["tar", "cf", "-", from],
+                _ => vec!["sh", "-c", &script],
+            };
+            let out = &mut *session.out;
+            let outcome =
+                quietly(&self.cluster, self.place(), &command, None, &mut *writer, out).await;
+            // What a command ended with, it would end with again.
+            let is_final = matches!(outcome, Err(Failure::Said { .. }));
+            if most == 0 || is_final || !writer.is_awaited().await {
+                return outcome;
+            }
+            if most > 0 && tried >= most {
+                writeln!(session.out, "Dropping out copy after {tried} retries")?;
+                return outcome;
+            }
+            tried += 1;
+            let written = writer.written();
+            writeln!(session.out, "Resuming copy at {written} bytes, retry {tried}/{most}")?;
+            if written == begun {
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
-    match found {
-        true => Ok(()),
-        false => Err(format!("no such file or directory: {from}").into()),
-    }
 }
 
-/// A path without its root and without ways up.
-fn clean(path: &str) -> PathBuf {
-    let mut parts: Vec<Component<'_>> = Vec::new();
-    for part in Path::new(path).components() {
-        match part {
-            Component::Normal(_) => parts.push(part),
-            Component::ParentDir => drop(parts.pop()),
-            _ => {}
-        }
-    }
-    parts.iter().collect()
+/// A path in a container, without what a trailing slash would say; it may be written as Windows does.
+fn remote(path: &str) -> String {
+    archive::clean(&path.replace('\\', "/"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::tests::{told, world};
 
     #[test]
     fn places_are_here_or_there() {
@@ -276,24 +295,23 @@ mod tests {
         assert_eq!(Place::parse("p:/x").unwrap(), there(None, "p", "/x"));
         assert_eq!(Place::parse("n/p:x").unwrap(), there(Some("n"), "p", "x"));
         assert_eq!(Place::parse("./a:b").unwrap(), there(Some("."), "a", "b"));
+        assert_eq!(Place::parse("p:/x/").unwrap(), there(None, "p", "/x"));
         assert!(Place::parse(":x").is_err() && Place::parse("a/b/c:x").is_err());
+        assert_eq!((&*remote("/a/"), &*remote("a\\b"), &*remote("/")), ("/a", "a/b", "/"));
     }
 
-    #[test]
-    fn what_was_packed_is_unpacked_and_stays_below_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let from = folder.path().join("from");
-        std::fs::create_dir_all(from.join("sub")).unwrap();
-        std::fs::write(from.join("sub/a"), "x").unwrap();
-        let archive = pack(&from, "data").unwrap();
-        let to = folder.path().join("to");
-        unpack(&archive, "/data", &to, &mut |_| {}).unwrap();
-        assert_eq!(std::fs::read_to_string(to.join("sub/a")).unwrap(), "x");
-        assert!(unpack(&archive, "/other", &to, &mut |_| {}).is_err());
-        unpack(&archive, "data/", folder.path(), &mut |_| {}).unwrap();
-        assert!(folder.path().join("sub/a").is_file());
-        let file = pack(&from.join("sub/a"), "b").unwrap();
-        unpack(&file, "/b", &to, &mut |_| {}).unwrap();
-        assert_eq!(std::fs::read_to_string(to.join("b")).unwrap(), "x");
+    #[tokio::test]
+    async fn what_makes_no_sense_is_refused() {
+        let world = world();
+        for (line, expected) in [
+            ("cp a", "error: source and destination are required"),
+            ("cp a:/x b:/y", "error: one of src or dest must be a local file specification"),
+            ("cp a: b", "error: filepath can not be empty"),
+            ("cp a b", "error: one of src or dest must be a remote file specification"),
+            ("cp /no/where p:/x", "error: /no/where doesn't exist in local filesystem"),
+            ("cp p:/x y", "Error from server (NotFound): pods \"p\" not found"),
+        ] {
+            assert_eq!(told(&world, line).await, format!("{expected}\n"), "{line}");
+        }
     }
 }

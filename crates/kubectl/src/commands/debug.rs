@@ -4,8 +4,9 @@ mod make;
 use super::{Command, Group, exec};
 use crate::builder::{self, Request, Target};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, each, switch, switch_on, text};
+use crate::flags::{Arguments, Flag, MANIFESTS, each, switch, switch_on, text};
 use crate::pods;
 use crate::session::Session;
 use crate::watching;
@@ -21,7 +22,7 @@ static FLAGS: &[Flag] = &[
     text("copy-to", "", "Make a copy of the pod with this name."),
     text("custom", "", "File with a partial container that is laid over the new one."),
     each("env", "Variable of the new container: KEY=VALUE."),
-    each("filename", "File with the object to debug.").short('f'),
+    each("filename", "File with the object to debug.").short('f').offers(MANIFESTS),
     text("image", "", "Image of the new container."),
     text("image-pull-policy", "", "When the image is pulled."),
     switch("keep-annotations", "The copy keeps annotations."),
@@ -52,6 +53,7 @@ pub static COMMAND: Command = Command {
     usage: "(POD | TYPE[[.VERSION].GROUP]/NAME) [ -- COMMAND [args...] ]",
     flags: &[FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

@@ -4,6 +4,7 @@ use crate::builder::{
     self, ALL, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR, Target,
 };
 use crate::cluster::{Cluster, propagation};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, span, switch, switch_on, text};
 use crate::session::Session;
@@ -40,6 +41,7 @@ pub static COMMAND: Command = Command {
     usage: "([-f FILENAME] | [-k DIRECTORY] | TYPE [(NAME | -l label | --all)])",
     flags: &[FLAGS, OPTIONS, FILES, SELECTOR, FIELD_SELECTOR, ALL_NAMESPACES, ALL, DRY_RUN],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

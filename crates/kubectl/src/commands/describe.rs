@@ -2,6 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, ALL_NAMESPACES, FILES, Info, Request, SELECTOR};
 use crate::cluster::{Cluster, collection};
+use crate::complete::Offers;
 use crate::describe::{self, Around, Fault, Need, Want};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, switch_on};
@@ -22,6 +23,7 @@ pub static COMMAND: Command = Command {
     usage: "(-f FILENAME | TYPE [NAME_PREFIX | -l label] | TYPE/NAME)",
     flags: &[FLAGS, FILES, SELECTOR, ALL_NAMESPACES],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

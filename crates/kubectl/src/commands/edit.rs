@@ -2,8 +2,9 @@
 use super::{Command, Group};
 use crate::builder::{self, FILES, Request};
 use crate::change;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, switch, text};
+use crate::flags::{Arguments, Flag, PARTS, switch, text};
 use crate::last_applied;
 use crate::print::{self, Telling, forget_managed_fields};
 use crate::session::Session;
@@ -17,7 +18,7 @@ static FLAGS: &[Flag] = &[
     text("field-manager", "kubectl-edit", "Who manages the fields that are written."),
     switch("output-patch", "Print the patch where an object changed."),
     switch("save-config", "Keep the object in its annotation, for apply."),
-    text("subresource", "", "Subresource to edit: status."),
+    text("subresource", "", "Subresource to edit: status.").offers(PARTS),
     switch("windows-line-endings", "Use the line ends of Windows in the file."),
 ];
 
@@ -28,6 +29,7 @@ pub static COMMAND: Command = Command {
     usage: "(RESOURCE/NAME | -f FILENAME)",
     flags: &[FLAGS, FILES, VALIDATE, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

@@ -2,8 +2,9 @@
 use super::{Command, Group};
 use crate::builder::{self, Request};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, each, span, switch, text};
+use crate::flags::{Arguments, Flag, MANIFESTS, Offer, each, span, switch, text};
 use crate::pods;
 use crate::session::Session;
 use crate::streams::terminal::{self, Raw};
@@ -13,7 +14,9 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 static FLAGS: &[Flag] = &[
-    text("container", "", "Container; by default the annotated one, or the first.").short('c'),
+    text("container", "", "Container; by default the annotated one, or the first.")
+        .short('c')
+        .offers(Offer::Containers),
     span("pod-running-timeout", "1m0s", "How long to wait for a pod that runs."),
     switch("quiet", "Print what the command prints, and nothing else.").short('q'),
     switch("stdin", "Pass standard input.").short('i'),
@@ -21,7 +24,7 @@ static FLAGS: &[Flag] = &[
 ];
 
 static EXEC_FLAGS: &[Flag] =
-    &[each("filename", "File with the object whose pod is meant.").short('f')];
+    &[each("filename", "File with the object whose pod is meant.").short('f').offers(MANIFESTS)];
 
 static ATTACH_FLAGS: &[Flag] = &[text(
     "detach-keys",
@@ -36,6 +39,7 @@ pub static EXEC: Command = Command {
     usage: "(POD | TYPE/NAME) [-c CONTAINER] [flags] -- COMMAND [args...]",
     flags: &[FLAGS, EXEC_FLAGS],
     run: Some(|session, arguments| Box::pin(exec(session, arguments))),
+    offers: Offers::Pod,
     ..Command::EMPTY
 };
 
@@ -46,6 +50,7 @@ pub static ATTACH: Command = Command {
     usage: "(POD | TYPE/NAME) -c CONTAINER",
     flags: &[FLAGS, ATTACH_FLAGS],
     run: Some(|session, arguments| Box::pin(attach(session, arguments))),
+    offers: Offers::Pod,
     ..Command::EMPTY
 };
 
@@ -125,7 +130,9 @@ pub async fn attach_to(
         .into());
     }
     let named = if arguments.knows("container") { arguments.some("container") } else { None };
-    let (container, told) = pods::container(pod, named)?;
+    let (container, told) = pods::container(pod, named).map_err(|failure| {
+        Failure::Plain(format!("cannot attach to the container: {}", failure.text()))
+    })?;
     if let Some(told) = told.filter(|_| !arguments.is("quiet")) {
         writeln!(session.err, "{told}")?;
     }

@@ -2,6 +2,7 @@
 use super::made::made_object;
 use super::{Command, Group};
 use crate::builder::{self, FILES, Request};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
 use crate::generate::expose;
@@ -22,6 +23,13 @@ pub static COMMAND: Command = Command {
             [--name=name] [--external-ip=external-ip-of-service] [--type=type]",
     flags: &[expose::FLAGS, COMMON, FILES, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[
+        "pod",
+        "service",
+        "replicationcontroller",
+        "deployment",
+        "replicaset",
+    ]),
     ..Command::EMPTY
 };
 

@@ -4,8 +4,9 @@ use crate::builder::{
     self, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR, Target,
 };
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, list, number, switch, switch_on, text};
+use crate::flags::{Arguments, Flag, PARTS, list, number, switch, switch_on, text};
 use crate::mapper::Resource;
 use crate::print::table::{Look, Tables};
 use crate::print::{self, Printer, sort};
@@ -27,7 +28,7 @@ static FLAGS: &[Flag] = &[
     switch("show-kind", "Show kinds before names."),
     switch("show-labels", "Show all labels as the last column."),
     text("sort-by", "", "JSONPath of the field to sort by."),
-    text("subresource", "", "Subresource to get: status, scale, resize."),
+    text("subresource", "", "Subresource to get: status, scale, resize.").offers(PARTS),
     switch("watch", "Go on and show changes.").short('w'),
     switch("watch-only", "Show changes alone."),
 ];
@@ -38,8 +39,9 @@ pub static COMMAND: Command = Command {
     about: "Display one or many resources",
     usage: "[(-o|--output=)json|yaml|wide|…] (TYPE[.VERSION][.GROUP] [NAME | -l label] | \
             TYPE[.VERSION][.GROUP]/NAME ...) [flags]",
-    flags: &[FLAGS, FILES, SELECTOR, FIELD_SELECTOR, ALL_NAMESPACES, print::FLAGS],
+    flags: &[FLAGS, FILES, SELECTOR, FIELD_SELECTOR, ALL_NAMESPACES, print::FLAGS_OF_GET],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

@@ -2,6 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, ALL, ALL_NAMESPACES, FIELD_SELECTOR, FILES, Info, Request, SELECTOR};
 use crate::change;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
 use crate::print::{self, Telling};
@@ -39,6 +40,7 @@ pub static LABEL: Command = Command {
         print::FLAGS,
     ],
     run: Some(|session, arguments| Box::pin(run(session, arguments, &LABELS))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 
@@ -59,6 +61,7 @@ pub static ANNOTATE: Command = Command {
         print::FLAGS,
     ],
     run: Some(|session, arguments| Box::pin(run(session, arguments, &ANNOTATIONS))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

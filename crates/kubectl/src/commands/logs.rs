@@ -2,6 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, Request, SELECTOR, Target};
 use crate::cluster::{Cluster, collection};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, span, switch, text};
 use crate::pods;
@@ -37,6 +38,7 @@ pub static COMMAND: Command = Command {
     usage: "[-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]",
     flags: &[FLAGS, SELECTOR],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::PodAndContainer,
     ..Command::EMPTY
 };
 

@@ -3,6 +3,7 @@
 use super::create::COMMON;
 use super::{Command, Group};
 use crate::builder::{self, Request};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Arguments;
 use crate::generate::{
@@ -83,6 +84,7 @@ static TOKEN: Command = Command {
     usage: "SERVICE_ACCOUNT_NAME",
     flags: &[token::FLAGS, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run_token(session, arguments))),
+    offers: Offers::Name("serviceaccounts"),
     ..Command::EMPTY
 };
 

@@ -19,6 +19,7 @@ mod exec;
 mod explain;
 mod expose;
 mod get;
+mod kuberc;
 mod kustomize;
 mod label;
 mod logs;
@@ -38,8 +39,11 @@ mod top;
 mod version;
 mod wait;
 
+pub use api_resources::fetchable;
+
+use crate::complete::Offers;
 use crate::failure::Outcome;
-use crate::flags::{Arguments, Flag};
+use crate::flags::{Arguments, Flag, Gate};
 use crate::session::Session;
 use futures_util::future::LocalBoxFuture;
 
@@ -56,6 +60,11 @@ pub struct Command {
     pub flags: &'static [&'static [Flag]],
     pub children: &'static [&'static Command],
     pub run: Option<Run>,
+    /// What its words may be.
+    pub offers: Offers,
+    pub gate: Gate,
+    /// It is there and nowhere shown.
+    pub hidden: bool,
 }
 
 impl Command {
@@ -69,6 +78,9 @@ impl Command {
         flags: &[],
         children: &[],
         run: None,
+        offers: Offers::Nothing,
+        gate: Gate::Open,
+        hidden: false,
     };
 }
 
@@ -154,9 +166,11 @@ pub static COMMANDS: &[&Command] = &[
     &api_resources::RESOURCES,
     &api_resources::VERSIONS,
     &config::COMMAND,
+    &kuberc::COMMAND,
     &plugins::COMMAND,
     &version::COMMAND,
     &options::COMMAND,
+    &options::ALPHA,
     &options::HELP,
 ];
 

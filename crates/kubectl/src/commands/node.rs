@@ -8,6 +8,7 @@ pub use taint::TAINT;
 use super::{Command, Group};
 use crate::builder::{Info, SELECTOR};
 use crate::cluster::{Cluster, collection};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Arguments;
 use crate::session::Session;
@@ -22,6 +23,7 @@ pub static CORDON: Command = Command {
     usage: "NODE",
     flags: &[SELECTOR, DRY_RUN],
     run: Some(|session, arguments| Box::pin(run(session, arguments, true))),
+    offers: Offers::Name("nodes"),
     ..Command::EMPTY
 };
 
@@ -32,6 +34,7 @@ pub static UNCORDON: Command = Command {
     usage: "NODE",
     flags: &[SELECTOR, DRY_RUN],
     run: Some(|session, arguments| Box::pin(run(session, arguments, false))),
+    offers: Offers::Name("nodes"),
     ..Command::EMPTY
 };
 
@@ -57,7 +60,10 @@ async fn nodes(cluster: &Cluster, arguments: &Arguments) -> Outcome<Vec<Info>> {
         )));
     }
     if !words.is_empty() && !selector.is_empty() {
-        return Err("cannot specify both a node name and a --selector option".into());
+        return Err(Failure::Plain(format!(
+            "cannot specify both a node name and a --selector option\nSee '{} -h' for help and examples",
+            arguments.command
+        )));
     }
     let resource = cluster.mapper().await?.find("nodes")?.clone();
     let mut found = Vec::new();
@@ -67,8 +73,20 @@ async fn nodes(cluster: &Cluster, arguments: &Arguments) -> Outcome<Vec<Info>> {
         found.push(Info { resource: resource.clone(), namespace, name, object, source });
     };
     for word in words {
-        let name = word.strip_prefix("node/").or(word.strip_prefix("nodes/")).unwrap_or(word);
-        add(cluster.get(&resource.api, "", name).await?);
+        let Some((of, name)) = word.split_once('/') else {
+            add(cluster.get(&resource.api, "", word).await?);
+            continue;
+        };
+        let of = &cluster.mapper().await?.find(of)?.api;
+        let namespace = if of.is_namespaced() { &*cluster.namespace } else { "" };
+        let object = cluster.get(of, namespace, name).await?;
+        if of != &resource.api {
+            let shown = format!("{}/{}, Resource={}", of.group, of.version, of.plural);
+            return Err(Failure::Plain(format!(
+                "error: expected resource of type node, got {shown:?}"
+            )));
+        }
+        add(object);
     }
     if words.is_empty() {
         let of = collection(&resource.api, "", selector, "")?;
@@ -102,7 +120,8 @@ async fn mark(
                 node.name,
                 failure.text()
             )?;
-            return Err(Failure::exit(1));
+            // As upstream: it was told, and that is all.
+            return Ok(());
         }
     }
     Ok(writeln!(session.out, "node/{} {word}{}", node.name, dry_run.suffix())?)

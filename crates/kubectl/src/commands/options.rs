@@ -1,5 +1,6 @@
 //! `kubectl options` and `kubectl help`.
 use super::{COMMANDS, Command, Group};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Arguments;
 use crate::help;
@@ -13,12 +14,28 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
+/// There are no such commands, and so there is no more to this one, whatever stands behind it.
+pub static ALPHA: Command = Command {
+    name: "alpha",
+    group: Group::Hidden,
+    about: "Commands for features in alpha",
+    run: Some(|session, _| {
+        Box::pin(async {
+            let text = "No alpha commands are available in this version of kubectl";
+            Ok(writeln!(session.err, "{text}")?)
+        })
+    }),
+    hidden: true,
+    ..Command::EMPTY
+};
+
 pub static HELP: Command = Command {
     name: "help",
     group: Group::Hidden,
     about: "Help about any command",
     usage: "[command]",
     run: Some(|session, arguments| Box::pin(async move { show(session, &arguments) })),
+    offers: Offers::Commands,
     ..Command::EMPTY
 };
 
@@ -26,7 +43,7 @@ fn show(session: &mut Session, arguments: &Arguments) -> Outcome {
     let mut among: &[&'static Command] = COMMANDS;
     let (mut name, mut found) = ("kubectl".to_owned(), None);
     for word in &arguments.words {
-        let Some(command) = among.iter().find(|command| command.name == word) else {
+        let Some(command) = among.iter().find(|one| one.name == word && one.gate.is_open()) else {
             return Err(Failure::Plain(format!(
                 "unknown help topic {word:?}\nSee 'kubectl help -h' for help and examples"
             )));

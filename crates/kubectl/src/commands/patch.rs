@@ -1,8 +1,9 @@
 //! `kubectl patch`.
 use super::{Command, Group};
 use crate::builder::{self, FILES, Info, Request};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, switch, text};
+use crate::flags::{Arguments, Flag, PARTS, switch, text};
 use crate::print::{self, Telling};
 use crate::session::Session;
 use crate::write::{self, DRY_RUN, DryRun};
@@ -16,7 +17,7 @@ static FLAGS: &[Flag] = &[
     switch("local", "Patch what is in files, and print it."),
     text("patch", "", "The patch, JSON or YAML.").short('p'),
     text("patch-file", "", "A file with the patch."),
-    text("subresource", "", "Subresource to patch: status, scale, resize."),
+    text("subresource", "", "Subresource to patch: status, scale, resize.").offers(PARTS),
     text("type", "strategic", "json, merge or strategic."),
 ];
 
@@ -27,6 +28,7 @@ pub static COMMAND: Command = Command {
     usage: "(-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE]",
     flags: &[FLAGS, FILES, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

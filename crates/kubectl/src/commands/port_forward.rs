@@ -2,6 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, Request};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, list, span};
 use crate::pods;
@@ -23,6 +24,7 @@ pub static COMMAND: Command = Command {
     usage: "TYPE/NAME [options] [LOCAL_PORT:]REMOTE_PORT [...[LOCAL_PORT_N:]REMOTE_PORT_N]",
     flags: &[FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::PodAndPort,
     ..Command::EMPTY
 };
 

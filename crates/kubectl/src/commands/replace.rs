@@ -4,7 +4,7 @@ use super::{Command, Group};
 use crate::builder::{self, FILES, Request};
 use crate::cluster::propagation;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, switch, text};
+use crate::flags::{Arguments, Flag, PARTS, switch, text};
 use crate::last_applied;
 use crate::print::{self, Telling};
 use crate::session::Session;
@@ -16,7 +16,7 @@ static FLAGS: &[Flag] = &[
     text("field-manager", "kubectl-replace", "Who manages the fields that are written."),
     text("raw", "", "Path on the server to put to."),
     switch("save-config", "Keep the object in its annotation, for apply."),
-    text("subresource", "", "Subresource to replace: status, scale, resize."),
+    text("subresource", "", "Subresource to replace: status, scale, resize.").offers(PARTS),
     switch("wait", "Wait until objects that are deleted on the way are gone."),
 ];
 

@@ -5,6 +5,7 @@ mod status;
 use super::{Command, Group};
 use crate::builder::{self, FILES, Info, Request, SELECTOR};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::editing::Editing;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, text};
@@ -32,6 +33,7 @@ static PAUSE: Command = Command {
     usage: "RESOURCE",
     flags: &[FLAGS, FILES, SELECTOR, print::FLAGS],
     run: Some(|session, arguments| Box::pin(change(session, arguments, "paused", pause))),
+    offers: Offers::Resources(&["deployment"]),
     ..Command::EMPTY
 };
 
@@ -41,6 +43,7 @@ static RESUME: Command = Command {
     usage: "RESOURCE",
     flags: &[FLAGS, FILES, SELECTOR, print::FLAGS],
     run: Some(|session, arguments| Box::pin(change(session, arguments, "resumed", resume))),
+    offers: Offers::Resources(&["deployment"]),
     ..Command::EMPTY
 };
 
@@ -50,6 +53,7 @@ static RESTART: Command = Command {
     usage: "RESOURCE",
     flags: &[FLAGS, FILES, SELECTOR, print::FLAGS],
     run: Some(|session, arguments| Box::pin(change(session, arguments, "restarted", restart))),
+    offers: Offers::Resources(&["deployment", "daemonset", "statefulset"]),
     ..Command::EMPTY
 };
 

@@ -2,6 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{self, ALL, FILES, Info, Request, SELECTOR};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, span, text};
 use crate::print::{self, Telling};
@@ -14,7 +15,7 @@ use std::ops::ControlFlow;
 
 static FLAGS: &[Flag] = &[
     number("current-replicas", "-1", "Scale only from this size."),
-    number("replicas", "0", "The new size; it is needed."),
+    number("replicas", "0", "The new size; it is needed.").required(),
     text("resource-version", "", "Scale only this version of the object."),
     span("timeout", "0s", "How long to wait until it is so; 0: not at all."),
 ];
@@ -26,6 +27,12 @@ pub static COMMAND: Command = Command {
     usage: "[--resource-version=version] [--current-replicas=count] --replicas=COUNT (-f FILENAME | TYPE NAME)",
     flags: &[FLAGS, FILES, SELECTOR, ALL, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&[
+        "deployment",
+        "replicaset",
+        "replicationcontroller",
+        "statefulset",
+    ]),
     ..Command::EMPTY
 };
 

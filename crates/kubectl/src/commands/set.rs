@@ -2,8 +2,9 @@
 mod edits;
 
 use super::{Command, Group};
-use crate::builder::{self, ALL, FILES, Info, Request, SELECTOR};
+use crate::builder::{self, ALL, FILES, Info, PLAIN_FILES, Request, SELECTOR};
 use crate::cluster::Cluster;
+use crate::complete::Offers;
 use crate::editing::Editing;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, each, list, switch, switch_on, text};
@@ -34,6 +35,15 @@ static IMAGE: Command = Command {
     usage: "(-f FILENAME | TYPE NAME) CONTAINER_NAME_1=CONTAINER_IMAGE_1 ... CONTAINER_NAME_N=CONTAINER_IMAGE_N",
     flags: &[COMMON, FILES, SELECTOR, ALL, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(image(session, arguments))),
+    offers: Offers::Resource(&[
+        "daemonsets",
+        "deployments",
+        "pods",
+        "cronjobs",
+        "replicasets",
+        "replicationcontrollers",
+        "statefulsets",
+    ]),
     ..Command::EMPTY
 };
 
@@ -79,7 +89,7 @@ static SELECTOR_COMMAND: Command = Command {
     name: "selector",
     about: "Set the selector on a resource",
     usage: "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version]",
-    flags: &[SELECTOR_FLAGS, COMMON, FILES, ALL, DRY_RUN, print::FLAGS],
+    flags: &[SELECTOR_FLAGS, COMMON, PLAIN_FILES, ALL, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(selector(session, arguments))),
     ..Command::EMPTY
 };

@@ -2,6 +2,7 @@
 use super::{Command, Group};
 use crate::builder::{ALL_NAMESPACES, FIELD_SELECTOR, SELECTOR};
 use crate::cluster::{Cluster, collection};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, switch_on, text};
 use crate::pods;
@@ -39,6 +40,7 @@ static NODE: Command = Command {
     usage: "[NAME | -l label]",
     flags: &[COMMON, NODE_FLAGS, SELECTOR],
     run: Some(|session, arguments| Box::pin(node(session, arguments))),
+    offers: Offers::Name("nodes"),
     ..Command::EMPTY
 };
 
@@ -52,6 +54,7 @@ static POD: Command = Command {
     usage: "[NAME | -l label]",
     flags: &[COMMON, POD_FLAGS, SELECTOR, FIELD_SELECTOR, ALL_NAMESPACES],
     run: Some(|session, arguments| Box::pin(pod(session, arguments))),
+    offers: Offers::Name("pods"),
     ..Command::EMPTY
 };
 

@@ -3,7 +3,7 @@ use super::{Command, Group};
 use crate::builder::{self, ALL, ALL_NAMESPACES, FIELD_SELECTOR, Request, SELECTOR, Target};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, each, span, switch, switch_on};
+use crate::flags::{Arguments, Flag, MANIFESTS, each, span, switch, switch_on};
 use crate::mapper::Resource;
 use crate::print::jsonpath::{Template, shown};
 use crate::print::{self, Telling};
@@ -16,7 +16,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 static FLAGS: &[Flag] = &[
-    each("filename", "File, folder or URL with objects; may be repeated.").short('f'),
+    each("filename", "File, folder or URL with objects; may be repeated.")
+        .short('f')
+        .offers(MANIFESTS),
     each(
         "for",
         "create, delete, condition=NAME[=VALUE] or jsonpath='{PATH}'[=VALUE]; may be repeated.",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Generator, Made, Rim, name, named, put, unique};
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, each, list, text};
+use crate::flags::{Arguments, Flag, Offer, each, list, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -279,7 +279,14 @@ pub static CLUSTER_ROLE_BINDING: Generator = Generator {
     about: "Create a cluster role binding for a particular cluster role",
     usage: "NAME --clusterrole=NAME [--user=username] [--group=groupname] \
             [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none]",
-    flags: &[text("clusterrole", "", "Cluster role to bind to."), USER, SUBJECT_GROUP, ACCOUNT],
+    flags: &[
+        text("clusterrole", "", "Cluster role to bind to.")
+            .required()
+            .offers(Offer::Objects("clusterroles")),
+        USER,
+        SUBJECT_GROUP,
+        ACCOUNT,
+    ],
     required: &["clusterrole"],
     refused: "failed to create clusterrolebinding: ",
     make: |arguments, _| {

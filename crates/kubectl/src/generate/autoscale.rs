@@ -9,8 +9,8 @@ use crate::flags::{Arguments, Flag, number, text};
 
 pub static FLAGS: &[Flag] = &[
     number("min", "-1", "The fewest pods; the server decides if it is not given."),
-    number("max", "-1", "The most pods."),
-    number("cpu-percent", "-1", "Deprecated: use --cpu."),
+    number("max", "-1", "The most pods.").required(),
+    number("cpu-percent", "-1", "Deprecated: use --cpu.").hidden(),
     text("cpu", "", "Wanted use of CPU: 70% of what is requested, or an amount such as 500m."),
     text(
         "memory",

@@ -11,7 +11,7 @@ use crate::flags::{Arguments, Flag, each, switch, text};
 
 pub static FLAGS: &[Flag] = &[
     each("annotations", "Annotation of the pod, KEY=VALUE; may be repeated."),
-    text("image", "", "Image to run."),
+    text("image", "", "Image to run.").required(),
     text("image-pull-policy", "", "When to pull the image; the server decides if it is empty."),
     each("env", "Variable of the container's environment, KEY=VALUE; may be repeated."),
     text("port", "", "Port that the container exposes."),

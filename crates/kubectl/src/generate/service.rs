@@ -43,7 +43,7 @@ pub static EXTERNAL_NAME: Generator = Generator {
     name: "externalname",
     about: "Create an ExternalName service",
     usage: "NAME --external-name external.name [--dry-run=server|client|none]",
-    flags: &[TCP, text("external-name", "", "Name that the service stands for.")],
+    flags: &[TCP, text("external-name", "", "Name that the service stands for.").required()],
     required: &["external-name"],
     refused: "failed to create ExternalName service: ",
     make: |arguments, _| service(arguments, "ExternalName"),

@@ -12,7 +12,7 @@ pub static DEPLOYMENT: Generator = Generator {
     about: "Create a deployment with the specified name",
     usage: "NAME --image=image -- [COMMAND] [args...]",
     flags: &[
-        list("image", "Images to run, one container each."),
+        list("image", "Images to run, one container each.").required(),
         number("port", "-1", "Port that the container exposes."),
         number("replicas", "1", "How many replicas to have.").short('r'),
     ],
@@ -151,8 +151,8 @@ pub static CRON_JOB: Generator = Generator {
     about: "Create a cron job with the specified name",
     usage: "NAME --image=image --schedule='0/5 * * * ?' -- [COMMAND] [args...]",
     flags: &[
-        text("image", "", "Image to run."),
-        text("schedule", "", "When to run it, in cron's form."),
+        text("image", "", "Image to run.").required(),
+        text("schedule", "", "When to run it, in cron's form.").required(),
         text("restart", "", "The job's restart policy: OnFailure or Never."),
     ],
     required: &["image", "schedule"],

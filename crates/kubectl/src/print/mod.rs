@@ -10,7 +10,7 @@ pub mod table;
 pub mod tabs;
 
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, switch, switch_on, text};
+use crate::flags::{Arguments, Flag, Offer, switch, switch_on, text};
 use api::codec::yaml;
 use api::template::{self, Dialect, MissingKeys};
 use columns::Columns;
@@ -20,18 +20,43 @@ use serde_json::Value;
 use std::io::Write;
 
 /// What commands take that print objects.
-pub static FLAGS: &[Flag] = &[
-    switch_on("allow-missing-template-keys", "What a template names and is not there is no error."),
-    text(
-        "output",
-        "",
-        "How to print: json, yaml, kyaml, name, go-template, go-template-file, template, \
-         templatefile, jsonpath, jsonpath-as-json, jsonpath-file.",
-    )
-    .short('o'),
-    switch("show-managed-fields", "Show managedFields in JSON and YAML."),
-    text("template", "", "Template, or its file, for -o go-template and -o go-template-file."),
+pub static FLAGS: &[Flag] = &[MISSING_KEYS, OUTPUT, MANAGED_FIELDS, TEMPLATE];
+
+/// What the one takes whose shells know the forms.
+pub static FLAGS_OF_GET: &[Flag] = &[
+    MISSING_KEYS,
+    OUTPUT.offers(Offer::Words(&[
+        "json",
+        "yaml",
+        "kyaml",
+        "name",
+        "go-template",
+        "go-template-file",
+        "template",
+        "templatefile",
+        "jsonpath",
+        "jsonpath-as-json",
+        "jsonpath-file",
+        "custom-columns",
+        "custom-columns-file",
+        "wide",
+    ])),
+    MANAGED_FIELDS,
+    TEMPLATE,
 ];
+
+const MISSING_KEYS: Flag =
+    switch_on("allow-missing-template-keys", "What a template names and is not there is no error.");
+const OUTPUT: Flag = text(
+    "output",
+    "",
+    "How to print: json, yaml, kyaml, name, go-template, go-template-file, template, \
+     templatefile, jsonpath, jsonpath-as-json, jsonpath-file.",
+)
+.short('o');
+const MANAGED_FIELDS: Flag = switch("show-managed-fields", "Show managedFields in JSON and YAML.");
+const TEMPLATE: Flag =
+    text("template", "", "Template, or its file, for -o go-template and -o go-template-file.");
 
 /// What messages list.
 const FORMATS: &str = "go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,\
@@ -217,7 +242,12 @@ impl Telling {
 pub fn name_of(object: &Value) -> String {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let kind = kind_of(object);
-    if name.is_empty() { kind } else { format!("{kind}/{name}") }
+    match name {
+        // What has no metadata is no object of a server.
+        "" if object.get("metadata").is_none() => format!("{kind}/<unknown>"),
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    }
 }
 
 /// `pod`, `deployment.apps`

@@ -1,7 +1,8 @@
 //! `kubectl apply view-last-applied`, `set-last-applied` and `edit-last-applied`.
 use super::super::{Command, edit};
-use crate::builder::{self, ALL, FILES, Request, SELECTOR};
+use crate::builder::{self, ALL, FILE_NAMES, FILES, Request, SELECTOR};
 use crate::change;
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
 use crate::last_applied;
@@ -19,6 +20,7 @@ pub static VIEW: Command = Command {
     usage: "(TYPE [NAME | -l label] | TYPE/NAME | -f FILENAME)",
     flags: &[VIEW_FLAGS, FILES, SELECTOR, ALL],
     run: Some(|session, arguments| Box::pin(view(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 
@@ -29,7 +31,7 @@ pub static SET: Command = Command {
     name: "set-last-applied",
     about: "Set the last-applied-configuration annotation on a live object to match the contents of a file",
     usage: "-f FILENAME",
-    flags: &[SET_FLAGS, FILES, DRY_RUN, print::FLAGS],
+    flags: &[SET_FLAGS, FILE_NAMES, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(set(session, arguments))),
     ..Command::EMPTY
 };
@@ -45,6 +47,7 @@ pub static EDIT: Command = Command {
     usage: "(RESOURCE/NAME | -f FILENAME)",
     flags: &[EDIT_FLAGS, FILES, VALIDATE, print::FLAGS],
     run: Some(|session, arguments| Box::pin(edit_last_applied(session, arguments))),
+    offers: Offers::Resources(&[]),
     ..Command::EMPTY
 };
 

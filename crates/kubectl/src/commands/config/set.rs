@@ -1,8 +1,9 @@
 //! `kubectl config set…`: changes entries of kubeconfig files.
 use super::super::Command;
 use super::{change, only};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Arguments, Flag, each, switch, text};
+use crate::flags::{Arguments, Flag, Offer, each, switch, text};
 use crate::kubeconfig::{self, Files};
 use crate::session::Session;
 use base64::Engine as _;
@@ -49,7 +50,9 @@ pub static SET_CLUSTER: Command = Command {
 static CONTEXT_FLAGS: &[Flag] = &[
     text("cluster", "", "Cluster of the context."),
     switch("current", "Change the current context."),
-    text("namespace", "", "Namespace of the context.").short('n'),
+    text("namespace", "", "Namespace of the context.")
+        .short('n')
+        .offers(Offer::Objects("namespaces")),
     text("user", "", "User of the context."),
 ];
 
@@ -59,6 +62,7 @@ pub static SET_CONTEXT: Command = Command {
     usage: "[NAME | --current] [--cluster=cluster_nickname] [--user=user_nickname] [--namespace=namespace]",
     flags: &[CONTEXT_FLAGS],
     run: Some(|session, arguments| Box::pin(async move { set_context(session, &arguments) })),
+    offers: Offers::Entry("contexts"),
     ..Command::EMPTY
 };
 

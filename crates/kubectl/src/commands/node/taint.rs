@@ -1,6 +1,7 @@
 //! `kubectl taint`.
 use super::super::{Command, Group};
 use crate::builder::{self, ALL, Request, SELECTOR};
+use crate::complete::Offers;
 use crate::editing::Editing;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, switch, text};
@@ -21,6 +22,7 @@ pub static TAINT: Command = Command {
     usage: "NODE NAME KEY_1=VAL_1:TAINT_EFFECT_1 ... KEY_N=VAL_N:TAINT_EFFECT_N",
     flags: &[FLAGS, SELECTOR, ALL, DRY_RUN, VALIDATE, print::FLAGS],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resources(&["node"]),
     ..Command::EMPTY
 };
 

@@ -2,6 +2,7 @@
 use super::super::Command;
 use crate::builder::{FILES, Info, SELECTOR};
 use crate::cluster::{Cluster, collection};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number};
 use crate::print::{self, Printer, Telling, name_of, tabs};
@@ -24,6 +25,7 @@ pub static HISTORY: Command = Command {
     usage: "(TYPE NAME | TYPE/NAME) [flags]",
     flags: &[HISTORY_FLAGS, FILES, SELECTOR, print::FLAGS],
     run: Some(|session, arguments| Box::pin(history(session, arguments))),
+    offers: Offers::Resources(&["deployment", "daemonset", "statefulset"]),
     ..Command::EMPTY
 };
 
@@ -36,6 +38,7 @@ pub static UNDO: Command = Command {
     usage: "(TYPE NAME | TYPE/NAME) [flags]",
     flags: &[UNDO_FLAGS, FILES, SELECTOR, DRY_RUN, print::FLAGS],
     run: Some(|session, arguments| Box::pin(undo(session, arguments))),
+    offers: Offers::Resources(&["deployment", "daemonset", "statefulset"]),
     ..Command::EMPTY
 };
 

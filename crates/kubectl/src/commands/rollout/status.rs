@@ -1,6 +1,7 @@
 //! `kubectl rollout status`: how far a rollout is, until it is done.
 use super::super::Command;
 use crate::builder::{FILES, SELECTOR};
+use crate::complete::Offers;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Arguments, Flag, number, span, switch_on};
 use crate::session::Session;
@@ -21,6 +22,7 @@ pub static COMMAND: Command = Command {
     usage: "(TYPE NAME | TYPE/NAME) [flags]",
     flags: &[FLAGS, FILES, SELECTOR],
     run: Some(|session, arguments| Box::pin(run(session, arguments))),
+    offers: Offers::Resource(&["deployment", "daemonset", "statefulset"]),
     ..Command::EMPTY
 };
 
