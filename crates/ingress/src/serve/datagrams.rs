@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
@@ -64,8 +64,8 @@ struct State {
     all: HashMap<Key, Arc<Session>>,
     /// In the order in which they began.
     by_source: HashMap<IpAddr, VecDeque<Arc<Session>>>,
-    /// The same of all, with some that are no longer doubtful, or no longer at all.
-    doubtful: VecDeque<Arc<Session>>,
+    /// The same of all, with some that are no longer doubtful, or no longer at all: those keep nothing open.
+    doubtful: VecDeque<Weak<Session>>,
 }
 
 /// Where it came to, and from whom.
@@ -89,6 +89,11 @@ struct Session {
 impl Session {
     fn is_doubtful(&self) -> bool {
         !self.is_mutual.load(Ordering::Relaxed)
+    }
+
+    /// It makes room for another.
+    fn is_in_the_way(&self) -> bool {
+        self.is_doubtful() && !self.is_over()
     }
 
     fn end(&self) {
@@ -225,21 +230,20 @@ impl Sessions {
         let mut state = self.state.lock();
         state.all.insert(key, session.clone());
         state.by_source.entry(source(key.1.ip())).or_default().push_back(session.clone());
-        state.doubtful.push_back(session.clone());
+        state.doubtful.push_back(Arc::downgrade(&session));
         if state.doubtful.len() > 2 * self.bounds.sessions {
-            state.doubtful.retain(|one| one.is_doubtful() && !one.is_over());
+            state.doubtful.retain(|one| one.upgrade().is_some_and(|one| one.is_in_the_way()));
         }
         Some(session)
     }
 
     /// Nothing, if there is no room for one more of this source.
     fn make_room(&self, source: IpAddr) -> Option<()> {
-        let is_in_the_way = |one: &&Arc<Session>| one.is_doubtful() && !one.is_over();
         let of_source = {
             let state = self.state.lock();
             let mine =
                 state.by_source.get(&source).filter(|all| all.len() >= self.bounds.per_source);
-            mine.map(|all| all.iter().find(is_in_the_way).cloned())
+            mine.map(|all| all.iter().find(|one| one.is_in_the_way()).cloned())
         };
         if let Some(oldest) = of_source {
             self.remove(&oldest?);
@@ -249,10 +253,12 @@ impl Sessions {
             if state.all.len() < self.bounds.sessions {
                 return Some(());
             }
-            let gone = state.doubtful.iter().position(|one| is_in_the_way(&one));
-            let gone = gone.unwrap_or(state.doubtful.len());
-            state.doubtful.drain(..gone);
-            state.doubtful.pop_front()?
+            loop {
+                let first = state.doubtful.pop_front()?.upgrade();
+                if let Some(first) = first.filter(|one| one.is_in_the_way()) {
+                    break first;
+                }
+            }
         };
         self.remove(&oldest);
         Some(())

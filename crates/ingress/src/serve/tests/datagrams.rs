@@ -151,6 +151,9 @@ async fn sessions_end_when_nobody_says_anything() {
     assert_eq!(ask(&client, b"x").await, "one x");
     assert_eq!(ask(&client, b"x").await, "one x");
     until("it is over", || stage.proxy.sessions.count() == 0).await;
+    // With all that it held.
+    let upstream = stage.proxy.upstream(&stage.destination("one")).unwrap();
+    until("its socket is closed", || upstream.choose(&[]).unwrap().busy() == 0).await;
     // And begins again.
     assert_eq!(ask(&client, b"y").await, "one y");
 }

@@ -80,6 +80,10 @@ impl Stage {
         Backend { weight: 1, to: To::Service(destination.clone()), filters: Vec::new() }
     }
 
+    pub fn destination(&self, service: &str) -> Arc<Destination> {
+        self.services[service].0.clone()
+    }
+
     pub fn rule(&mut self, host: &str, path: &str, service: &str) -> &mut Stage {
         let backends = vec![self.backend(service)];
         self.action(host, path, Action { backends, ..Action::default() })
