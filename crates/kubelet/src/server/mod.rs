@@ -10,8 +10,7 @@
 //!                                                  └─► files    the machine's own logs
 //! ```
 //! Paths, parameters and messages are those of upstream's `pkg/kubelet/server`. Whoever has not been let in
-//! shares a bounded room with others of whom that is true ([`client::strangers`]), and nobody's connection is
-//! held for nothing.
+//! shares a bounded room with others of whom that is true ([`client::strangers`]).
 mod answer;
 mod auth;
 mod configz;
@@ -47,7 +46,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A client has so long to send the head of a request, and as long between requests over HTTP/1.1.
+/// A client has so long to send the head of a request that it has begun.
 const HEAD: Duration = Duration::from_secs(32);
 /// What that head may weigh.
 const MAX_HEAD: u32 = 64 << 10;

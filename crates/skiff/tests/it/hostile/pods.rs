@@ -41,7 +41,7 @@ spec:
   - {name: shown, configMap: {name: shown}}
   - {name: within, emptyDir: {}}
   - {name: projected, projected: {sources: [{configMap: {name: shown}}]}}
-  - {name: downward, downwardAPI: {items: [{path: n, fieldRef: {fieldPath: metadata.name}}]}}
+  - {name: downward, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
 "#;
 
 /// Its last word is a pipe that nobody writes to.
@@ -71,12 +71,14 @@ spec:
 fn a_pod_has_no_way_to_its_node_by_its_volumes() {
     let cluster = Cluster::whole();
     cluster.import_busybox(IMAGE);
-    cluster.kubectl_with("apply -f -", &WRITER.replace("IMAGE", IMAGE));
+    let made = cluster.kubectl_with("create -f -", &WRITER.replace("IMAGE", IMAGE));
+    assert!(made.contains("pod/writer created"), "{made}");
     // More of them than the server has threads.
     let threads = std::thread::available_parallelism().map_or(8, |count| count.get()) + 2;
     for number in 0..threads {
         let pipe = PIPE.replace("IMAGE", IMAGE).replace("NAME", &format!("pipe{number}"));
-        cluster.kubectl_with("apply -f -", &pipe);
+        let made = cluster.kubectl_with("create -f -", &pipe);
+        assert!(made.contains("created"), "{made}");
     }
     cluster.until("logs writer", "ready");
     for number in 0..threads {
