@@ -334,23 +334,6 @@ mod tests {
         }
     }
 
-    /// A container may nest folders as deep as it likes.
-    #[test]
-    fn a_pods_folder_goes_however_deep_it_is() {
-        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-        let folder = tempfile::tempdir().unwrap();
-        let pod = folder.path().join("pod");
-        fs::create_dir(&pod).unwrap();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let mut at = openat(CWD, &pod, flags, Mode::empty()).unwrap();
-        for _ in 0..50_000 {
-            mkdirat(&at, "d", Mode::RWXU).unwrap();
-            at = openat(&at, "d", flags, Mode::empty()).unwrap();
-        }
-        tear_down(&pod).unwrap();
-        assert!(!pod.exists());
-    }
-
     #[test]
     fn huge_pages_have_the_size_that_is_asked_for() {
         let size = |medium: &str, asked: &[&str]| {
