@@ -12,6 +12,10 @@ const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
+/// What is ours to say, or nobody's.
+const SAID: [HeaderName; 6] =
+    [header::FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PORT, FORWARDED_PROTO, REAL_IP];
+
 /// RFC 9110, 7.6.1; `Proxy-Authorization` is for proxies that ask for it, which we are not.
 const OF_ONE_CONNECTION: [HeaderName; 9] = [
     header::CONNECTION,
@@ -66,6 +70,15 @@ pub fn strip(headers: &mut HeaderMap) {
 /// itself is not believed.
 pub fn introduce(headers: &mut HeaderMap, client: IpAddr, host: &str, port: u16, scheme: &str) {
     headers.remove(header::FORWARDED);
+    // To many servers `X_Forwarded_For` is the same name: in their environment both are `HTTP_X_FORWARDED_FOR`.
+    let is_alike = |name: &&HeaderName| {
+        let read = name.as_str().replace('_', "-");
+        name.as_str().contains('_') && SAID.iter().any(|said| said.as_str() == read)
+    };
+    let alike: Vec<HeaderName> = headers.keys().filter(is_alike).cloned().collect();
+    for name in alike {
+        headers.remove(name);
+    }
     let mut say = |name: HeaderName, text: &str| match HeaderValue::try_from(text) {
         Ok(value) => drop(headers.insert(name, value)),
         Err(_) => drop(headers.remove(name)),
@@ -134,7 +147,10 @@ mod tests {
              x-forwarded-for: 10.0.0.2
              x-forwarded-proto: https
              x-real-ip: 10.0.0.1
-             forwarded: for=10.0.0.1",
+             x_forwarded_for: 10.0.0.1
+             x-forwarded_proto: https
+             forwarded: for=10.0.0.1
+             x_other: kept",
         );
         introduce(&mut sent, "192.0.2.7".parse().unwrap(), "a.com", 80, "http");
         let mut lines = shown(&sent);
@@ -147,6 +163,7 @@ mod tests {
                 "x-forwarded-port: 80",
                 "x-forwarded-proto: http",
                 "x-real-ip: 192.0.2.7",
+                "x_other: kept",
             ]
         );
     }
