@@ -195,12 +195,15 @@ mod tests {
 
     const SHAPE: Shape = Shape { queues: 64, hand: 6, length: 50 };
 
+    /// Two flows that share none of their queues. The hashes of a server are of its process' own, and
+    /// deal such hands in one process and others in the next.
+    const FLOWS: [u64; 2] = [0, 987_654_321_098];
+
     /// One seat, flows with so many requests waiting each; the order in which they are served.
-    fn served(flows: &[(&'static str, usize, f64)]) -> String {
+    fn served(flows: &[(&'static str, usize, f64); 2]) -> String {
         let mut queues = Queues::default();
-        for (name, count, _) in flows {
+        for ((name, count, _), flow) in flows.iter().zip(FLOWS) {
             for _ in 0..*count {
-                let flow = deal::hash("schema", name);
                 let placed = queues.enqueue(SHAPE, flow, 1, *name, (0.0, 1));
                 assert!(placed.is_some(), "{name} fits");
             }
@@ -213,6 +216,12 @@ mod tests {
             out.push_str(waiting.what);
         }
         out
+    }
+
+    #[test]
+    fn the_flows_of_these_tests_share_no_queue() {
+        let [one, other] = FLOWS.map(|flow| deal::hand(flow, SHAPE.queues, SHAPE.hand));
+        assert!(one.iter().all(|queue| !other.contains(queue)), "{one:?} {other:?}");
     }
 
     #[test]
