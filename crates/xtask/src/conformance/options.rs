@@ -5,18 +5,19 @@ use super::upstream::{self, Part};
 use regex_automata::meta::Regex;
 use std::path::PathBuf;
 
-pub const USAGE: &str = "[--smoke] [--any] [--focus RE] [--sig NAME] [--failed] [--procs N] [--nodes N] \
-                         [--timeout 2h] \
+pub const USAGE: &str = "[--smoke] [--any] [--focus RE] [--skip RE] [--sig NAME] [--failed] [--procs N] \
+                         [--nodes N] [--timeout 2h] \
                          [--with kubelet,kube-proxy,kube-scheduler,kube-controller-manager,kube-apiserver] \
                          [--runtime containerd] [--kubectl own] [--kubeconfig FILE | --skiff FILE]";
 
 pub struct Options {
     /// Only the tests of `conformance/smoke.txt`; they need no images and leave the page alone.
     pub smoke: bool,
-    /// All of upstream's end-to-end tests are to choose from, not only those that make up conformance;
-    /// the page is left alone.
+    /// To choose from are upstream's end-to-end tests that do not make up conformance; they have a page
+    /// of their own.
     pub any: bool,
     pub focus: Option<Regex>,
+    pub skip: Option<Regex>,
     pub sig: Option<String>,
     /// Only what failed in its last run.
     pub failed: bool,
@@ -55,6 +56,14 @@ impl Options {
                     .to_owned(),
             };
         }
+        if self.any {
+            return Subject {
+                name: "e2e",
+                page: "docs/e2e.md",
+                title: "Upstream's other end-to-end tests",
+                besides: String::new(),
+            };
+        }
         if self.with.is_empty() {
             return Subject {
                 name: "conformance",
@@ -83,6 +92,7 @@ impl Options {
     /// Whether a test is asked for by name and group.
     pub fn chooses(&self, name: &str) -> bool {
         self.focus.as_ref().is_none_or(|focus| focus.is_match(name))
+            && self.skip.as_ref().is_none_or(|skip| !skip.is_match(name))
             && self.sig.as_ref().is_none_or(|wanted| sig(name) == wanted.trim_start_matches("sig-"))
     }
 }
@@ -92,6 +102,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         smoke: false,
         any: false,
         focus: None,
+        skip: None,
         sig: None,
         failed: false,
         procs: 4,
@@ -110,11 +121,8 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
             "--smoke" => options.smoke = true,
             "--any" => options.any = true,
             "--failed" => options.failed = true,
-            "--focus" => {
-                let text = value()?;
-                let focus = Regex::new(&text).map_err(|error| format!("{text:?}: {error}"))?;
-                options.focus = Some(focus);
-            }
+            "--focus" => options.focus = Some(expression(value()?)?),
+            "--skip" => options.skip = Some(expression(value()?)?),
             "--sig" => options.sig = Some(value()?),
             "--procs" => {
                 options.procs = value()?.parse().map_err(|error| format!("--procs: {error}"))?;
@@ -143,6 +151,9 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
     if options.any && options.focus.is_none() && options.sig.is_none() {
         return Err("--any without --focus or --sig would be thousands of tests".to_owned());
     }
+    if options.any && (options.runtime != Runtime::Embedded || !options.with.is_empty()) {
+        return Err("--any is about Skiff alone".to_owned());
+    }
     if options.runtime != Runtime::Embedded && !options.with.is_empty() {
         return Err("upstream's parts run beside the embedded runtime".to_owned());
     }
@@ -150,6 +161,10 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         true => Err("upstream's parts run on one node".to_owned()),
         false => Ok(options),
     }
+}
+
+fn expression(text: String) -> Result<Regex, String> {
+    Regex::new(&text).map_err(|error| format!("{text:?}: {error}"))
 }
 
 fn runtime(name: &str) -> Result<Runtime, String> {
@@ -177,6 +192,7 @@ mod tests {
         check("--focus runs$", &["[sig-apps] Job runs", "[sig-node] Pod runs"]);
         check("--sig node --focus Pr.be", &["[sig-node] Probe"]);
         check("--sig sig-apps --procs 2", &["[sig-apps] Job runs"]);
+        check("--focus runs --skip Job|Probe", &["[sig-node] Pod runs"]);
     }
 
     #[test]
@@ -188,6 +204,7 @@ mod tests {
         };
         check("--sig node", "conformance", "docs/conformance.md");
         check("--runtime embedded", "conformance", "docs/conformance.md");
+        check("--any --sig node", "e2e", "docs/e2e.md");
         check("--with kubelet,kube-proxy", "mixed", "docs/conformance-mixed.md");
         check("--with kube-apiserver,kube-scheduler", "stock", "docs/conformance-stock.md");
         check("--runtime containerd --nodes 2", "containerd", "docs/conformance-containerd.md");

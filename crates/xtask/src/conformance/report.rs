@@ -16,6 +16,9 @@ pub struct Row {
     pub message: String,
 }
 
+/// What a page knows, by the names of tests.
+pub type Rows = BTreeMap<String, Row>;
+
 /// What is judged, and on which page: clusters that differ have pages that know nothing of each other.
 pub struct Subject {
     /// What the cluster and its places are called, so that one can be judged beside another.
@@ -30,7 +33,7 @@ const NOT_RUN: &str = "not run";
 const HEADING: &str = "| SIG | test | result | seconds | commit | message |";
 
 /// The rows of a page written earlier; none of a page that is not one.
-pub fn rows(page: &str) -> BTreeMap<String, Row> {
+pub fn rows(page: &str) -> Rows {
     let table = page.lines().skip_while(|line| *line != HEADING).skip(2);
     table
         .take_while(|line| line.starts_with("| "))
@@ -44,11 +47,7 @@ pub fn rows(page: &str) -> BTreeMap<String, Row> {
 }
 
 /// The rows after a run, at this commit.
-pub fn updated(
-    mut rows: BTreeMap<String, Row>,
-    outcomes: &BTreeMap<String, Outcome>,
-    commit: &str,
-) -> BTreeMap<String, Row> {
+pub fn updated(mut rows: Rows, outcomes: &BTreeMap<String, Outcome>, commit: &str) -> Rows {
     for (name, outcome) in outcomes {
         let row = Row {
             result: outcome.verdict.word().to_owned(),
@@ -62,7 +61,7 @@ pub fn updated(
 }
 
 /// How many of these tests ended in which way.
-pub fn sum<'a>(names: impl Iterator<Item = &'a String>, rows: &BTreeMap<String, Row>) -> String {
+pub fn sum<'a>(names: impl Iterator<Item = &'a String>, rows: &Rows) -> String {
     let results: Vec<Option<&str>> =
         names.map(|name| rows.get(name).map(|row| row.result.as_str())).collect();
     let count = |wanted| results.iter().filter(|result| **result == wanted).count();
@@ -73,12 +72,7 @@ pub fn sum<'a>(names: impl Iterator<Item = &'a String>, rows: &BTreeMap<String, 
     format!("{text}{} {NOT_RUN}, of {}", count(None), results.len())
 }
 
-pub fn page(
-    subject: &Subject,
-    names: &[String],
-    rows: &BTreeMap<String, Row>,
-    recipes: &[&Recipe],
-) -> String {
+pub fn page(subject: &Subject, names: &[String], rows: &Rows, recipes: &[&Recipe]) -> String {
     let Subject { title, besides, .. } = subject;
     let mut page = format!(
         "# {title}\n\nUpstream's suite {RELEASE} on Skiff{besides}, run by `cargo xtask conformance`, \

@@ -4,7 +4,7 @@ use super::interrupted;
 use super::outcome::{self, Outcome};
 use super::shell::{self, failed};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -40,10 +40,12 @@ pub fn tests(upstream: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Every end-to-end test that upstream has, conformance or not, as the suite itself lists them.
-pub fn all_tests(programs: &Path) -> Result<Vec<String>, String> {
+/// Upstream's end-to-end tests that do not make up conformance, as the suite itself lists them.
+pub fn other_tests(programs: &Path) -> Result<Vec<String>, String> {
     let listed = shell::output(Command::new(programs.join("e2e.test")).arg("--list-tests"))?;
-    Ok(listed.lines().filter_map(listed_name).map(str::to_owned).collect())
+    let names: BTreeSet<&str> = listed.lines().filter_map(listed_name).collect();
+    let others = names.into_iter().filter(|name| !name.contains("[Conformance]"));
+    Ok(others.map(str::to_owned).collect())
 }
 
 /// A line is `FILE:LINE: NAME`.
