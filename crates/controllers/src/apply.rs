@@ -18,6 +18,9 @@ use std::time::Duration;
 const MOST_READ: usize = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A key that waits for a moment is looked at this often meanwhile: clocks are set, and machines sleep.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
 /// The hands of one controller.
 pub struct Hands {
     pub client: Client,
@@ -83,7 +86,7 @@ impl Turn<'_> {
                 client.delete_collection(of, background()).await?;
             }
             Action::Record(happening) => self.hands.recorder.record(happening),
-            Action::Again(after) => return Ok(Some(after)),
+            Action::Again(after) => return Ok(Some(after.min(LONGEST_WAIT))),
             Action::Several { actions, otherwise } => {
                 let done = self.slowly(actions).await;
                 if let (Err(failure), Some(otherwise)) = (&done, otherwise) {

@@ -492,9 +492,16 @@ impl Course {
         begin(world);
         let mut manager = Manager::start(&self);
         let (began, mut seen) = (tokio::time::Instant::now(), 0);
+        let mut furthest = self.context.now();
         for turn in 0.. {
+            if turn == TROUBLE {
+                // What was noted down is not in the future any more: nobody waits for it to come.
+                let behind = furthest.duration_since(self.context.now());
+                self.context.set_clock(behind.max(SignedDuration::ZERO));
+            }
             if turn < TROUBLE {
                 self.pass(&mut manager).await;
+                furthest = furthest.max(self.context.now());
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

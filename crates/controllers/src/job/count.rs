@@ -125,15 +125,14 @@ impl Count {
     }
 
     /// After a failure, the next pod has to wait.
-    pub fn pause_ends(&self) -> Option<Timestamp> {
-        let last = self.failures.first()?;
-        Some(*last + pause(self.failures.len()))
+    pub fn pause_ends(&self, now: Timestamp) -> Option<Timestamp> {
+        pause_after(*self.failures.first()?, self.failures.len(), now)
     }
 
     /// The same for one index that has a limit of its own.
-    pub fn index_pause_ends(&self, index: i32) -> Option<Timestamp> {
+    pub fn index_pause_ends(&self, index: i32, now: Timestamp) -> Option<Timestamp> {
         let last = self.replaced.get(&index)?;
-        Some(ended_at(last)? + pause(index::failures(last) as usize))
+        pause_after(ended_at(last)?, index::failures(last) as usize, now)
     }
 
     pub fn write(&self, status: &mut JobStatus, spec: &JobSpec) {
@@ -155,6 +154,13 @@ impl Count {
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// When it ends; none if it has ended. A failure far in the future says that a clock was set back
+/// since: upstream (`getRemainingTimeForFailuresCount`) waits until that future has come.
+fn pause_after(last: Timestamp, failures: usize, now: Timestamp) -> Option<Timestamp> {
+    let ends = last + pause(failures);
+    (ends > now && last <= now + LONGEST_PAUSE).then_some(ends)
 }
 
 fn pause(failures: usize) -> SignedDuration {

@@ -323,12 +323,12 @@ impl Turn<'_> {
             return;
         }
         let has_limits = self.spec.backoff_limit_per_index.is_some();
-        if let Some(at) = count.pause_ends().filter(|at| !has_limits && *at > self.now) {
+        if let Some(at) = count.pause_ends(self.now).filter(|_| !has_limits) {
             return self.again(at);
         }
         let is_indexed = self.spec.completion_mode.as_deref() == Some("Indexed");
         let mut indexes: Vec<_> = index::free(count, self.spec).take(missing).collect();
-        let waits = |index: &i32| count.index_pause_ends(*index).filter(|at| *at > self.now);
+        let waits = |index: &i32| count.index_pause_ends(*index, self.now);
         let next = indexes.iter().filter_map(waits).min();
         indexes.retain(|index| waits(index).is_none());
         let owner = reference(self.old);

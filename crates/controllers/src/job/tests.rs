@@ -66,6 +66,14 @@ fn failures_are_waited_after_and_limited() {
         update jobs.batch/status web {"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{"failed":["a-uid"]}}
     "#]],
     );
+    // It failed an hour from now: the clock was set back since.
+    check(
+        &format!("{job} spec.backoffLimit=3\n pod a {POD} phase=Failed age=-3600"),
+        expect![[r#"
+            create pods web-
+            update jobs.batch/status web {"ready":0,"startTime":"2026-01-01T11:00:00Z","terminating":0,"uncountedTerminatedPods":{"failed":["a-uid"]}}
+        "#]],
+    );
     check(
         &format!("{job} spec.backoffLimit=0\n pod a {POD} phase=Failed age=4\n pod b {POD}"),
         expect![[r#"
