@@ -109,6 +109,8 @@ pub struct Config {
     pub pull_policy: records::Policy,
     /// Programs that know registries' credentials.
     pub credential_providers: Option<Arc<Providers>>,
+    /// How long the runtime has for an answer: `runtimeRequestTimeout`.
+    pub runtime_patience: Duration,
     /// Pulls at once: `maxParallelImagePulls`.
     pub parallel_pulls: Option<usize>,
     /// When pods have to go for the sake of the node.
@@ -173,6 +175,7 @@ impl Config {
             image_max_age: None,
             pull_policy: records::Policy::default(),
             credential_providers: None,
+            runtime_patience: Duration::from_secs(120),
             parallel_pulls: None,
             eviction: eviction::Config::default(),
             machine: Machine::default(),

@@ -186,7 +186,16 @@ impl Runtime for Fake {
         })
     }
     fn status(&self, _: StatusRequest) -> Reply<'_, StatusResponse> {
-        self.act(String::new(), |_, _| StatusResponse::default())
+        let conditions = ["RuntimeReady", "NetworkReady"].map(|name| RuntimeCondition {
+            r#type: name.to_owned(),
+            status: true,
+            ..Default::default()
+        });
+        let status = Some(RuntimeStatus { conditions: conditions.to_vec() });
+        self.act(String::new(), |_, _| StatusResponse { status, ..Default::default() })
+    }
+    fn runtime_config(&self, _: RuntimeConfigRequest) -> Reply<'_, RuntimeConfigResponse> {
+        self.act(String::new(), |_, _| RuntimeConfigResponse::default())
     }
     fn run_pod_sandbox(&self, request: RunPodSandboxRequest) -> Reply<'_, RunPodSandboxResponse> {
         let config = request.config.unwrap();

@@ -82,7 +82,7 @@ pub use container::resources::Enforcement;
 pub use server::{Server, ServerConfig};
 pub use volumes::iscsi;
 
-use crate::runtime::{Runtime, RuntimeError, cri};
+use crate::runtime::{Patient, Runtime, RuntimeError, cri};
 use client::events::{Recorder, Reporter};
 use client::source::{Collection, Source};
 use client::{ApiResource, Client, Context, Informers};
@@ -103,6 +103,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub enum Error {
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] RuntimeError),
+    #[error(
+        "the container runtime wants control groups of systemd, which this kubelet does not make: set it to \
+         cgroupfs (containerd: `SystemdCgroup = false`; CRI-O: `cgroup_manager = \"cgroupfs\"`)"
+    )]
+    ControlGroups,
     #[error(transparent)]
     Listen(#[from] server::ListenError),
     #[error("failed to make {}", folder.display())]
@@ -132,7 +137,11 @@ pub async fn run(
     let client = Client::new(source.clone()).managed_by("kubelet");
     let reporter = Reporter::new("kubelet", &config.node_name);
     let recorder = Recorder::core(&context, client.clone(), reporter);
+    let runtime: Arc<dyn Runtime> = Arc::new(Patient::new(runtime, config.runtime_patience));
     let name = runtime.version(cri::VersionRequest::default()).await?.runtime_name;
+    if config.cgroups_per_qos && wants_systemd(&*runtime).await {
+        return Err(Error::ControlGroups);
+    }
     let informers = Informers::new(&context, source);
     let fields = api::selector::field::Selector::equals("spec.nodeName", &config.node_name);
     let pods = informers.keep::<Pod>(Collection::all(ApiResource::of::<Pod>()).with_fields(fields));
@@ -184,21 +193,52 @@ pub async fn run(
         devices: kubelet.devices.clone(),
         going_down: kubelet.going_down.clone(),
     };
+    let serve = async {
+        match server {
+            Some(server) => server.serve(kubelet.clone()).await,
+            None => context.stopped().await,
+        }
+    };
+    // Static pods run without the API server, which may be one of them.
+    let work = async {
+        manifests::load(&kubelet);
+        tokio::join!(
+            kubelet.work(),
+            kubelet.add_all(),
+            listen(&kubelet),
+            manifests::keep(&kubelet),
+            eviction::watch(&kubelet),
+            shutdown::watch(&kubelet),
+            oom::watch(&kubelet),
+            watchdog::feed(&context),
+        )
+    };
+    // What nobody wants can be told only when it is known what is wanted.
+    let follow = async {
+        informers.synced().await;
+        kubelet.sources.api_answered();
+        tokio::join!(
+            hear(&kubelet),
+            house_keep(&kubelet),
+            garbage::collect(&kubelet),
+            plugins::watch(&kubelet),
+            devices::serve(&kubelet),
+            devices::serve_resources(&kubelet),
+        )
+    };
     tokio::select! {
         () = context.stopped() => {}
-        // Variables of services and the pods themselves have to be known before anything starts.
-        ((), (), ()) = async { tokio::join!(node.run(), async {
-            match server {
-                Some(server) => server.serve(kubelet.clone()).await,
-                None => context.stopped().await,
-            }
-        }, async {
-            informers.synced().await;
-            manifests::load(&kubelet);
-            tokio::join!(hear(&kubelet), listen(&kubelet), house_keep(&kubelet), garbage::collect(&kubelet), eviction::watch(&kubelet), plugins::watch(&kubelet), devices::serve(&kubelet), devices::serve_resources(&kubelet), shutdown::watch(&kubelet), oom::watch(&kubelet), watchdog::feed(&context), kubelet.work(), manifests::keep(&kubelet));
-        }) } => {}
+        _ = async { tokio::join!(node.run(), serve, work, follow) } => {}
     }
     Ok(())
+}
+
+/// Whether the runtime leaves control groups to systemd. One that does not know the question
+/// (containerd before 2.0) shows it with the first sandbox.
+async fn wants_systemd(runtime: &dyn Runtime) -> bool {
+    let answer = runtime.runtime_config(cri::RuntimeConfigRequest::default()).await;
+    let linux = answer.ok().and_then(|answer| answer.linux);
+    linux.is_some_and(|linux| linux.cgroup_driver() == cri::CgroupDriver::Systemd)
 }
 
 /// Changes of pods in the API.

@@ -6,6 +6,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::BoxStream;
 pub use runtime::cri::v1 as cri;
 use runtime::cri::{Cri, v1::*};
+use std::sync::Arc;
+use std::time::Duration;
 
 pub type Reply<'a, T> = BoxFuture<'a, Result<T, RuntimeError>>;
 
@@ -34,8 +36,14 @@ impl From<tonic::Status> for RuntimeError {
 }
 
 macro_rules! verbs {
-    ($($name:ident: $request:ty => $response:ty,)*) => {
-        /// The verbs of CRI that the kubelet uses, one row each.
+    (@limit $usual:expr, $asked:expr) => { Some($usual) };
+    (@limit $usual:expr, $asked:expr, $limit:expr, $request:ty) => {{
+        let own: fn(Duration, &$request) -> Option<Duration> = $limit;
+        own($usual, $asked)
+    }};
+    ($($name:ident: $request:ty => $response:ty $(, within $limit:expr)?;)*) => {
+        /// The verbs of CRI that the kubelet uses, one row each, with how long an answer may take if that
+        /// is not the usual time (`cri-client/pkg/remote_runtime.go`).
         pub trait Runtime: Send + Sync + 'static {
             $(fn $name(&self, request: $request) -> Reply<'_, $response>;)*
             /// Which sandboxes or containers something happened to, from now on: their pods' uids.
@@ -59,37 +67,84 @@ macro_rules! verbs {
                 Cri::pull_progress(self, image)
             }
         }
+
+        impl Runtime for Patient {
+            $(fn $name(&self, request: $request) -> Reply<'_, $response> {
+                let limit = verbs!(@limit self.patience, &request $(, $limit, $request)?);
+                within(limit, self.runtime.$name(request))
+            })*
+
+            fn events(&self) -> Reply<'_, BoxStream<'static, String>> {
+                within(Some(self.patience), self.runtime.events())
+            }
+
+            fn pull_progress(&self, image: &str) -> Option<(u64, u64)> {
+                self.runtime.pull_progress(image)
+            }
+        }
     };
 }
 
+/// A runtime that is not waited for without end: one that hangs is told from one that works.
+pub struct Patient {
+    runtime: Arc<dyn Runtime>,
+    /// `runtimeRequestTimeout`.
+    patience: Duration,
+}
+
+impl Patient {
+    pub fn new(runtime: Arc<dyn Runtime>, patience: Duration) -> Patient {
+        Patient { runtime, patience }
+    }
+}
+
+fn within<T: Send>(limit: Option<Duration>, reply: Reply<'_, T>) -> Reply<'_, T> {
+    let Some(limit) = limit else { return reply };
+    async move {
+        let late = |_| RuntimeError::new("DeadlineExceeded", "context deadline exceeded");
+        tokio::time::timeout(limit, reply).await.map_err(late)?
+    }
+    .boxed()
+}
+
+/// The seconds of a request, of which none means for ever.
+fn seconds(seconds: i64) -> Option<Duration> {
+    u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+}
+
 verbs! {
-    version: VersionRequest => VersionResponse,
-    status: StatusRequest => StatusResponse,
+    version: VersionRequest => VersionResponse;
+    status: StatusRequest => StatusResponse;
+    runtime_config: RuntimeConfigRequest => RuntimeConfigResponse;
     run_pod_sandbox: RunPodSandboxRequest => RunPodSandboxResponse,
-    stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse,
-    remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse,
-    pod_sandbox_status: PodSandboxStatusRequest => PodSandboxStatusResponse,
-    list_pod_sandbox: ListPodSandboxRequest => ListPodSandboxResponse,
-    create_container: CreateContainerRequest => CreateContainerResponse,
-    start_container: StartContainerRequest => StartContainerResponse,
+        // Networks take their time.
+        within |usual, _| Some(usual * 2);
+    stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse;
+    remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse;
+    pod_sandbox_status: PodSandboxStatusRequest => PodSandboxStatusResponse;
+    list_pod_sandbox: ListPodSandboxRequest => ListPodSandboxResponse;
+    create_container: CreateContainerRequest => CreateContainerResponse;
+    start_container: StartContainerRequest => StartContainerResponse;
     stop_container: StopContainerRequest => StopContainerResponse,
-    remove_container: RemoveContainerRequest => RemoveContainerResponse,
-    list_containers: ListContainersRequest => ListContainersResponse,
-    container_status: ContainerStatusRequest => ContainerStatusResponse,
-    reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse,
+        within |usual, request| Some(usual + seconds(request.timeout).unwrap_or_default());
+    remove_container: RemoveContainerRequest => RemoveContainerResponse;
+    list_containers: ListContainersRequest => ListContainersResponse;
+    container_status: ContainerStatusRequest => ContainerStatusResponse;
+    reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse;
     update_container_resources:
-        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse,
+        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
     exec_sync: ExecSyncRequest => ExecSyncResponse,
-    exec: ExecRequest => ExecResponse,
-    attach: AttachRequest => AttachResponse,
-    port_forward: PortForwardRequest => PortForwardResponse,
-    list_container_stats: ListContainerStatsRequest => ListContainerStatsResponse,
-    list_pod_sandbox_stats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse,
-    list_images: ListImagesRequest => ListImagesResponse,
-    image_status: ImageStatusRequest => ImageStatusResponse,
-    pull_image: PullImageRequest => PullImageResponse,
-    remove_image: RemoveImageRequest => RemoveImageResponse,
-    image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse,
+        within |usual, request| Some(usual + seconds(request.timeout)?);
+    exec: ExecRequest => ExecResponse;
+    attach: AttachRequest => AttachResponse;
+    port_forward: PortForwardRequest => PortForwardResponse;
+    list_container_stats: ListContainerStatsRequest => ListContainerStatsResponse;
+    list_pod_sandbox_stats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
+    list_images: ListImagesRequest => ListImagesResponse;
+    image_status: ImageStatusRequest => ImageStatusResponse;
+    pull_image: PullImageRequest => PullImageResponse, within |_, _| None;
+    remove_image: RemoveImageRequest => RemoveImageResponse;
+    image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse;
 }
 
 fn pods_of(events: runtime::cri::Events) -> BoxStream<'static, String> {

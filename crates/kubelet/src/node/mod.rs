@@ -58,6 +58,26 @@ fn images(mut all: Vec<cri::Image>, most: Option<usize>) -> Vec<(Vec<String>, i6
     all.into_iter().map(one).collect()
 }
 
+/// What of the conditions that count keeps pods from running: a runtime may have others, of which
+/// containerd has one that deprecated settings make false.
+fn unready(conditions: &[cri::RuntimeCondition]) -> Vec<String> {
+    let rows = [
+        ("RuntimeReady", "container runtime not ready"),
+        ("NetworkReady", "container runtime network not ready"),
+    ];
+    let problem = |(name, what): (&str, &str)| match conditions
+        .iter()
+        .find(|condition| condition.r#type == name)
+    {
+        Some(condition) if condition.status => None,
+        Some(cri::RuntimeCondition { reason, message, .. }) => {
+            Some(format!("{what}: {name}=false reason:{reason} message:{message}"))
+        }
+        None => Some(format!("{what}: <nil>")),
+    };
+    rows.into_iter().filter_map(problem).collect()
+}
+
 impl NodeLoop {
     /// Registers, then keeps the status and the lease, until the context stops.
     pub async fn run(self) {
@@ -107,15 +127,7 @@ impl NodeLoop {
                 facts.handlers = answer.runtime_handlers.into_iter().map(handler).collect();
                 facts.strict_groups =
                     answer.features.map(|features| features.supplemental_groups_policy);
-                for condition in answer.status.unwrap_or_default().conditions {
-                    if !condition.status {
-                        let cri::RuntimeCondition { r#type, reason, message, .. } = condition;
-                        facts.trouble.push(format!(
-                            "container runtime network not ready: {type}=false reason:{reason} message:{message}",
-                            type = r#type
-                        ));
-                    }
-                }
+                facts.trouble.extend(unready(&answer.status.unwrap_or_default().conditions));
             }
             Err(error) => {
                 facts.trouble.push(format!("container runtime status check failed: {error}"))
@@ -267,5 +279,33 @@ impl NodeLoop {
             }
             Err(status) => Err(status),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_conditions_of_a_runtime_count() {
+        let check = |conditions: &[(&str, bool)], expected: &[&str]| {
+            let condition = |(name, status): &(&str, bool)| cri::RuntimeCondition {
+                r#type: (*name).to_owned(),
+                status: *status,
+                reason: "R".to_owned(),
+                message: "m".to_owned(),
+            };
+            let conditions: Vec<_> = conditions.iter().map(condition).collect();
+            assert_eq!(unready(&conditions), expected);
+        };
+        let warned = ("ContainerdHasNoDeprecationWarnings", false);
+        check(&[("RuntimeReady", true), ("NetworkReady", true), warned], &[]);
+        let network = "container runtime network not ready: NetworkReady=false reason:R message:m";
+        check(&[("RuntimeReady", true), ("NetworkReady", false)], &[network]);
+        let runtime = "container runtime not ready: RuntimeReady=false reason:R message:m";
+        check(&[("RuntimeReady", false), ("NetworkReady", false)], &[runtime, network]);
+        let nothing =
+            ["container runtime not ready: <nil>", "container runtime network not ready: <nil>"];
+        check(&[], &nothing);
     }
 }

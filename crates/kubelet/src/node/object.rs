@@ -184,9 +184,10 @@ fn conditions(facts: &Facts, last: Option<&NodeStatus>, now: Timestamp) -> Vec<N
         let (reason, message) = if low { bad } else { good };
         (type_.to_owned(), low, reason.to_owned(), message.to_owned())
     };
-    let ready = match facts.trouble.is_empty() {
-        true => ("KubeletReady", "kubelet is posting ready status".to_owned()),
-        false => ("KubeletNotReady", format!("[{}]", facts.trouble.join(", "))),
+    let ready = match &facts.trouble[..] {
+        [] => ("KubeletReady", "kubelet is posting ready status".to_owned()),
+        [one] => ("KubeletNotReady", one.clone()),
+        several => ("KubeletNotReady", format!("[{}]", several.join(", "))),
     };
     let rows = [
         pressure(

@@ -37,6 +37,53 @@ async fn pods_live_on_while_the_api_server_is_away_for_ten_minutes() {
     assert_eq!(machine.shown(), "gone");
 }
 
+/// The API server itself may be a static pod.
+#[tokio::test(start_paused = true)]
+async fn static_pods_run_before_the_api_server_has_ever_answered() {
+    let machine = Machine::new();
+    let folder = machine.folder.path().join("manifests");
+    std::fs::create_dir(&folder).unwrap();
+    let write = |image: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: api}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+        );
+        std::fs::write(folder.join("api.yaml"), text).unwrap();
+    };
+    write("image:1");
+    machine.world.refuse(|_| Some(Status::service_unavailable("connection refused")));
+    let context = machine.context.part();
+    let begin = |context: &client::Context| {
+        machine.run_kubelet_with(context.clone(), |config| config.manifests = Some(folder.clone()))
+    };
+    let first = begin(&context);
+    machine.pass(30).await;
+    assert_eq!(machine.runtime.calls(), "run sandbox api-n1 0\ncreate c 0\nstart");
+    machine.runtime.exit("c", 1);
+    machine.pass(30).await;
+    assert_eq!(machine.runtime.calls(), "create c 1\nstart");
+    // What another source wants is not known yet: the next kubelet leaves it alone.
+    context.stop();
+    first.await.unwrap();
+    std::fs::remove_file(folder.join("api.yaml")).unwrap();
+    let context = machine.context.part();
+    begin(&context);
+    machine.pass(300).await;
+    assert_eq!(machine.runtime.calls(), "");
+    write("image:1");
+    machine.pass(60).await;
+    assert_eq!(machine.runtime.calls(), "", "it runs already");
+    machine.world.refuse_nothing();
+    machine.pass(120).await;
+    let mirror = machine.world.get::<Pod>("default", "api-n1").expect("a mirror");
+    assert_eq!(mirror.status.as_ref().unwrap().phase.as_deref(), Some("Running"));
+    // Another manifest is another pod, and begins when the one before has gone.
+    write("image:1, args: [more]");
+    machine.pass(120).await;
+    let calls = machine.runtime.calls();
+    let at = |what: &str| calls.find(what).unwrap_or_else(|| panic!("no {what}: {calls}"));
+    assert!(at("remove sandbox") < at("run sandbox api-n1 0"), "{calls}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_does_not_register_waits_for_its_node() {
     let machine = Machine::new();

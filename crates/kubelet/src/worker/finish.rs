@@ -115,6 +115,9 @@ impl Kubelet {
         found: &Found,
         memory: &Memory,
     ) -> Result<(), SyncError> {
+        if !self.sources.has_api() {
+            return Ok(());
+        }
         let there = self.pods.read().get(&pod::key(pod)).cloned();
         match there {
             Some(mirror)

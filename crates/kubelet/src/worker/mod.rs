@@ -35,6 +35,7 @@ use crate::eviction::Pressure;
 use crate::found::{self, Found};
 use crate::garbage;
 use crate::handler::Target;
+use crate::manifests::Sources;
 use crate::node::{self, Facts};
 use crate::numa::Memories;
 use crate::plan::{self, Plan, Probed, Step};
@@ -65,6 +66,8 @@ use tokio::sync::{Notify, Semaphore};
 const RESYNC: Duration = Duration::from_secs(60);
 /// When to try again what failed.
 const RETRY: Duration = Duration::from_secs(10);
+/// When to see whether another has gone.
+const SOON: Duration = Duration::from_secs(1);
 /// Rounds of look, decide, do before others get their turn.
 const ROUNDS: usize = 50;
 
@@ -80,6 +83,8 @@ pub struct Kubelet {
     pub queue: WorkQueue<String>,
     pub facts: Facts,
     pub runtime_name: String,
+    /// Who has said already which pods are wanted.
+    pub sources: Sources,
     /// Pods from manifests, by uid.
     pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
     pub counters: Counters,
@@ -192,6 +197,7 @@ impl Kubelet {
         let pull_records = PullRecords::new(&config.root, config.pull_policy.clone());
         let pull_turns = config.parallel_pulls.map(Semaphore::new);
         let users = Users::new(config.users_per_pod, config.max_pods);
+        let sources = Sources::new(config.manifest_url.is_some());
         let iscsi = Iscsi::new(config.iscsi_host.clone());
         let enforcement = Enforcement {
             memory: facts.memory,
@@ -212,6 +218,7 @@ impl Kubelet {
             queue,
             facts,
             runtime_name,
+            sources,
             static_pods,
             counters: Counters::default(),
             pressure: Arc::default(),
@@ -326,10 +333,23 @@ impl Kubelet {
         let memory = self.memory(uid);
         for _ in 0..ROUNDS {
             let Some(pod) = self.pod(uid) else {
-                self.clean_up(uid).await?;
+                // Who has not been asked yet may want it. All are looked at again then.
+                if self.sources.are_complete() {
+                    self.clean_up(uid).await?;
+                }
                 return Ok(None);
             };
+            // Variables of services have to be known before anything of the API's starts.
+            if !self.sources.has_api() && !pod::is_static(&pod) {
+                return Ok(None);
+            }
             let mut found = found::find(&*self.runtime, uid).await?;
+            if pod::is_static(&pod)
+                && found.sandboxes.is_empty()
+                && self.has_predecessor(&pod).await?
+            {
+                return Ok(Some(SOON));
+            }
             message::read(&mut found);
             self.admit(&pod, &found, &memory).await?;
             let pod = self.allocate(&pod, &memory);

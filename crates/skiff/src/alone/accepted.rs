@@ -16,8 +16,8 @@ impl<U: Upstreams> clap::Args for Accepted<U> {
     fn augment_args(command: Command) -> Command {
         let flag = |name: &&'static str| {
             let flag = Arg::new(*name).long(*name).hide(true).action(ArgAction::Append);
-            // Switches may stand alone.
-            flag.num_args(0..=1).require_equals(true).default_missing_value("true")
+            // Switches may stand alone; no component has words that are no flags.
+            flag.num_args(0..=1).allow_negative_numbers(true).default_missing_value("true")
         };
         command.args(U::FLAGS.iter().map(flag))
     }

@@ -96,7 +96,7 @@ static FIELDS: &[(&str, Means)] = &[
     ("topologyManagerScope", Flag("topology-manager-scope")),
     ("topologyManagerPolicyOptions", Pairs("topology-manager-policy-options", '=')),
     ("qosReserved", Only("")),
-    ("runtimeRequestTimeout", Nothing),
+    ("runtimeRequestTimeout", Flag("runtime-request-timeout")),
     ("hairpinMode", Nothing),
     ("maxPods", Flag("max-pods")),
     ("podCIDR", Only("")),

@@ -1,4 +1,5 @@
 //! `skiff kubelet`: pods of this node on the embedded runtime.
+mod accepted;
 mod bootstrap;
 mod configuration;
 mod eviction;
@@ -7,6 +8,7 @@ mod pods;
 pub mod serving;
 
 use super::Embedded;
+use crate::alone::Accepted;
 use crate::up::{Addresses, addresses};
 use anyhow::Context as _;
 use clap::Parser as _;
@@ -16,7 +18,7 @@ use k8s_openapi::api::core::v1::Taint;
 use network::{Cidr, NodeNetwork};
 use runtime::network::Loopback;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,8 +126,13 @@ pub struct Options {
     eviction: eviction::Eviction,
     #[command(flatten)]
     serving: serving::Serving,
+    /// `external`: somebody else says what the cloud knows of the node; until then no pod comes.
+    #[arg(long, default_value = "", value_parser = ["", "external"], hide_default_value = true)]
+    cloud_provider: String,
     #[command(flatten)]
     embedded: Embedded,
+    #[command(flatten)]
+    accepted: Accepted<accepted::Kubelet>,
 }
 
 /// Brings the pod network up when the node's Node says where, and tells the kubelet.
@@ -189,15 +196,25 @@ fn configured(options: Options) -> anyhow::Result<Options> {
     if options.config.is_none() && options.config_dir.is_none() {
         return Ok(options);
     }
-    let arguments = std::env::args().skip_while(|argument| argument != "kubelet").skip(1);
-    let arguments: Vec<String> = arguments.collect();
+    let arguments = typed(std::env::args());
     let (file, folder) = (options.config.as_deref(), options.config_dir.as_deref());
     let arguments = configuration::extend(&arguments, file, folder)?;
     Ok(Configured::try_parse_from(arguments)?.options)
 }
 
+/// What stands after the command: after the program, if that is a link with the command's name.
+fn typed(mut words: impl Iterator<Item = String>) -> Vec<String> {
+    let is_command =
+        |word: &String| Path::new(word).file_name().is_some_and(|name| name == "kubelet");
+    match words.next().is_some_and(|program| is_command(&program)) {
+        true => words.collect(),
+        false => words.skip_while(|word| word != "kubelet").skip(1).collect(),
+    }
+}
+
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let options = configured(options)?;
+    options.accepted.warn();
     let name = match &options.hostname_override {
         Some(name) => name.clone(),
         None => std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -252,6 +269,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         flags: crate::alone::flags::given(),
         ..kubelet::Config::new(&name, address)
     };
+    if options.cloud_provider == "external" {
+        config.taints.push(uninitialized());
+    }
     options.node.add_to(&mut config)?;
     options.pods.add_to(&mut config)?;
     if let Some(policy) = &config.cpu_policy {
@@ -291,6 +311,16 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     crate::alone::until_stopped(&context, Box::pin(work)).await
 }
 
+/// Until a cloud's controller manager has looked at the node.
+fn uninitialized() -> Taint {
+    Taint {
+        key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
+        value: Some("true".to_owned()),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }
+}
+
 /// What a part of the flags makes of the usual configuration.
 #[cfg(test)]
 fn configured_by<T: clap::Args>(
@@ -306,4 +336,38 @@ fn configured_by<T: clap::Args>(
     let mut config = kubelet::Config::new("n", Ipv4Addr::LOCALHOST.into());
     add(Line::<T>::try_parse_from(flags)?.part, &mut config)?;
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_after_the_command_are_its() {
+        let check = |line: &str, expected: &str| {
+            let words = line.split_whitespace().map(str::to_owned);
+            assert_eq!(typed(words).join(" "), expected, "{line}");
+        };
+        check("/usr/bin/kubelet --config /k --v=2", "--config /k --v=2");
+        check("/usr/bin/skiff kubelet --config /k", "--config /k");
+        check("skiff -v kubelet --hostname-override kubelet", "--hostname-override kubelet");
+    }
+
+    /// Upstream's flags are understood: those that mean something, and those that do not.
+    #[test]
+    fn upstreams_flags_are_taken() {
+        let line = [
+            "--kubeconfig=/k",
+            "--cgroup-driver=systemd",
+            "--cloud-provider=external",
+            "--fail-swap-on=false",
+            "--runtime-request-timeout=30s",
+            "--serialize-image-pulls",
+            "--v=4",
+        ];
+        let options = Configured::try_parse_from(line).expect("understood").options;
+        assert_eq!(options.pods.runtime_request_timeout, Duration::from_secs(30));
+        assert_eq!(uninitialized().key, "node.cloudprovider.kubernetes.io/uninitialized");
+        assert!(Configured::try_parse_from(["--kubeconfig=/k", "--cloud-provider=aws"]).is_err());
+    }
 }

@@ -56,6 +56,9 @@ pub struct Pods {
     /// Whether containers that ask for no filter of system calls get the runtime's.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     seccomp_default: bool,
+    /// How long the container runtime has for an answer; pulls have all the time they need.
+    #[arg(long, default_value = "2m", value_parser = span)]
+    pub(super) runtime_request_timeout: Duration,
     /// The longest pause before a container is started again, 1s to 300s.
     #[arg(long, default_value = "5m", value_parser = span)]
     crash_loop_back_off_max: Duration,
@@ -130,6 +133,10 @@ impl Pods {
         if !(1..=300).contains(&self.crash_loop_back_off_max.as_secs()) {
             bail!("crashLoopBackOff.maxContainerRestartPeriod must be between 1s and 300s");
         }
+        if self.runtime_request_timeout.is_zero() {
+            bail!("runtimeRequestTimeout must be greater than 0");
+        }
+        config.runtime_patience = self.runtime_request_timeout;
         if !self.user_namespaces_ids_per_pod.is_multiple_of(65_536)
             || self.user_namespaces_ids_per_pod == 0
         {
