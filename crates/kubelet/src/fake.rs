@@ -197,6 +197,18 @@ impl Runtime for Fake {
     fn runtime_config(&self, _: RuntimeConfigRequest) -> Reply<'_, RuntimeConfigResponse> {
         self.act(String::new(), |_, _| RuntimeConfigResponse::default())
     }
+    fn list_metric_descriptors(
+        &self,
+        _: ListMetricDescriptorsRequest,
+    ) -> Reply<'_, ListMetricDescriptorsResponse> {
+        self.act(String::new(), |_, _| ListMetricDescriptorsResponse::default())
+    }
+    fn list_pod_sandbox_metrics(
+        &self,
+        _: ListPodSandboxMetricsRequest,
+    ) -> Reply<'_, ListPodSandboxMetricsResponse> {
+        self.act(String::new(), |_, _| ListPodSandboxMetricsResponse::default())
+    }
     fn run_pod_sandbox(&self, request: RunPodSandboxRequest) -> Reply<'_, RunPodSandboxResponse> {
         let config = request.config.unwrap();
         let metadata = config.metadata.unwrap();

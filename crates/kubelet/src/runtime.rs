@@ -98,7 +98,7 @@ impl Patient {
     }
 }
 
-fn within<T: Send>(limit: Option<Duration>, reply: Reply<'_, T>) -> Reply<'_, T> {
+fn within<'a, T: Send + 'a>(limit: Option<Duration>, reply: Reply<'a, T>) -> Reply<'a, T> {
     let Some(limit) = limit else { return reply };
     async move {
         let late = |_| RuntimeError::new("DeadlineExceeded", "context deadline exceeded");
@@ -140,6 +140,8 @@ verbs! {
     port_forward: PortForwardRequest => PortForwardResponse;
     list_container_stats: ListContainerStatsRequest => ListContainerStatsResponse;
     list_pod_sandbox_stats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
+    list_metric_descriptors: ListMetricDescriptorsRequest => ListMetricDescriptorsResponse;
+    list_pod_sandbox_metrics: ListPodSandboxMetricsRequest => ListPodSandboxMetricsResponse;
     list_images: ListImagesRequest => ListImagesResponse;
     image_status: ImageStatusRequest => ImageStatusResponse;
     pull_image: PullImageRequest => PullImageResponse, within |_, _| None;

@@ -141,7 +141,7 @@ fn has_any(tree: &Value, fields: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    const HERE: Origin<'_> = Origin { node: "N1", source: FILE, place: "/m/web.yaml" };
+    const HERE: Origin<'_> = Origin { node: "n1", source: FILE, place: "/m/web.yaml" };
 
     fn manifest(spec: &str) -> String {
         format!(
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(pod::uid(&made).len(), 32);
         assert!(pod::is_static(&made));
         let spec = made.spec.as_ref().unwrap();
-        assert_eq!(spec.node_name.as_deref(), Some("N1"));
+        assert_eq!(spec.node_name.as_deref(), Some("n1"));
         assert_eq!(spec.tolerations.as_ref().unwrap().len(), 1);
         // Defaults are the API server's.
         let container = &spec.containers[0];

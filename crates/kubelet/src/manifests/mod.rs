@@ -189,7 +189,7 @@ mod tests {
     fn a_path_is_a_folder_or_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let names = |path: &Path| -> Vec<String> {
-            let pods = read(path, "N1").unwrap();
+            let pods = read(path, "n1").unwrap();
             pods.iter().map(|pod| pod::name(pod).to_owned()).collect()
         };
         let pod = |name: &str| {
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(names(folder.path()), ["one-n1", "two-n1"]);
         assert_eq!(names(&folder.path().join("b.yaml")), ["two-n1"]);
         assert!(names(&folder.path().join("nowhere")).is_empty());
-        assert!(read(&folder.path().join("b.yaml/below"), "N1").is_err(), "it cannot be looked at");
+        assert!(read(&folder.path().join("b.yaml/below"), "n1").is_err(), "it cannot be looked at");
     }
 
     #[tokio::test]

@@ -318,7 +318,7 @@ mod tests {
                 MemoryPressure=True kubelet has insufficient memory available
                 DiskPressure=True kubelet has disk pressure
                 PIDPressure=True kubelet has insufficient PID available
-                Ready=False [container runtime is down]"#]],
+                Ready=False container runtime is down"#]],
         );
     }
 

@@ -1,6 +1,7 @@
 //! `/metrics` and what is below it, as Prometheus reads them. Names and labels are upstream's; what
 //! is not measured here is not told.
 use super::answer::{self, Refused, Reply};
+use super::cadvisor;
 use super::stats::{self, PodUsage, label, value};
 use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE};
 use crate::node::Usage;
@@ -93,7 +94,7 @@ pub async fn page(kubelet: &Arc<Kubelet>, rest: &[&str]) -> Result<Reply, Refuse
                 &crate::node::Facts::read(&kubelet.config.root),
             )
         }
-        ["cadvisor"] => cadvisor(&stats::pods(kubelet).await.map_err(answer::internal)?),
+        ["cadvisor"] => cadvisor::page(kubelet).await?,
         ["probes"] => probes(&kubelet.counters),
         _ => return Err(answer::not_found("404: Page Not Found")),
     };
@@ -101,18 +102,18 @@ pub async fn page(kubelet: &Arc<Kubelet>, rest: &[&str]) -> Result<Reply, Refuse
 }
 
 /// One family of samples.
-struct Family<'a> {
+pub struct Family<'a> {
     text: &'a mut String,
-    name: &'static str,
+    name: &'a str,
 }
 
-fn family<'a>(text: &'a mut String, name: &'static str, kind: &str, help: &str) -> Family<'a> {
+pub fn family<'a>(text: &'a mut String, name: &'a str, kind: &str, help: &str) -> Family<'a> {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     Family { text, name }
 }
 
 impl Family<'_> {
-    fn add(&mut self, labels: &str, value: impl std::fmt::Display) {
+    pub fn add(&mut self, labels: &str, value: impl std::fmt::Display) {
         let name = self.name;
         let _ = match labels {
             "" => writeln!(self.text, "{name} {value}"),
@@ -193,18 +194,8 @@ fn names(labels: &std::collections::HashMap<String, String>) -> String {
     format!("namespace=\"{}\",pod=\"{}\"", one(POD_NAMESPACE), one(POD_NAME))
 }
 
-fn seconds(nanoseconds: u64) -> String {
+pub fn seconds(nanoseconds: u64) -> String {
     format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
-}
-
-/// Seconds in which all programs of a container waited at once.
-fn stalled(stats: Option<&cri::PsiStats>) -> Option<String> {
-    Some(seconds(stats?.full.as_ref()?.total.saturating_mul(1000)))
-}
-
-/// Seconds in which at least one did.
-fn waited(stats: Option<&cri::PsiStats>) -> Option<String> {
-    Some(seconds(stats?.some.as_ref()?.total.saturating_mul(1000)))
 }
 
 type ContainerRow = (String, cri::ContainerStats, i64);
@@ -217,7 +208,7 @@ fn containers(pods: &[PodUsage]) -> Vec<ContainerRow> {
     let row = |(pod, one): (&PodUsage, cri::ContainerStats)| {
         let attributes = one.attributes.clone().unwrap_or_default();
         let name = quoted(label(&attributes.labels, CONTAINER_NAME));
-        let began = pod.began.get(&attributes.id).copied().unwrap_or_default();
+        let began = pod.began(&attributes.id).unwrap_or_default();
         (format!("container=\"{name}\",{}", names(&attributes.labels)), one, began)
     };
     all.map(row).collect()
@@ -308,120 +299,6 @@ fn resource(usage: &Usage, pods: Option<&[PodUsage]>, facts: &crate::node::Facts
     text
 }
 
-/// The part of cAdvisor's metrics that dashboards of pods are made of.
-fn cadvisor(pods: &[PodUsage]) -> String {
-    type Read = fn(&cri::ContainerStats) -> Option<String>;
-    const ROWS: [(&str, &str, &str, Read); 11] = [
-        (
-            "container_cpu_usage_seconds_total",
-            "counter",
-            "Cumulative cpu time consumed in seconds.",
-            |one| Some(seconds(value(&one.cpu.as_ref()?.usage_core_nano_seconds)?)),
-        ),
-        (
-            "container_memory_usage_bytes",
-            "gauge",
-            "Current memory usage in bytes, including all memory regardless of when it was accessed",
-            |one| Some(value(&one.memory.as_ref()?.usage_bytes)?.to_string()),
-        ),
-        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |one| {
-            Some(value(&one.memory.as_ref()?.working_set_bytes)?.to_string())
-        }),
-        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |one| {
-            Some(value(&one.memory.as_ref()?.rss_bytes)?.to_string())
-        }),
-        (
-            "container_fs_usage_bytes",
-            "gauge",
-            "Number of bytes that are consumed by the container on this filesystem.",
-            |one| Some(value(&one.writable_layer.as_ref()?.used_bytes)?.to_string()),
-        ),
-        (
-            "container_pressure_cpu_stalled_seconds_total",
-            "counter",
-            "Total time duration no tasks in the container could make progress due to CPU congestion.",
-            |one| stalled(one.cpu.as_ref()?.psi.as_ref()),
-        ),
-        (
-            "container_pressure_cpu_waiting_seconds_total",
-            "counter",
-            "Total time duration tasks in the container have waited due to CPU congestion.",
-            |one| waited(one.cpu.as_ref()?.psi.as_ref()),
-        ),
-        (
-            "container_pressure_memory_stalled_seconds_total",
-            "counter",
-            "Total time duration no tasks in the container could make progress due to memory congestion.",
-            |one| stalled(one.memory.as_ref()?.psi.as_ref()),
-        ),
-        (
-            "container_pressure_memory_waiting_seconds_total",
-            "counter",
-            "Total time duration tasks in the container have waited due to memory congestion.",
-            |one| waited(one.memory.as_ref()?.psi.as_ref()),
-        ),
-        (
-            "container_pressure_io_stalled_seconds_total",
-            "counter",
-            "Total time duration no tasks in the container could make progress due to IO congestion.",
-            |one| stalled(one.io.as_ref()?.psi.as_ref()),
-        ),
-        (
-            "container_pressure_io_waiting_seconds_total",
-            "counter",
-            "Total time duration tasks in the container have waited due to IO congestion.",
-            |one| waited(one.io.as_ref()?.psi.as_ref()),
-        ),
-    ];
-    let mut text = String::new();
-    let rows = containers(pods);
-    for (name, kind, help, read) in ROWS {
-        let mut all = family(&mut text, name, kind, help);
-        for (labels, one, _) in &rows {
-            let id = one.attributes.as_ref().map_or("", |attributes| attributes.id.as_str());
-            read(one).into_iter().for_each(|sample| {
-                all.add(&format!("{labels},id=\"{id}\""), sample);
-            });
-        }
-    }
-    type Count = fn(&cri::NetworkInterfaceUsage) -> Option<u64>;
-    const NETWORK: [(&str, &str, Count); 4] = [
-        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |one| {
-            value(&one.rx_bytes)
-        }),
-        (
-            "container_network_receive_errors_total",
-            "Cumulative count of errors encountered while receiving",
-            |one| value(&one.rx_errors),
-        ),
-        (
-            "container_network_transmit_bytes_total",
-            "Cumulative count of bytes transmitted",
-            |one| value(&one.tx_bytes),
-        ),
-        (
-            "container_network_transmit_errors_total",
-            "Cumulative count of errors encountered while transmitting",
-            |one| value(&one.tx_errors),
-        ),
-    ];
-    for (name, help, count) in NETWORK {
-        let mut all = family(&mut text, name, "counter", help);
-        for pod in pods {
-            let labels = pod.stats.attributes.clone().unwrap_or_default().labels;
-            let network = pod.stats.linux.as_ref().and_then(|linux| linux.network.as_ref());
-            let interfaces = network
-                .into_iter()
-                .flat_map(|all| all.default_interface.iter().chain(&all.interfaces));
-            for one in interfaces {
-                let labels = format!("{},interface=\"{}\"", names(&labels), quoted(&one.name));
-                count(one).into_iter().for_each(|number| all.add(&labels, number));
-            }
-        }
-    }
-    text
-}
-
 fn probes(counters: &Counters) -> String {
     let mut text = String::new();
     let mut all = family(
@@ -458,27 +335,6 @@ mod tests {
             prober_probe_total{probe_type="Readiness",pod_uid="a"} 2
         "#]]
         .assert_eq(&probes(&counters));
-    }
-
-    #[test]
-    fn what_containers_wait_for_is_told_where_the_kernel_measures_it() {
-        let stall = |total| Some(cri::PsiData { total, ..Default::default() });
-        let psi = Some(cri::PsiStats { full: stall(1), some: stall(2_500_000) });
-        let one = cri::ContainerStats {
-            memory: Some(cri::MemoryUsage { psi, ..Default::default() }),
-            ..Default::default()
-        };
-        let linux = cri::LinuxPodSandboxStats { containers: vec![one], ..Default::default() };
-        let stats = cri::PodSandboxStats { linux: Some(linux), ..Default::default() };
-        let text = cadvisor(&[PodUsage { stats, began: Default::default() }]);
-        let samples = |name: &str| {
-            let all =
-                text.lines().filter(|line| line.starts_with(name) && line.contains("container="));
-            all.map(|line| line.rsplit(' ').next().unwrap_or_default()).collect::<Vec<_>>()
-        };
-        assert_eq!(samples("container_pressure_memory_waiting_seconds_total"), ["2.500000000"]);
-        assert_eq!(samples("container_pressure_memory_stalled_seconds_total"), ["0.000001000"]);
-        assert!(samples("container_pressure_cpu").is_empty());
     }
 
     #[test]

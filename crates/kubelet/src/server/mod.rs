@@ -13,6 +13,7 @@
 //! shares a bounded room with others of whom that is true ([`client::strangers`]).
 mod answer;
 mod auth;
+mod cadvisor;
 mod configz;
 mod files;
 mod logs;

@@ -30,18 +30,29 @@ pub async fn summary(kubelet: &Arc<Kubelet>, only_cpu_and_memory: bool) -> Resul
     Ok(answer::json(&json!({ "node": node, "pods": pods })))
 }
 
-/// A pod's usage, and when its containers began.
+/// A pod's usage, and what is known of containers beside it.
 pub struct PodUsage {
     pub stats: cri::PodSandboxStats,
-    pub began: HashMap<String, i64>,
+    pub listed: Arc<Listed>,
+}
+
+/// Every container of the runtime, by its id.
+pub type Listed = HashMap<String, cri::Container>;
+
+impl PodUsage {
+    /// Nanoseconds since 1970.
+    pub fn began(&self, id: &str) -> Option<i64> {
+        self.listed.get(id).map(|one| one.created_at)
+    }
 }
 
 pub async fn pods(kubelet: &Kubelet) -> Result<Vec<PodUsage>, RuntimeError> {
     let asked = kubelet.runtime.list_pod_sandbox_stats(Default::default()).await?;
-    let listed = kubelet.runtime.list_containers(Default::default()).await?;
-    let began: HashMap<String, i64> =
-        listed.containers.into_iter().map(|one| (one.id, one.created_at)).collect();
-    Ok(asked.stats.into_iter().map(|stats| PodUsage { stats, began: began.clone() }).collect())
+    let listed = kubelet.runtime.list_containers(Default::default()).await?.containers;
+    let listed: Arc<Listed> =
+        Arc::new(listed.into_iter().map(|one| (one.id.clone(), one)).collect());
+    let usage = |stats| PodUsage { stats, listed: listed.clone() };
+    Ok(asked.stats.into_iter().map(usage).collect())
 }
 
 pub fn label<'a>(labels: &'a HashMap<String, String>, key: &str) -> &'a str {
@@ -54,10 +65,7 @@ fn pod_stats(pod: &PodUsage, facts: &Facts, now: Timestamp) -> Value {
     let containers: Vec<Value> =
         linux.containers.iter().map(|one| container(one, pod, facts)).collect();
     let used = containers.iter().filter_map(|one| one["rootfs"]["usedBytes"].as_u64()).sum::<u64>();
-    let began = linux
-        .containers
-        .iter()
-        .filter_map(|one| pod.began.get(&one.attributes.as_ref()?.id).copied());
+    let began = linux.containers.iter().filter_map(|one| pod.began(&one.attributes.as_ref()?.id));
     json!({
         "podRef": {
             "name": label(&attributes.labels, POD_NAME),
@@ -89,7 +97,7 @@ fn container(one: &cri::ContainerStats, pod: &PodUsage, facts: &Facts) -> Value 
     let attributes = one.attributes.clone().unwrap_or_default();
     json!({
         "name": label(&attributes.labels, CONTAINER_NAME),
-        "startTime": pod.began.get(&attributes.id).copied().map(time),
+        "startTime": pod.began(&attributes.id).map(time),
         "cpu": one.cpu.as_ref().map(cpu_stats),
         "memory": one.memory.as_ref().map(memory),
         "io": one.io.as_ref().map(io),
@@ -294,7 +302,8 @@ mod tests {
             }),
             windows: None,
         };
-        let pod = PodUsage { stats, began: HashMap::from([("c1".to_owned(), 5_000_000_000)]) };
+        let one = cri::Container { created_at: 5_000_000_000, ..Default::default() };
+        let pod = PodUsage { stats, listed: Arc::new(HashMap::from([("c1".to_owned(), one)])) };
         let mut shown = pod_stats(&pod, &Facts::default(), Timestamp::UNIX_EPOCH);
         assert_eq!(shown["podRef"], json!({ "name": "web", "namespace": "ns", "uid": "u" }));
         assert_eq!(shown["cpu"]["usageNanoCores"], 14);

@@ -109,7 +109,7 @@ async fn the_last_seconds_are_for_those_that_matter_most() {
     let node = machine.world.get::<Node>("", "n1").unwrap();
     let conditions = node.status.as_ref().unwrap().conditions.as_ref().unwrap();
     let ready = conditions.iter().find(|one| one.type_ == "Ready").unwrap();
-    assert_eq!(ready.message.as_deref(), Some("[node is shutting down]"));
+    assert_eq!(ready.message.as_deref(), Some("node is shutting down"));
 }
 
 /// The bus: it answers everything, gives locks, and tells of shutdowns.
