@@ -15,6 +15,12 @@ pub struct Registry {
     families: Mutex<BTreeMap<&'static str, BTreeMap<String, Series>>>,
 }
 
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Registry")
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Series {
     Counter(f64),

@@ -10,6 +10,7 @@ use crate::server::ServerConfig;
 use crate::shutdown;
 use crate::users;
 use crate::volumes::iscsi;
+use client::Registry;
 use client::zpages::Flags;
 use k8s_openapi::api::core::v1::Taint;
 use std::net::IpAddr;
@@ -129,6 +130,8 @@ pub struct Config {
     pub server: Option<ServerConfig>,
     /// Rung by whoever knows that the node's conditions have changed: its network has come up.
     pub look_again: Arc<Notify>,
+    /// What is counted while the kubelet runs, besides what its pages read when they are asked for.
+    pub registry: Arc<Registry>,
     /// What `/flagz` says.
     pub flags: Flags,
 }
@@ -185,6 +188,7 @@ impl Config {
             labels: Vec::new(),
             server: None,
             look_again: Arc::default(),
+            registry: Arc::default(),
             flags: Flags::new(),
         }
     }

@@ -25,6 +25,7 @@
 //!  eviction/   which pods go when memory, disk or processes run low
 //!  shutdown/   which pods end when the machine goes down, and when
 //!  oom         the machine runs out of memory
+//!  log_links   where collectors of logs look for them
 //!  garbage/    what goes while pods go on: dead containers, long logs, unused images
 //!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
 //!  identity/   the certificates that the kubelet asks the cluster for
@@ -52,6 +53,7 @@ mod found;
 mod garbage;
 mod handler;
 pub mod identity;
+pub mod log_links;
 mod manifests;
 mod node;
 pub mod numa;
@@ -137,7 +139,9 @@ pub async fn run(
     let client = Client::new(source.clone()).managed_by("kubelet");
     let reporter = Reporter::new("kubelet", &config.node_name);
     let recorder = Recorder::core(&context, client.clone(), reporter);
-    let runtime: Arc<dyn Runtime> = Arc::new(Patient::new(runtime, config.runtime_patience));
+    let context = context.with_metrics(config.registry.clone());
+    let patient = Patient::new(runtime, config.runtime_patience, context.clone());
+    let runtime: Arc<dyn Runtime> = Arc::new(patient);
     let name = runtime.version(cri::VersionRequest::default()).await?.runtime_name;
     if config.cgroups_per_qos && wants_systemd(&*runtime).await {
         return Err(Error::ControlGroups);

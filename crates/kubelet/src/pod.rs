@@ -20,6 +20,17 @@ pub enum Role {
     Ephemeral,
 }
 
+impl Role {
+    /// As metrics call it.
+    pub fn metric(self) -> &'static str {
+        match self {
+            Role::Init | Role::Sidecar => "init_container",
+            Role::Regular => "container",
+            Role::Ephemeral => "ephemeral_container",
+        }
+    }
+}
+
 pub fn spec(pod: &Pod) -> &PodSpec {
     static NONE: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
     pod.spec.as_ref().unwrap_or(&NONE)

@@ -2,6 +2,7 @@
 //!
 //! Whatever speaks CRI is one: the embedded runtime called in process, or a client of a socket.
 //! Messages are CRI's, which is the contract; nothing else of the runtime is known here.
+use client::Context;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::BoxStream;
 pub use runtime::cri::v1 as cri;
@@ -71,7 +72,7 @@ macro_rules! verbs {
         impl Runtime for Patient {
             $(fn $name(&self, request: $request) -> Reply<'_, $response> {
                 let limit = verbs!(@limit self.patience, &request $(, $limit, $request)?);
-                within(limit, self.runtime.$name(request))
+                self.counted(stringify!($name), within(limit, self.runtime.$name(request)))
             })*
 
             fn events(&self) -> Reply<'_, BoxStream<'static, String>> {
@@ -85,17 +86,46 @@ macro_rules! verbs {
     };
 }
 
-/// A runtime that is not waited for without end: one that hangs is told from one that works.
+/// A runtime that is not waited for without end: one that hangs is told from one that works. What it is
+/// asked is counted.
 pub struct Patient {
     runtime: Arc<dyn Runtime>,
     /// `runtimeRequestTimeout`.
     patience: Duration,
+    context: Context,
 }
 
 impl Patient {
-    pub fn new(runtime: Arc<dyn Runtime>, patience: Duration) -> Patient {
-        Patient { runtime, patience }
+    pub fn new(runtime: Arc<dyn Runtime>, patience: Duration, context: Context) -> Patient {
+        Patient { runtime, patience, context }
     }
+
+    fn counted<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        reply: Reply<'a, T>,
+    ) -> Reply<'a, T> {
+        async move {
+            let began = tokio::time::Instant::now();
+            let answer = reply.await;
+            let operation = operation(verb);
+            let labels = [("operation_type", operation.as_str())];
+            let metrics = self.context.metrics();
+            metrics.count("kubelet_runtime_operations_total", &labels);
+            let took = began.elapsed().as_secs_f64();
+            metrics.observe("kubelet_runtime_operations_duration_seconds", &labels, took);
+            if answer.is_err() {
+                metrics.count("kubelet_runtime_operations_errors_total", &labels);
+            }
+            answer
+        }
+        .boxed()
+    }
+}
+
+/// Upstream's name of a verb: `run_podsandbox`, `update_container`.
+fn operation(verb: &str) -> String {
+    verb.replace("pod_sandbox", "podsandbox").replace("_resources", "")
 }
 
 fn within<'a, T: Send + 'a>(limit: Option<Duration>, reply: Reply<'a, T>) -> Reply<'a, T> {
@@ -158,4 +188,38 @@ fn pods_of(events: runtime::cri::Events) -> BoxStream<'static, String> {
         future::ready(metadata.map(|metadata| metadata.uid))
     });
     uids.boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use client::{Context, Registry};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_runtime_is_asked_is_counted() {
+        let registry = Arc::new(Registry::default());
+        let context = Context::new().with_metrics(registry.clone());
+        let fake = Fake::new(&context, &[]);
+        let runtime = Patient::new(Arc::new(fake), Duration::from_secs(1), context);
+        runtime.list_pod_sandbox(Default::default()).await.expect("an answer");
+        let removed = runtime.remove_container(Default::default()).await;
+        let late = within(Some(runtime.patience), std::future::pending::<Result<(), _>>().boxed());
+        let said = late.await.expect_err("nothing");
+        assert_eq!(
+            said.to_string(),
+            "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+        );
+        let text = registry.text();
+        let has = |line: &str| assert!(text.lines().any(|one| one == line), "{text}");
+        has("kubelet_runtime_operations_total{operation_type=\"list_podsandbox\"} 1");
+        has(
+            "kubelet_runtime_operations_duration_seconds_count{operation_type=\"list_podsandbox\"} 1",
+        );
+        has("kubelet_runtime_operations_total{operation_type=\"remove_container\"} 1");
+        let failed =
+            "kubelet_runtime_operations_errors_total{operation_type=\"remove_container\"} 1";
+        assert_eq!(text.contains(failed), removed.is_err(), "{text}");
+        assert_eq!(operation("update_container_resources"), "update_container");
+    }
 }

@@ -78,6 +78,11 @@ pub fn run(options: &Options, tasks: &tokio::runtime::Runtime) -> anyhow::Result
         tasks.block_on(log_out(&places.kubelet_dir, options.yes))?;
     }
     remove(&folders, options.yes)?;
+    if options.yes {
+        // Links to logs that are gone now; others' stay, and their folder with them.
+        kubelet::log_links::sweep(&places.pod_logs_dir);
+        let _ = std::fs::remove_dir(kubelet::log_links::folder(&places.pod_logs_dir));
+    }
     let is_clean = before.is_empty() && folders.is_empty();
     if !options.yes && !is_clean {
         println!("\nNothing was removed yet: add --yes.");

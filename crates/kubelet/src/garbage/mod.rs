@@ -12,6 +12,7 @@ mod logs;
 
 pub use images::Seen;
 
+use crate::log_links;
 use crate::worker::Kubelet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub async fn collect(kubelet: &Arc<Kubelet>) {
         async {
             while kubelet.context.sleep(CONTAINERS).await {
                 containers::collect(kubelet, false).await;
+                log_links::sweep(&kubelet.config.log_root);
             }
         },
         async {

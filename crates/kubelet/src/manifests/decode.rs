@@ -200,9 +200,8 @@ mod tests {
             "  volumes: [{name: v, persistentVolumeClaim: {claimName: m}}]",
             Some("persistentvolumeclaims"),
         );
-        let token =
-            "  volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]";
-        check(token, Some("serviceaccounts (via projected volumes)"));
+        let bundle = "  volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: b, path: p}}]}}]";
+        check(bundle, Some("clustertrustbundles"));
         check("  volumes: [{name: v, projected: {sources: [{downwardAPI: {}}]}}]", None);
     }
 }

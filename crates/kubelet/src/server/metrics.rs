@@ -186,6 +186,7 @@ async fn own(kubelet: &Kubelet) -> Result<String, Refused> {
     for ((method, page), count) in kubelet.counters.requests.lock().iter() {
         requests.add(&format!("method=\"{method}\",path=\"{page}\""), count);
     }
+    text += &kubelet.config.registry.text();
     Ok(text)
 }
 

@@ -56,6 +56,7 @@ use client::source::Patch;
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -247,7 +248,15 @@ impl Kubelet {
         while let Some(uid) = self.queue.take().await {
             let kubelet = self.clone();
             tokio::spawn(async move {
-                let next = match Box::pin(kubelet.sync(&uid)).await {
+                let began = tokio::time::Instant::now();
+                let kind = kubelet.kind_of_work(&uid);
+                let synced = Box::pin(kubelet.sync(&uid)).await;
+                kubelet.context.metrics().observe(
+                    "kubelet_pod_worker_duration_seconds",
+                    &[("operation_type", kind)],
+                    began.elapsed().as_secs_f64(),
+                );
+                let next = match synced {
                     Ok(next) => next,
                     Err(error) => {
                         tracing::warn!(pod = %*uid, "failed to sync a pod: {error}");
@@ -258,6 +267,16 @@ impl Kubelet {
                     kubelet.queue.add_after(uid.clone(), next);
                 }
             });
+        }
+    }
+
+    /// Upstream's word for what is about to be done.
+    fn kind_of_work(&self, uid: &str) -> &'static str {
+        match self.pod(uid) {
+            None => "kill",
+            Some(pod) if pod::is_deleting(&pod) => "kill",
+            Some(pod) if pod::status(&pod).start_time.is_none() => "create",
+            Some(_) => "sync",
         }
     }
 
@@ -556,12 +575,36 @@ impl Kubelet {
         let patch = Patch::Strategic(patch);
         match self.client.patch_status::<Pod>(pod::namespace(pod), pod::name(pod), patch).await {
             Ok(_) => {
+                self.observe_start(pod, &old, &new);
                 memory.notes.lock().written = Some(new);
                 Ok(())
             }
             // It is gone, or another has its name: the informer will say so.
             Err(status) if status.is_not_found() || status.is_conflict() => Ok(()),
             Err(status) => Err(status.into()),
+        }
+    }
+
+    /// How long a pod took that runs now.
+    fn observe_start(&self, pod: &Pod, old: &PodStatus, new: &PodStatus) {
+        let runs = |status: &PodStatus| status.phase.as_deref() == Some("Running");
+        if runs(old) || !runs(new) {
+            return;
+        }
+        let since = |at: Option<&Time>| {
+            at.map(|at| self.context.now().duration_since(at.0).as_secs_f64().max(0.0))
+        };
+        let rows = [
+            ("kubelet_pod_start_duration_seconds", since(new.start_time.as_ref())),
+            (
+                "kubelet_pod_start_total_duration_seconds",
+                since(pod.metadata.creation_timestamp.as_ref()),
+            ),
+        ];
+        for (name, seconds) in rows {
+            seconds
+                .into_iter()
+                .for_each(|seconds| self.context.metrics().observe(name, &[], seconds));
         }
     }
 

@@ -6,6 +6,7 @@ use crate::container::env::{self, Place};
 use crate::container::{config, sandbox};
 use crate::found::Found;
 use crate::handler::Target;
+use crate::log_links;
 use crate::numa::memory;
 use crate::plan::backoff_key;
 use crate::pod::{self, Role};
@@ -48,7 +49,9 @@ impl Kubelet {
             return Err(SyncError::Other(why));
         }
         let made = Box::pin(self.run_sandbox(pod, attempt)).await;
+        self.context.metrics().count("kubelet_started_pods_total", &[]);
         if let Err(error) = &made {
+            self.context.metrics().count("kubelet_started_pods_errors_total", &[]);
             self.warn(
                 pod,
                 None,
@@ -214,15 +217,25 @@ impl Kubelet {
             return Err(Fault::new("PreStartHookError", error));
         }
         self.count_restart(found, memory, container);
+        let labels = [("container_type", role.metric())];
+        self.context.metrics().count("kubelet_started_containers_total", &labels);
         if let Err(error) = self
             .runtime
             .start_container(cri::StartContainerRequest { container_id: id.clone() })
             .await
         {
             self.warn(pod, about, "Failed", &format!("Error: {error}"));
+            let labels = [labels[0], ("code", "RunContainerError")];
+            self.context.metrics().count("kubelet_started_containers_errors_total", &labels);
             return Err(Fault::new("RunContainerError", error.to_string()));
         }
         self.note(pod, about, "Started", "Container started");
+        let log = logs.join(format!("{restarts}.log"));
+        if let Err(error) = log_links::make(&self.config.log_root, pod, &container.name, &id, &log)
+        {
+            // Whoever reads logs by the API needs none.
+            tracing::warn!("failed to link to {}: {error}", log.display());
+        }
         memory.notes.lock().waiting.remove(&container.name);
         let target = Target {
             id: id.clone(),

@@ -277,7 +277,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     if let Some(policy) = &config.cpu_policy {
         policy.check(config.topology.policy).map_err(anyhow::Error::msg)?;
     }
-    let context = Context::new();
+    let context = Context::new().with_metrics(config.registry.clone());
     let certificates = &options.serving.cert_dir;
     options.bootstrap.join(&context, &options.kubeconfig, certificates, &name).await?;
     let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
