@@ -89,7 +89,7 @@ impl<'a> Matter<'a> {
             name,
             user: attributes.user,
             dry_run: attributes.dry_run(),
-            options: options(attributes),
+            options: attributes.write_options(),
             resource,
             part: call.subresource,
             registry: attributes.api.registry(),
@@ -137,15 +137,4 @@ impl<'a> Matter<'a> {
             others: OnceLock::new(),
         }
     }
-}
-
-/// What the client said about how it is to be done, as the object of its own that it is.
-fn options(attributes: &Attributes<'_>) -> Value {
-    let mut options = attributes.write_options();
-    if let Some(given) = attributes.options.as_ref().filter(|_| !options.is_null()) {
-        for (field, value) in given.as_object().into_iter().flatten() {
-            options[field] = value.clone();
-        }
-    }
-    options
 }
