@@ -1,5 +1,5 @@
 //! What a plugin is asked about.
-use crate::admission::webhook;
+use super::Reinvocation;
 use crate::asked::Context;
 use crate::asked::Received;
 use crate::call::{Call, WriteOptions};
@@ -25,17 +25,6 @@ pub struct Attributes<'a> {
     /// None for a stream, of which nothing has been read yet.
     received: Option<&'a Received>,
     pub notes: Notes,
-}
-
-/// Plugins that a cluster's users bring may change an object after others have seen it: then all of
-/// them are asked once more.
-#[derive(Default)]
-pub struct Reinvocation {
-    /// Somebody changed the object so.
-    pub wanted: bool,
-    /// This is the second round.
-    pub is_again: bool,
-    pub webhooks: webhook::Seen,
 }
 
 /// What a plugin has to say beside yes and no.

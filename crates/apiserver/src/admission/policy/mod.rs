@@ -20,6 +20,8 @@ mod mutating;
 mod mutation;
 mod parameters;
 #[cfg(test)]
+mod served;
+#[cfg(test)]
 mod tests;
 pub mod type_checking;
 mod validating;

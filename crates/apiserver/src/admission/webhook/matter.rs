@@ -3,6 +3,8 @@ use super::versions;
 use crate::admission::{Attributes, Operation};
 use crate::guard::authn::User;
 use api::kinds::{Registry, Resource, ResourceRef, Subresource};
+use api::rules::defaults;
+use api::schema::{TypeRef, builtin};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
@@ -46,6 +48,22 @@ impl Named {
             resource: resource.plural.into(),
             kind: Kind { group: group.into(), version: version.into(), kind: kind.into() },
             row: foreign.is_none().then(|| resource.clone()),
+        }
+    }
+
+    /// What objects of the kind are made of, if that is known.
+    pub fn ty(&self) -> Option<TypeRef<'_>> {
+        match &self.row {
+            Some(row) => Some(row.ty()),
+            None => builtin().kind(&self.kind.group, &self.kind.version, &self.kind.kind),
+        }
+    }
+
+    pub fn set_defaults(&self, object: &mut Value) {
+        match (&self.row, self.ty()) {
+            (Some(row), _) => row.set_defaults(object),
+            (None, Some(ty)) => defaults::set(object, ty),
+            (None, None) => {}
         }
     }
 }

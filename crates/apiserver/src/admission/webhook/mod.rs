@@ -26,9 +26,10 @@ mod validating;
 mod versions;
 
 pub use configuration::{Hooks, start};
-pub use mutating::{Seen, admit};
+pub use matter::Named;
+pub use mutating::admit;
 pub use validating::validate;
-pub use versions::converted;
+pub use versions::{converted, read_again};
 
 use crate::admission::Attributes;
 
