@@ -2,6 +2,7 @@
 //! When one changes it, whoever came before may want to see that: see [`Reinvocation`](crate::admission::Reinvocation).
 use super::call::{self, Failed, Labels};
 use super::configuration::Hook;
+use super::counts::{self, Ended};
 use super::is_exempt;
 use super::matter::{Matter, Named};
 use super::review::Verdict;
@@ -13,6 +14,7 @@ use api::patch::json_patch::{Limits, Patch};
 use api::status::Status;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::time::Instant;
 
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
@@ -47,7 +49,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         }
         match outcome {
             Ok(_) => {}
-            Err(Failed::Calling(reason)) if hook.ignores_failures => {
+            Err(Failed::Calling { reason, .. }) if hook.ignores_failures => {
                 tracing::warn!(hook = hook.name, reason, "failed calling webhook, failing open");
                 let key = format!("failed-open.{MUTATION}{place}");
                 attributes.annotate(&key, hook.name.clone());
@@ -92,11 +94,15 @@ async fn ask(
     let object = object.map_err(refused)?.map(Cow::into_owned);
     let old = shown(api, attributes.old, resource, target).await.map_err(refused)?;
     let objects = (object.as_ref(), old.as_deref());
+    let begun = Instant::now();
     let asked = call::ask(api, hook, matter, target, objects, true).await;
     let changed = match asked {
         Ok(verdict) => apply(attributes, hook, verdict, object, target, place),
         Err(failed) => Err(failed),
     };
+    let ended = changed.as_ref().err().map_or(Ended::Allowed, Ended::failed);
+    let about = (matter.operation.as_str(), true);
+    counts::asked(&api.extend().counts, hook, about, ended, begun.elapsed());
     let mutated = matches!(changed, Ok(true));
     let note = json!({
         "configuration": hook.configuration, "webhook": hook.name, "mutated": mutated,
@@ -119,13 +125,13 @@ fn apply(
     }
     attributes.notes.warnings.extend(verdict.warnings);
     if let Some(refused) = verdict.refused {
-        return Err(Failed::Refused(*refused));
+        return Err(Failed::Rejected(refused));
     }
     if verdict.patch.is_empty() {
         return Ok(false);
     }
     let undecodable = |cause: String| {
-        Failed::Calling(format!("received undecodable patch in webhook response: {cause}"))
+        Failed::unclear(format!("received undecodable patch in webhook response: {cause}"))
     };
     let document = codec::decode_untyped(&verdict.patch);
     let document: Value = document.map_err(|error| undecodable(error.to_string()))?.value;
