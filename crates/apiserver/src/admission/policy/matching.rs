@@ -3,6 +3,7 @@ use super::input::namespace_of;
 use crate::admission::{Attributes, Operation, namespaces};
 use crate::state::objects;
 use api::kinds::{Resource, ResourceRef};
+use api::rules::REVIEWS;
 use api::selector::label::Selector;
 use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations};
@@ -11,8 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
-/// What admission policies never see: the kinds that configure admission, and questions about rights,
-/// which are no writes.
+/// What admission policies never see, beside questions about rights: the kinds that configure admission.
 const EXEMPT: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
@@ -20,16 +20,11 @@ const EXEMPT: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
 pub fn is_exempt(resource: &Resource) -> bool {
-    EXEMPT.contains(&(resource.group, resource.plural))
+    let name = (resource.group, resource.plural);
+    EXEMPT.contains(&name) || REVIEWS.contains(&name)
 }
 
 /// The namespace that a request is in, read when the first policy wants to know: one that is gone is in

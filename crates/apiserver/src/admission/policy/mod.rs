@@ -20,6 +20,7 @@ mod mutating;
 mod mutation;
 mod parameters;
 #[cfg(test)]
+#[path = "served/tests.rs"]
 mod served;
 #[cfg(test)]
 mod tests;

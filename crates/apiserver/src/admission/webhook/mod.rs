@@ -32,6 +32,7 @@ pub use validating::validate;
 pub use versions::{converted, read_again};
 
 use crate::admission::Attributes;
+use api::rules::REVIEWS;
 
 /// Kinds that decide about admission: a hook that could stop its own removal could never be removed.
 const CONFIGURATIONS: &[&str] = &[
@@ -41,17 +42,6 @@ const CONFIGURATIONS: &[&str] = &[
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",
-];
-
-/// Questions that the cluster itself asks about identity and rights (upstream's
-/// `pkg/kubeapiserver/admission/exclusion`): a hook in their way would lock everybody out.
-const REVIEWS: &[(&str, &str)] = &[
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
 /// Whether no hook is ever asked about a request.
