@@ -156,7 +156,7 @@ async fn begin(
         connection.stranger.is_known();
     }
     trail.begin(&user, &wanted, &request, runs_long).await?;
-    let user = act_as(api, user, headers, trail).await?;
+    let user = act_as(api, user, headers, &wanted, trail).await?;
     connection.lane.belongs_to(&user.name);
     if uri.path() == client::tunnel::PATH {
         return tunnels::open(api, &connection.peer, &user, &wanted, request).map(Step::Answered);
@@ -215,13 +215,16 @@ async fn act_as(
     api: &ApiServer,
     user: Arc<User>,
     headers: &HeaderMap,
+    wanted: &Attributes,
     trail: &Trail,
 ) -> Result<Arc<User>, Status> {
-    let acting = authn::impersonate(api, user.clone(), headers).await?;
-    if let Some(record) = trail.record().filter(|_| !Arc::ptr_eq(&user, &acting)) {
-        record.impersonated(&acting);
+    let Some(acting) = authn::impersonate(api, &user, headers, wanted).await? else {
+        return Ok(user);
+    };
+    if let Some(record) = trail.record() {
+        record.impersonated(&acting.user, &acting.constraint);
     }
-    Ok(acting)
+    Ok(acting.user)
 }
 
 /// A place among those who are served, given back when the answer is made.
