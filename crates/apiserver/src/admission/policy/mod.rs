@@ -11,6 +11,7 @@
 //! written ([`faults`]).
 mod compiled;
 mod conditions;
+mod configured;
 mod environment;
 mod faults;
 mod in_force;
@@ -28,6 +29,7 @@ pub mod type_checking;
 mod validating;
 
 pub use conditions::MatchConditions;
+pub use configured::{configure_mutating, configure_validating};
 pub use faults::faults;
 pub use in_force::{Policies, start};
 pub use mutating::admit;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  configuration  the hooks of all configurations, followed in the store
+//!  clients        as whom hooks are asked, if the configuration file says so
 //!  matter         what a request is about, as hooks are told
 //!  rules          whether a hook is to be asked, and about which version        (pure)
 //!  review         the question, and what an answer may say                      (pure)
@@ -14,6 +15,7 @@
 //! they see the object that is stored, as upstream's do. A hook that cannot be asked refuses the request
 //! unless its failure policy is `Ignore`.
 mod call;
+mod clients;
 mod configuration;
 mod counts;
 mod matter;
@@ -25,6 +27,7 @@ mod tests;
 mod validating;
 mod versions;
 
+pub use clients::{AskedAs, configure_mutating, configure_validating};
 pub use configuration::{Hooks, start};
 pub use matter::Named;
 pub use mutating::admit;
