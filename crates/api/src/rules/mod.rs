@@ -59,6 +59,7 @@ mod volume;
 mod volume_source;
 mod workload;
 
+pub use admission::REVIEWS;
 pub use batch::cron;
 pub use check::Field;
 pub use forms::Form;

@@ -1,5 +1,5 @@
 //! What a plugin is asked about.
-use crate::admission::webhook;
+use super::Reinvocation;
 use crate::asked::Context;
 use crate::asked::Received;
 use crate::call::{Call, WriteOptions};
@@ -25,17 +25,6 @@ pub struct Attributes<'a> {
     /// None for a stream, of which nothing has been read yet.
     received: Option<&'a Received>,
     pub notes: Notes,
-}
-
-/// Plugins that a cluster's users bring may change an object after others have seen it: then all of
-/// them are asked once more.
-#[derive(Default)]
-pub struct Reinvocation {
-    /// Somebody changed the object so.
-    pub wanted: bool,
-    /// This is the second round.
-    pub is_again: bool,
-    pub webhooks: webhook::Seen,
 }
 
 /// What a plugin has to say beside yes and no.
@@ -158,8 +147,8 @@ impl<'a> Attributes<'a> {
         said.as_array().is_some_and(|words| !words.is_empty()) || self.call.is_dry_run()
     }
 
-    /// How a write is to be done, as the object that it is (`CreateOptions` and the like); nothing of
-    /// a stream.
+    /// How a write is to be done, as the object that it is (`CreateOptions` and the like) with all that its
+    /// client said; nothing of a stream.
     pub fn write_options(&self) -> Value {
         let kind = match self.operation {
             Operation::Create => "CreateOptions",
@@ -168,7 +157,8 @@ impl<'a> Attributes<'a> {
             Operation::Connect => return Value::Null,
         };
         let options = self.call.write_options();
-        WriteOptions { dry_run: self.dry_run(), ..options.clone() }.tree(kind)
+        let written = WriteOptions { dry_run: self.dry_run(), ..options.clone() }.tree(kind);
+        with_given(written, self.options.as_ref())
     }
 
     pub fn warn(&mut self, warning: impl Into<String>) {
@@ -227,5 +217,35 @@ impl<'a> Attributes<'a> {
     /// A refusal that names the object.
     pub fn forbidden(&self, cause: impl std::fmt::Display) -> Status {
         Status::forbidden(self.call.resource.group_resource(), &self.name(), cause)
+    }
+}
+
+/// What the query says, and what the client gave as an object of its own beside it.
+fn with_given(mut options: Value, given: Option<&Value>) -> Value {
+    for (field, value) in given.and_then(Value::as_object).into_iter().flatten() {
+        options[field] = value.clone();
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_client_says_of_a_deletion_is_in_its_options() {
+        let check = |given: Value, expected: Value| {
+            let written = WriteOptions::NONE.tree("DeleteOptions");
+            assert_eq!(with_given(written, Some(&given)), expected);
+        };
+        let (kind, version) = ("DeleteOptions", "meta.k8s.io/v1");
+        check(json!({}), json!({ "kind": kind, "apiVersion": version }));
+        check(
+            json!({ "gracePeriodSeconds": 0, "propagationPolicy": "Orphan",
+                "preconditions": { "uid": "u" } }),
+            json!({ "kind": kind, "apiVersion": version, "gracePeriodSeconds": 0,
+                "propagationPolicy": "Orphan", "preconditions": { "uid": "u" } }),
+        );
     }
 }

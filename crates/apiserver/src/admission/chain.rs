@@ -4,7 +4,7 @@ use super::default_toleration_seconds::TolerationSeconds;
 use super::plugins::{Hook, PLUGINS, Plugin, When};
 use super::{
     event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction,
-    resource_quota,
+    resource_quota, webhook,
 };
 use api::kinds::Resource;
 use std::path::Path;
@@ -25,6 +25,8 @@ pub struct Settings {
     pub pod_toleration_restriction: pod_toleration_restriction::Configuration,
     pub image_policy: Option<image_policy::Webhook>,
     pub toleration_seconds: TolerationSeconds,
+    /// As whom webhooks are asked.
+    pub webhooks: webhook::AskedAs,
 }
 
 impl Default for Chain {

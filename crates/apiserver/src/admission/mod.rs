@@ -42,6 +42,7 @@ mod pod_topology_labels;
 pub mod policy;
 mod priority;
 mod rbac_escalation;
+mod reinvocation;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -50,11 +51,12 @@ mod stream;
 mod taint_nodes_by_condition;
 pub mod webhook;
 
-pub use attributes::{Attributes, Notes, Operation, Reinvocation};
+pub use attributes::{Attributes, Notes, Operation};
 pub use chain::Chain;
 pub use configuration::Error;
 pub use default_toleration_seconds::TolerationSeconds;
 pub use namespace::namespaces;
+pub use reinvocation::Reinvocation;
 
 use crate::asked::Context;
 use crate::call::Call;

@@ -106,10 +106,10 @@ pub static PLUGINS: &[Plugin] = &[
     row!(Always "CertificateRequester" on REQUEST, admit: certificates::requester),
     row!(Always "RBACEscalation" on rbac_escalation::KINDS, validate: rbac_escalation::validate),
     // Policies and webhooks of the cluster's users.
-    row!(On "MutatingAdmissionPolicy" on &[], admit: policy::admit),
-    row!(On "MutatingAdmissionWebhook" on &[], admit: webhook::admit),
-    row!(On "ValidatingAdmissionPolicy" on &[], validate: policy::validate),
-    row!(On "ValidatingAdmissionWebhook" on &[], validate: webhook::validate),
+    row!(On "MutatingAdmissionPolicy" on &[], configure: policy::configure_mutating, admit: policy::admit),
+    row!(On "MutatingAdmissionWebhook" on &[], configure: webhook::configure_mutating, admit: webhook::admit),
+    row!(On "ValidatingAdmissionPolicy" on &[], configure: policy::configure_validating, validate: policy::validate),
+    row!(On "ValidatingAdmissionWebhook" on &[], configure: webhook::configure_validating, validate: webhook::validate),
     // Last, so that nothing is charged for what somebody else refuses.
     row!(On "ResourceQuota" on &[], configure: resource_quota::configure, validate: resource_quota::validate),
     row!(Off "AlwaysDeny" on &[], admit: deny::deny, validate: deny::deny),

@@ -12,6 +12,7 @@ pub mod gzip;
 pub mod holding;
 mod pieces;
 mod spliced;
+mod warnings;
 pub mod websocket;
 
 use crate::call::{Call, text};
@@ -37,6 +38,7 @@ use spliced::Spliced;
 use std::io;
 use std::sync::Arc;
 use store::KeyValue;
+pub use warnings::with_warnings;
 
 /// A stream may break off; whatever is in memory cannot.
 pub type Body = BoxBody<Bytes, io::Error>;

@@ -69,7 +69,8 @@ pub async fn serve(api: &ApiServer, received: &Received) -> Result<Answer, Statu
         }
         ["metrics"] => {
             let media = "text/plain; version=0.0.4; charset=utf-8";
-            answer::bytes(StatusCode::OK, media, api.metrics().page(api).await)
+            let page = api.metrics().page(api).await + &aggregation::metrics(api).await;
+            answer::bytes(StatusCode::OK, media, page)
         }
         ["statusz" | "flagz"] => zpage(api, received)?,
         ["openapi", "v2"] if let Some(whole) = aggregation::openapi_whole(api, &registry).await => {

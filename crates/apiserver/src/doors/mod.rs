@@ -2,6 +2,7 @@
 //! process has another (`within`); both lead through the same stages, and documents that are no
 //! objects are answered here.
 pub mod debug;
+mod delegated;
 pub mod documents;
 pub mod health;
 pub mod listen;

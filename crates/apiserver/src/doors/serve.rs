@@ -4,9 +4,10 @@
 //! door, for whoever is in the same process. Both pass the same stages.
 use crate::answer::budget::Held;
 use crate::answer::gzip;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, with_warnings};
 use crate::asked::{Context, Received};
 use crate::call::{Call, text};
+use crate::doors::delegated;
 use crate::doors::documents;
 use crate::doors::listen::Connection;
 use crate::doors::request::{self, Target};
@@ -15,7 +16,6 @@ use crate::guard::authn::{self, User};
 use crate::guard::authz::{self, Attributes};
 use crate::guard::fairness::{self, Admitted, Class};
 use crate::guard::in_flight;
-use crate::pass::aggregation;
 use crate::pass::proxy;
 use crate::pass::tunnels;
 use crate::server::ApiServer;
@@ -27,7 +27,7 @@ use api::kinds::Verb;
 use api::status::Status;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use std::any::Any;
@@ -156,14 +156,15 @@ async fn begin(
         connection.stranger.is_known();
     }
     trail.begin(&user, &wanted, &request, runs_long).await?;
-    let user = act_as(api, user, headers, trail).await?;
+    let user = act_as(api, user, headers, &wanted, trail).await?;
     connection.lane.belongs_to(&user.name);
     if uri.path() == client::tunnel::PATH {
         return tunnels::open(api, &connection.peer, &user, &wanted, request).map(Step::Answered);
     }
     authorize(api, &user, &wanted, trail).await?;
     if let Some(remote) = api.extend().aggregation.find(request.uri().path()) {
-        let passing = aggregation::pass(api, &remote, &user, request);
+        let class = &mut exchange.class;
+        let passing = delegated::pass(api, &remote, &user, &wanted, request, class);
         return Box::pin(passing).await.map(Step::Answered);
     }
     let call = match target {
@@ -214,13 +215,16 @@ async fn act_as(
     api: &ApiServer,
     user: Arc<User>,
     headers: &HeaderMap,
+    wanted: &Attributes,
     trail: &Trail,
 ) -> Result<Arc<User>, Status> {
-    let acting = authn::impersonate(api, user.clone(), headers).await?;
-    if let Some(record) = trail.record().filter(|_| !Arc::ptr_eq(&user, &acting)) {
-        record.impersonated(&acting);
+    let Some(acting) = authn::impersonate(api, &user, headers, wanted).await? else {
+        return Ok(user);
+    };
+    if let Some(record) = trail.record() {
+        record.impersonated(&acting.user, &acting.constraint);
     }
-    Ok(acting)
+    Ok(acting.user)
 }
 
 /// A place among those who are served, given back when the answer is made.
@@ -234,7 +238,7 @@ pub async fn wait_for_seat(
     let Some(fairness) = api.fairness() else { return Ok(None) };
     let (list, mutating) = match call {
         Some(call) => (verbs::list_of(api, call).await, !in_flight::reads(call.verb)),
-        None => (None, false),
+        None => (None, !wanted.only_reads()),
     };
     let width = |most| list.map_or(1, |list| fairness::of_list(list, most));
     let (found, admitted) = fairness.admit(user, wanted, mutating, width).await;
@@ -352,15 +356,4 @@ async fn read_body(api: &ApiServer, body: Incoming) -> Result<(Bytes, Held), Sta
         Ok(Err(error)) => Err(Status::bad_request(format!("unable to read the body: {error}"))),
         Err(_) => Err(too_late()),
     }
-}
-
-/// RFC 7234 warnings, as kubectl prints them. One that has control characters is none.
-fn with_warnings(mut answer: Answer, warnings: &[String]) -> Answer {
-    for warning in warnings.iter().filter(|text| !text.chars().any(char::is_control)) {
-        let text = format!("299 - {warning:?}");
-        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
-            answer.headers_mut().append(header::WARNING, value);
-        }
-    }
-    answer
 }

@@ -107,6 +107,7 @@ impl Flags {
             },
             oidc: self.provider()?.map(Oidc::new).transpose()?.into_iter().collect(),
             anonymous,
+            ..Authentication::default()
         };
         if let Some(file) = &self.authentication_config {
             let shown = file.display();

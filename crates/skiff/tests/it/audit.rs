@@ -54,6 +54,10 @@ fn everything_is_recorded_by_default_and_no_secret_is() {
     cluster.kubectl("get secrets -n default --as=jane --as-group=readers");
     let event = events(&cluster, 1, about("list")).remove(0);
     assert_eq!(event["impersonatedUser"]["username"], "jane");
+    assert_eq!(
+        event["authenticationMetadata"],
+        json!({"impersonationConstraint": "impersonate:user-info"})
+    );
     assert_eq!(event["user"]["username"], "kubernetes-admin");
     assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "forbid");
     assert_eq!(event["responseStatus"]["code"], 403);

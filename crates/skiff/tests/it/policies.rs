@@ -192,7 +192,8 @@ fn policies_change_deployments() {
         &cluster,
         "MutatingAdmissionPolicy",
         json!({
-            "reinvocationPolicy": "IfNeeded",
+            // Repeated, it would add its container twice.
+            "reinvocationPolicy": "Never",
             "variables": [{ "name": "wanted", "expression": "1337" }],
             "mutations": [
                 { "patchType": "ApplyConfiguration", "applyConfiguration": { "expression":

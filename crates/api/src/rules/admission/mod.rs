@@ -2,9 +2,10 @@
 //!
 //! Expressions are checked to be there; whether they compile is the server's to say.
 mod policy;
+mod reserved;
 mod webhook;
 
-pub use webhook::{client_config_service, client_config_url};
+pub use webhook::{REVIEWS, client_config_service, client_config_url};
 
 use super::Field;
 use super::Strategy;

@@ -1,7 +1,7 @@
 //! Admission policies and what binds them.
 use super::super::table::{AGE, Column, NAME, count, text, with};
 use super::super::{Anew, Field, Kind, Metadata, Part, Strategy};
-use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
+use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, reserved, rule};
 use crate::field::Error;
 use crate::jsonpath;
 use crate::names;
@@ -63,41 +63,13 @@ impl Kind for ValidatingAdmissionPolicy {
     const COLUMNS: &[Column] = &[NAME, count("Validations", "spec.validations"), PARAM_KIND, AGE];
 
     fn validate(policy: &Field<'_, '_>) {
-        let spec = policy.at("spec");
-        common(&spec);
-        let (validations, annotations) = (spec.at("validations"), spec.at("auditAnnotations"));
-        if validations.is_empty() && annotations.is_empty() {
-            for field in [&validations, &annotations] {
-                field.required("validations or auditAnnotations must contain at least one item");
-            }
-        }
-        validations.items().for_each(|each| validation(&each));
-        if annotations.len() > 20 {
-            annotations.invalid("must not have more than 20 auditAnnotations");
-        }
-        let name = policy.at("metadata.name").text();
-        for annotation in annotations.items() {
-            let (key, value) = (annotation.at("key"), annotation.at("valueExpression"));
-            let full = format!("{name}/{}", key.text());
-            if name.is_empty() {
-                key.invalid("requires metadata.name be non-empty");
-            } else {
-                for fault in names::qualified_name(&full) {
-                    key.invalid_as(full.as_str(), fault);
-                }
-            }
-            match value.text().trim().len() {
-                0 => value.required("valueExpression is not specified"),
-                5121.. => value.required("must not exceed 5120 bytes in length"),
-                _ => {}
-            }
-        }
-        duplicates(&annotations, "key");
+        validating(policy);
+        reserved::name(policy);
     }
 
     fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, part: Part<'_>) {
         match part {
-            Part::Main => Self::validate(new),
+            Part::Main => validating(new),
             Part::Sub(_) => {
                 for warning in new.at("status.typeChecking.expressionWarnings").items() {
                     warning.at("warning").require();
@@ -112,6 +84,43 @@ impl Kind for ValidatingAdmissionPolicy {
             }
         }
     }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        reserved::warnings(new, old)
+    }
+}
+
+fn validating(policy: &Field<'_, '_>) {
+    let spec = policy.at("spec");
+    common(&spec);
+    let (validations, annotations) = (spec.at("validations"), spec.at("auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        for field in [&validations, &annotations] {
+            field.required("validations or auditAnnotations must contain at least one item");
+        }
+    }
+    validations.items().for_each(|each| validation(&each));
+    if annotations.len() > 20 {
+        annotations.invalid("must not have more than 20 auditAnnotations");
+    }
+    let name = policy.at("metadata.name").text();
+    for annotation in annotations.items() {
+        let (key, value) = (annotation.at("key"), annotation.at("valueExpression"));
+        let full = format!("{name}/{}", key.text());
+        if name.is_empty() {
+            key.invalid("requires metadata.name be non-empty");
+        } else {
+            for fault in names::qualified_name(&full) {
+                key.invalid_as(full.as_str(), fault);
+            }
+        }
+        match value.text().trim().len() {
+            0 => value.required("valueExpression is not specified"),
+            5121.. => value.required("must not exceed 5120 bytes in length"),
+            _ => {}
+        }
+    }
+    duplicates(&annotations, "key");
 }
 
 fn duplicates(list: &Field<'_, '_>, field: &'static str) {
@@ -245,24 +254,37 @@ impl Kind for MutatingAdmissionPolicy {
     const COLUMNS: &[Column] = &[NAME, count("Mutations", "spec.mutations"), PARAM_KIND, AGE];
 
     fn validate(policy: &Field<'_, '_>) {
-        let spec = policy.at("spec");
-        common(&spec);
-        let rules = spec.at("matchConstraints.resourceRules");
-        for rule in rules.items() {
-            for operation in rule.at("operations").texts() {
-                if !MUTATING_OPERATIONS.contains(&operation) {
-                    let place = rules.spelled("operations");
-                    place.push(Error::not_supported(place.path(), operation, MUTATING_OPERATIONS));
-                }
+        mutating(policy);
+        reserved::name(policy);
+    }
+
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, _: Part<'_>) {
+        mutating(new);
+    }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        reserved::warnings(new, old)
+    }
+}
+
+fn mutating(policy: &Field<'_, '_>) {
+    let spec = policy.at("spec");
+    common(&spec);
+    let rules = spec.at("matchConstraints.resourceRules");
+    for rule in rules.items() {
+        for operation in rule.at("operations").texts() {
+            if !MUTATING_OPERATIONS.contains(&operation) {
+                let place = rules.spelled("operations");
+                place.push(Error::not_supported(place.path(), operation, MUTATING_OPERATIONS));
             }
         }
-        let mutations = spec.at("mutations");
-        mutations.require_for("mutations must contain at least one item");
-        mutations.items().for_each(|each| mutation(&each));
-        let reinvocation = spec.at("reinvocationPolicy");
-        if reinvocation.require() {
-            reinvocation.one_of(&["IfNeeded", "Never"]);
-        }
+    }
+    let mutations = spec.at("mutations");
+    mutations.require_for("mutations must contain at least one item");
+    mutations.items().for_each(|each| mutation(&each));
+    let reinvocation = spec.at("reinvocationPolicy");
+    if reinvocation.require() {
+        reinvocation.one_of(&["IfNeeded", "Never"]);
     }
 }
 
@@ -293,19 +315,32 @@ impl Kind for ValidatingAdmissionPolicyBinding {
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
     fn validate(binding: &Field<'_, '_>) {
-        let spec = binding.at("spec");
-        bound(&spec, &spec.at("policyName").declared());
-        let actions = spec.at("validationActions");
-        for action in actions.items() {
-            action.one_of(&["Audit", "Deny", "Warn"]);
-        }
-        actions.unique();
-        let has = |word: &str| actions.texts().any(|action| action == word);
-        if has("Deny") && has("Warn") {
-            actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
-        }
-        actions.declared().require();
+        validating_binding(binding);
+        reserved::name(binding);
     }
+
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, _: Part<'_>) {
+        validating_binding(new);
+    }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        reserved::warnings(new, old)
+    }
+}
+
+fn validating_binding(binding: &Field<'_, '_>) {
+    let spec = binding.at("spec");
+    bound(&spec, &spec.at("policyName").declared());
+    let actions = spec.at("validationActions");
+    for action in actions.items() {
+        action.one_of(&["Audit", "Deny", "Warn"]);
+    }
+    actions.unique();
+    let has = |word: &str| actions.texts().any(|action| action == word);
+    if has("Deny") && has("Warn") {
+        actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
+    }
+    actions.declared().require();
 }
 
 impl Kind for MutatingAdmissionPolicyBinding {
@@ -315,9 +350,22 @@ impl Kind for MutatingAdmissionPolicyBinding {
     const COLUMNS: &[Column] = BINDING_COLUMNS;
 
     fn validate(binding: &Field<'_, '_>) {
-        let spec = binding.at("spec");
-        bound(&spec, &spec.at("policyName"));
+        mutating_binding(binding);
+        reserved::name(binding);
     }
+
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, _: Part<'_>) {
+        mutating_binding(new);
+    }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        reserved::warnings(new, old)
+    }
+}
+
+fn mutating_binding(binding: &Field<'_, '_>) {
+    let spec = binding.at("spec");
+    bound(&spec, &spec.at("policyName"));
 }
 
 /// `policy` is the name of the policy that is bound, declared or not.

@@ -1,7 +1,7 @@
 //! Webhook configurations.
 use super::super::table::{AGE, Column, NAME, count};
-use super::super::{Anew, Field, Kind, Metadata, Strategy};
-use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, rule};
+use super::super::{Anew, Field, Kind, Metadata, Part, Strategy};
+use super::{FAILURE_POLICIES, MATCH_POLICIES, PLAIN, match_conditions, reserved, rule};
 use crate::names;
 use crate::url::Url;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -19,6 +19,15 @@ impl Kind for ValidatingWebhookConfiguration {
 
     fn validate(configuration: &Field<'_, '_>) {
         webhooks(&configuration.at("webhooks"), |_| ());
+        reserved::name(configuration);
+    }
+
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, _: Part<'_>) {
+        webhooks(&new.at("webhooks"), |_| ());
+    }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        warnings(new, old)
     }
 }
 
@@ -29,10 +38,67 @@ impl Kind for MutatingWebhookConfiguration {
     const COLUMNS: &[Column] = COLUMNS;
 
     fn validate(configuration: &Field<'_, '_>) {
-        webhooks(&configuration.at("webhooks"), |hook| {
-            hook.at("reinvocationPolicy").one_of_if_given(&["IfNeeded", "Never"]);
-        });
+        webhooks(&configuration.at("webhooks"), reinvocation);
+        reserved::name(configuration);
     }
+
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, _: Part<'_>) {
+        webhooks(&new.at("webhooks"), reinvocation);
+    }
+
+    fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+        warnings(new, old)
+    }
+}
+
+fn reinvocation(hook: &Field<'_, '_>) {
+    hook.at("reinvocationPolicy").one_of_if_given(&["IfNeeded", "Never"]);
+}
+
+/// Questions that the cluster itself asks about identity and rights
+/// (`pkg/kubeapiserver/admission/exclusion`): a hook or a policy in their way would lock everybody out, so
+/// none is ever asked about them.
+pub const REVIEWS: &[(&str, &str)] = &[
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Of a name that is reserved, and of rules that name what no hook is asked about.
+fn warnings(new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) -> Vec<String> {
+    let mut warnings = reserved::warnings(new, old);
+    for hook in new.at("webhooks").items() {
+        for rule in hook.at("rules").items() {
+            for name in without_effect(&rule) {
+                let place = rule.path();
+                warnings.push(format!(
+                    "{place}: {name} is excluded from admission webhooks; this rule will have no effect"
+                ));
+            }
+        }
+    }
+    warnings
+}
+
+/// The reviews that a rule names. One about everything is not meant for them.
+fn without_effect(rule: &Field<'_, '_>) -> Vec<String> {
+    let (groups, resources) = (rule.at("apiGroups"), rule.at("resources"));
+    let mut found = Vec::new();
+    if groups.texts().chain(resources.texts()).any(|item| item == "*") {
+        return found;
+    }
+    for group in groups.texts() {
+        for resource in resources.texts() {
+            let name = format!("{resource}.{group}");
+            if REVIEWS.contains(&(group, resource)) && !found.contains(&name) {
+                found.push(name);
+            }
+        }
+    }
+    found
 }
 
 fn webhooks(hooks: &Field<'_, '_>, more: fn(&Field<'_, '_>)) {

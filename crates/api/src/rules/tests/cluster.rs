@@ -1,5 +1,5 @@
 //! What runs a cluster: access, quotas, nodes, priorities, admission, autoscaling.
-use super::check;
+use super::{Part, check, check_update, said};
 use expect_test::expect;
 
 const ROLE: &str = "
@@ -333,6 +333,64 @@ fn webhooks() {
                 webhooks[0].rules[0].operations: Invalid value: ["*","CREATE"]: if '*' is present, must not specify other operations
                 webhooks[0].rules[0].resources: Invalid value: ["*/*","pods"]: if '*/*' is present, must not specify other resources
                 webhooks[0].clientConfig.service.path: Invalid value: "//x": segment[0] may not be empty
+        "#]],
+    );
+}
+
+#[test]
+fn names_of_manifests_are_for_no_client() {
+    let text = "metadata.name: Invalid value: \"a.static.k8s.io\": names ending with \".static.k8s.io\" are reserved for static manifest-based configurations and cannot be managed via the API\n";
+    let admission = "apiVersion: admissionregistration.k8s.io/v1\nmetadata: {name: a}";
+    for kind in [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ] {
+        let base = format!("{admission}\nkind: {kind}");
+        let said = |change: &str| said(&base, change).contains(text);
+        assert!(said("metadata: {name: a.static.k8s.io}"), "{kind}");
+        assert!(!said("metadata: {name: a.static.k8s.io.b}"), "{kind}");
+    }
+}
+
+#[test]
+fn rules_about_reviews_are_warned_of() {
+    let rule = |groups: &str, resources: &str| {
+        let rule = format!(
+            "apiGroups: {groups}, apiVersions: [v1], operations: ['*'], resources: {resources}"
+        );
+        format!(
+            "webhooks: [{{name: a.b.c, clientConfig: {{url: 'https://h/p'}}, sideEffects: None, admissionReviewVersions: [v1], rules: [{{{rule}}}]}}]"
+        )
+    };
+    let check = |groups: &str, resources: &str, expected: &[&str]| {
+        let told = |name: &&str| {
+            format!(
+                "warning: webhooks[0].rules[0]: {name} is excluded from admission webhooks; this rule will have no effect\n"
+            )
+        };
+        let texts: String = expected.iter().map(told).collect();
+        let texts = if texts.is_empty() { "fine\n".to_owned() } else { texts };
+        assert_eq!(said(HOOKS, &rule(groups, resources)), texts, "{groups} {resources}");
+    };
+    check("['']", "[pods]", &[]);
+    check("['*']", "[tokenreviews]", &[]);
+    check("[authentication.k8s.io]", "['*']", &[]);
+    check(
+        "[authentication.k8s.io, authorization.k8s.io]",
+        "[tokenreviews, pods, tokenreviews, subjectaccessreviews]",
+        &["tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io"],
+    );
+    check_update(
+        &HOOKS.replace("{name: a}", "{name: a.static.k8s.io}"),
+        Part::Main,
+        &["metadata: {labels: {a: b}}"],
+        expect![[r#"
+            metadata: {labels: {a: b}}
+                warning: metadata.name: names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API
         "#]],
     );
 }

@@ -1,16 +1,18 @@
 //! Whether a policy or a binding is about a request.
 use super::input::namespace_of;
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Operation, namespaces};
 use crate::state::objects;
-use api::kinds::{Resource, ResourceRef, find_kind};
+use api::kinds::{Resource, ResourceRef};
+use api::rules::REVIEWS;
 use api::selector::label::Selector;
+use api::status::Status;
 use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tokio::sync::OnceCell;
 
-/// What admission policies never see: the kinds that configure admission, and questions about rights,
-/// which are no writes.
+/// What admission policies never see, beside questions about rights: the kinds that configure admission.
 const EXEMPT: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
@@ -18,49 +20,47 @@ const EXEMPT: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
 pub fn is_exempt(resource: &Resource) -> bool {
-    EXEMPT.contains(&(resource.group, resource.plural))
+    let name = (resource.group, resource.plural);
+    EXEMPT.contains(&name) || REVIEWS.contains(&name)
 }
 
-/// The namespace that the request is in; null for what is in none.
-pub struct Place {
-    pub namespace: Value,
-}
+/// The namespace that a request is in, read when the first policy wants to know: one that is gone is in
+/// nobody's way before.
+#[derive(Default)]
+pub struct Place(OnceCell<Value>);
 
 impl Place {
-    pub async fn of(attributes: &Attributes<'_>) -> Result<Place, api::status::Status> {
-        let name = namespace_of(attributes);
-        if name.is_empty() || attributes.is("", "Namespace") {
-            return Ok(Place { namespace: Value::Null });
-        }
-        let namespaces = find_kind("v1", "Namespace").expect("in the registry");
-        match objects::get(attributes.api, namespaces, "", name).await {
-            Ok(namespace) => Ok(Place { namespace }),
-            // What is left of a namespace that is gone may go too.
-            Err(_) if attributes.operation == Operation::Delete => {
-                Ok(Place { namespace: Value::Null })
-            }
-            Err(status) => Err(status),
-        }
+    /// Null for what is in none.
+    pub async fn namespace(&self, attributes: &Attributes<'_>) -> Result<&Value, Status> {
+        self.0.get_or_try_init(|| namespace(attributes)).await
+    }
+}
+
+async fn namespace(attributes: &Attributes<'_>) -> Result<Value, Status> {
+    let name = namespace_of(attributes);
+    if name.is_empty() || attributes.is("", "Namespace") {
+        return Ok(Value::Null);
+    }
+    match objects::get(attributes.api, namespaces(), "", name).await {
+        Ok(namespace) => Ok(namespace),
+        // What is left of a namespace that is gone may go too.
+        Err(_) if attributes.operation == Operation::Delete => Ok(Value::Null),
+        Err(status) => Err(status),
     }
 }
 
 /// The resource as which the request matches; none if it does not.
-pub fn matches(
+pub async fn matches(
     matched: &MatchResources,
     attributes: &Attributes<'_>,
     place: &Place,
 ) -> Result<Option<ResourceRef>, String> {
     let resource = &attributes.call.resource;
-    let in_namespace = selects_namespace(matched.namespace_selector.as_ref(), attributes, place);
+    let selector = matched.namespace_selector.as_ref();
+    let in_namespace = selects_namespace(selector, attributes, place).await;
     if in_namespace == Ok(false) {
         return Ok(None);
     }
@@ -153,7 +153,7 @@ fn labels(object: &Value) -> BTreeMap<String, String> {
     labels.into_iter().flatten().filter_map(pair).collect()
 }
 
-fn selects_namespace(
+async fn selects_namespace(
     selector: Option<&LabelSelector>,
     attributes: &Attributes<'_>,
     place: &Place,
@@ -169,8 +169,16 @@ fn selects_namespace(
         };
         return Ok(selector.matches(&labels(object)));
     }
+    let namespace = place.namespace(attributes).await.map_err(unknown)?;
     // What is in no namespace cannot be left out by one.
-    Ok(place.namespace.is_null() || selector.matches(&labels(&place.namespace)))
+    Ok(namespace.is_null() || selector.matches(&labels(namespace)))
+}
+
+fn unknown(status: Status) -> String {
+    match status.is_not_found() {
+        true => status.message,
+        false => Status::internal_error(status.message).message,
+    }
 }
 
 fn selects_object(

@@ -11,6 +11,7 @@
 //! written ([`faults`]).
 mod compiled;
 mod conditions;
+mod configured;
 mod environment;
 mod faults;
 mod in_force;
@@ -20,11 +21,15 @@ mod mutating;
 mod mutation;
 mod parameters;
 #[cfg(test)]
+#[path = "served/tests.rs"]
+mod served;
+#[cfg(test)]
 mod tests;
 pub mod type_checking;
 mod validating;
 
 pub use conditions::MatchConditions;
+pub use configured::{configure_mutating, configure_validating};
 pub use faults::faults;
 pub use in_force::{Policies, start};
 pub use mutating::admit;

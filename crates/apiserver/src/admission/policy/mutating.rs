@@ -2,11 +2,11 @@
 use super::in_force::BoundMutating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
 use super::matching::{Place, is_exempt, matches};
-use super::mutation;
+use super::mutation::{self, Fault};
 use super::parameters;
+use crate::admission::webhook::Named;
 use crate::admission::{Attributes, Operation};
 use api::kinds::ResourceRef;
-use api::rules::defaults;
 use api::status::{Cause, Reason, Status};
 use serde_json::Value;
 
@@ -16,9 +16,21 @@ struct Invocation<'p> {
     binding: &'p str,
     matched: ResourceRef,
     params: Value,
-    /// Whether it was called, and whether something has changed the object since.
-    called: bool,
-    outdated: bool,
+}
+
+impl Invocation<'_> {
+    /// What tells it from all others of the request.
+    fn name(&self) -> String {
+        let policy = self.bound.policy.metadata.name.as_deref().unwrap_or_default();
+        let of_params = |name: &str| self.params["metadata"][name].as_str().unwrap_or_default();
+        let (namespace, name) = (of_params("namespace"), of_params("name"));
+        format!("{policy}/{}/{namespace}/{name}", self.binding)
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        let spec = self.bound.policy.spec.as_ref();
+        spec.and_then(|spec| spec.reinvocation_policy.as_deref()) == Some("IfNeeded")
+    }
 }
 
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
@@ -27,29 +39,50 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if policies.mutating.is_empty() || !writes || is_exempt(&attributes.call.resource) {
         return Ok(());
     }
-    let place = Place::of(attributes).await?;
+    let place = Place::default();
     let mut errors = Errors::default();
     let mut invocations = Vec::new();
     for bound in &policies.mutating {
         select(attributes, bound, &place, &mut invocations, &mut errors).await;
     }
-    // Whoever wants to see what others changed is called once more.
-    for again in [false, true] {
-        for at in 0..invocations.len() {
-            let spec = invocations[at].bound.policy.spec.as_ref();
-            let if_needed = spec.and_then(|spec| spec.reinvocation_policy.as_deref());
-            let stale = invocations[at].called && invocations[at].outdated;
-            if again && !(stale && if_needed == Some("IfNeeded")) {
-                continue;
-            }
-            if invoke(attributes, &mut invocations[at], &place, &mut errors).await {
-                for (other, invocation) in invocations.iter_mut().enumerate() {
-                    invocation.outdated |= other != at;
-                }
-            }
-        }
+    if !invocations.is_empty() {
+        let namespace = place.namespace(attributes).await?;
+        dispatch(attributes, &invocations, namespace, &mut errors).await?;
     }
     errors.refusal(attributes)
+}
+
+/// One policy after the other, each seeing what those before it changed. A policy that wants to see what
+/// others changed is asked again in the second round, and then only (`mutating/dispatcher.go`).
+async fn dispatch(
+    attributes: &mut Attributes<'_>,
+    invocations: &[Invocation<'_>],
+    namespace: &Value,
+    errors: &mut Errors,
+) -> Result<(), Status> {
+    if attributes.reinvocation.is_again {
+        attributes.reinvocation.policies.begin_again(attributes.object.as_deref());
+    }
+    let mut patched = false;
+    for invocation in invocations {
+        let Some(done) = invoke(attributes, invocation, namespace, errors).await? else { continue };
+        let seen = &mut attributes.reinvocation.policies;
+        patched |= done.patched;
+        if done.changed {
+            seen.object_changed();
+        }
+        if invocation.may_be_repeated() {
+            seen.has_asked(invocation.name());
+        }
+    }
+    if patched {
+        // Whoever patched the object is one of those who have not seen what became of it: a policy that may be
+        // repeated is, even if it was alone.
+        attributes.reinvocation.wanted = true;
+        attributes.reinvocation.policies.object_changed();
+    }
+    attributes.reinvocation.policies.leave(attributes.object.as_deref());
+    Ok(())
 }
 
 #[derive(Default)]
@@ -105,7 +138,7 @@ async fn select<'p>(
         let error = "policy contained no match constraints, a required field";
         return errors.configuration(bound, None, error);
     };
-    let matched = match matches(constraints, attributes, place) {
+    let matched = match matches(constraints, attributes, place).await {
         Ok(Some(matched)) => matched,
         Ok(None) => return,
         Err(error) => return errors.configuration(bound, None, &error),
@@ -118,7 +151,7 @@ async fn select<'p>(
         let name = binding.metadata.name.as_deref().unwrap_or_default();
         let Some(binding_spec) = &binding.spec else { continue };
         if let Some(resources) = &binding_spec.match_resources {
-            match matches(resources, attributes, place) {
+            match matches(resources, attributes, place).await {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(error) => {
@@ -135,23 +168,28 @@ async fn select<'p>(
                 binding: name,
                 matched: matched.clone(),
                 params,
-                called: false,
-                outdated: false,
             })),
             Err(error) => errors.configuration(bound, Some(name), &error),
         }
     }
 }
 
-/// Calls a policy; true if it changed the object.
+/// What a policy did.
+struct Done {
+    /// A mutation came to something, be it what was there before.
+    patched: bool,
+    changed: bool,
+}
+
+/// Calls a policy; none if its conditions or the round leave it out.
 async fn invoke(
     attributes: &mut Attributes<'_>,
-    invocation: &mut Invocation<'_>,
-    place: &Place,
+    invocation: &Invocation<'_>,
+    namespace: &Value,
     errors: &mut Errors,
-) -> bool {
+) -> Result<Option<Done>, Status> {
     let (matched, own) = (&invocation.matched, &attributes.call.resource);
-    let Some(object) = attributes.object.as_deref() else { return false };
+    let Some(object) = attributes.object.as_deref() else { return Ok(None) };
     let same = (own.group, own.version) == (matched.group, matched.version);
     let was = attributes.old.unwrap_or(&Value::Null);
     let converted = match same {
@@ -165,7 +203,7 @@ async fn invoke(
         (Ok(new), Ok(old)) => (new, old),
         (Err(error), _) | (_, Err(error)) => {
             errors.configuration(invocation.bound, None, &error);
-            return false;
+            return Ok(None);
         }
     };
     let before = new.clone();
@@ -176,53 +214,48 @@ async fn invoke(
         object: &Value::Null,
         old: &old,
         request: &request,
-        namespace: &place.namespace,
+        namespace,
         params: &invocation.params,
         authorizer: &authorizer,
     };
     let binding = Some(invocation.binding);
     match policy.conditions.met(Input { object: &new, ..input }) {
         Ok(true) => {}
-        Ok(false) => return false,
+        Ok(false) => return Ok(None),
         Err(error) => {
             errors.push(invocation.bound, binding, &error, Reason::Invalid);
-            return false;
+            return Ok(None);
         }
     }
+    let reinvocation = &attributes.reinvocation;
+    if reinvocation.is_again && reinvocation.policies.spares(&invocation.name()) {
+        return Ok(None);
+    }
     // A scale and the like are of other types than their resource.
-    let foreign = attributes.call.subresource.and_then(|part| part.kind);
-    let ty = foreign.map_or_else(|| matched.ty(), |foreign| foreign.ty());
+    let target = Named::of(matched, attributes.call.subresource);
+    let mut patched = false;
     for mutation in &policy.mutations {
         let outcome = {
             let scope = Scope::new(Input { object: &new, ..input }, &policy.composed.variables);
-            mutation::apply(mutation, &scope, &new, ty)
+            mutation::apply(mutation, &scope, &new, &target)
         };
         match outcome {
-            Ok(mut changed) => {
-                match foreign {
-                    Some(_) => defaults::set(&mut changed, ty),
-                    None => matched.set_defaults(&mut changed),
-                }
-                new = changed;
+            Ok(after) => (new, patched) = (after, true),
+            Err(Fault::Failed(error)) => {
+                errors.push(invocation.bound, binding, &error, Reason::Invalid);
             }
-            Err(error) => errors.push(invocation.bound, binding, &error, Reason::Invalid),
+            Err(Fault::Refused(status)) => return Err(*status),
         }
     }
-    invocation.called = true;
-    invocation.outdated = false;
-    if new == before {
-        return false;
-    }
-    let back = if same { Ok(new) } else { in_version_of(attributes, own, &new).await };
-    match (back, attributes.object.as_deref_mut()) {
-        (Ok(new), Some(object)) => {
-            *object = new;
-            true
+    let changed = new != before;
+    if changed {
+        let back = if same { Ok(new) } else { in_version_of(attributes, own, &new).await };
+        let back = back.map_err(|error| {
+            Status::internal_error(format!("failed to convert object: {error}"))
+        })?;
+        if let Some(object) = attributes.object.as_deref_mut() {
+            *object = back;
         }
-        (Err(error), _) => {
-            errors.configuration(invocation.bound, binding, &error);
-            false
-        }
-        _ => false,
     }
+    Ok(Some(Done { patched, changed }))
 }

@@ -1,19 +1,38 @@
 //! One mutation: an expression's outcome, applied to an object.
 use super::compiled::Mutation;
 use super::input::Scope;
+use crate::admission::webhook::{self, Named};
+use api::codec::json::FieldValidation;
 use api::patch::apply::typed;
 use api::patch::json_patch::{self, Limits};
 use api::schema::{ListKind, Type, TypeRef};
+use api::status::Status;
 use cel::{Map, RUNTIME_BUDGET, Value as Cel};
 use serde_json::{Value, json};
 
-/// The object after the mutation.
+/// Why there is no object after a mutation.
+#[derive(Debug)]
+pub enum Fault {
+    /// The policy's own `failurePolicy` decides what becomes of the request.
+    Failed(String),
+    /// The request is refused, whatever the policy says.
+    Refused(Box<Status>),
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Self {
+        Fault::Failed(message)
+    }
+}
+
+/// The object after the mutation, with the defaults of what was added. Both are as `target`, the kind and
+/// version that the policy is about, has them.
 pub fn apply(
     mutation: &Mutation,
     scope: &Scope<'_, '_>,
     object: &Value,
-    ty: TypeRef<'_>,
-) -> Result<Value, String> {
+    target: &Named,
+) -> Result<Value, Fault> {
     let mut budget = RUNTIME_BUDGET;
     match mutation {
         Mutation::Apply(expression) => {
@@ -22,11 +41,18 @@ pub fn apply(
             for field in ["apiVersion", "kind"] {
                 patch[field] = object[field].clone();
             }
-            merged(object, &patch, ty).map_err(|error| format!("error applying patch: {error}"))
+            let mut object = merged(object, &patch, target)
+                .map_err(|error| format!("error applying patch: {error}"))?;
+            target.set_defaults(&mut object);
+            Ok(object)
         }
         Mutation::JsonPatch(expression) => {
             let value = scope.evaluate(expression, &mut budget)??;
-            patched(object, operations(&value)?)
+            let Some(patched) = patched(object, operations(&value)?)? else {
+                return Ok(object.clone());
+            };
+            webhook::read_again(patched, target, FieldValidation::Strict)
+                .map_err(|status| Fault::Refused(Box::new(status)))
         }
     }
 }
@@ -66,7 +92,8 @@ fn parts_match(value: &Cel<'_>, path: &str) -> Result<(), String> {
     }
 }
 
-fn merged(object: &Value, patch: &Value, ty: TypeRef<'_>) -> Result<Value, String> {
+fn merged(object: &Value, patch: &Value, target: &Named) -> Result<Value, String> {
+    let ty = target.ty().ok_or_else(|| format!("no type of {:?} is known", target.kind))?;
     typed::validate(patch, ty, false)
         .map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
     let mut atomics = Vec::new();
@@ -145,14 +172,14 @@ fn operations(value: &Cel<'_>) -> Result<Value, String> {
     Ok(Value::Array(operations))
 }
 
-fn patched(object: &Value, operations: Value) -> Result<Value, String> {
+/// None: a test of the patch failed, which leaves the object as it is.
+fn patched(object: &Value, operations: Value) -> Result<Option<Value>, String> {
     let limits = Limits::default();
     let patch = json_patch::Patch::decode(operations, &limits)
         .map_err(|error| format!("JSON Patch: {error}"))?;
     match patch.apply(object.clone(), &limits) {
-        Ok(patched) => Ok(patched),
-        // A test that fails leaves the object as it is.
-        Err(json_patch::Error::TestFailed(_)) => Ok(object.clone()),
+        Ok(patched) => Ok(Some(patched)),
+        Err(json_patch::Error::TestFailed(_)) => Ok(None),
         Err(error) => Err(format!("JSON Patch: {error}")),
     }
 }

@@ -1,7 +1,9 @@
 //! Policies as data: what one finds in an object, and what one makes of it.
 use super::compiled::{Mutating, Validating};
 use super::input::{Input, Scope};
-use super::{mutation, validating};
+use super::mutation::{self, Fault};
+use super::validating;
+use crate::admission::webhook::Named;
 use api::kinds::find_kind;
 use cel::{Authorizer, Check, Decision};
 use serde_json::{Value, json};
@@ -124,10 +126,14 @@ fn changed(kind: &str, expression: &str) -> Result<Value, String> {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"a": "b"}},
         "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "web", "image": "x"}]}}},
     });
-    let ty = find_kind("apps/v1", "Deployment").expect("a kind").ty();
-    with_input(&object, |input| {
+    let target = Named::of(&find_kind("apps/v1", "Deployment").expect("a kind").into(), None);
+    let changed = with_input(&object, |input| {
         let scope = Scope::new(input, &compiled.composed.variables);
-        mutation::apply(&compiled.mutations[0], &scope, &object, ty)
+        mutation::apply(&compiled.mutations[0], &scope, &object, &target)
+    });
+    changed.map_err(|fault| match fault {
+        Fault::Failed(message) => message,
+        Fault::Refused(status) => format!("{}: {}", status.code, status.message),
     })
 }
 
@@ -138,10 +144,8 @@ fn mutations_merge_and_patch() {
     assert_eq!(object["metadata"]["labels"], json!({"a": "b", "c": "d"}));
     assert_eq!(object["spec"]["replicas"], 4);
     let object = apply("Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers: [Object.spec.template.spec.containers{name: 'web', image: 'y'}]}}}}").expect("it applies");
-    assert_eq!(
-        object["spec"]["template"]["spec"]["containers"],
-        json!([{"name": "web", "image": "y"}])
-    );
+    let containers = &object["spec"]["template"]["spec"]["containers"];
+    assert_eq!((&containers[0]["image"], &containers[1]), (&json!("y"), &Value::Null));
     let patch = |expression: &str| changed("JSONPatch", expression);
     let object = patch("[JSONPatch{op: 'test', path: '/spec/replicas', value: 3}, JSONPatch{op: 'replace', path: '/spec/replicas', value: 9}]").expect("it applies");
     assert_eq!(object["spec"]["replicas"], 9);
@@ -176,6 +180,11 @@ fn mutations_that_cannot_be() {
             "JSONPatch",
             "[JSONPatch{nope: 1}]",
             "compilation error: compilation failed: ERROR: <input>:1:16: undefined field 'nope'\n | [JSONPatch{nope: 1}]\n | ...............^",
+        ),
+        (
+            "JSONPatch",
+            "[JSONPatch{op: 'add', path: '/spec/nope', value: 1}]",
+            "500: Internal error occurred: strict decoding error: unknown field \"spec.nope\"",
         ),
     ] {
         assert_eq!(changed(kind, expression).expect_err("it fails"), expected, "{expression}");

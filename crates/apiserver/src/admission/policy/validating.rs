@@ -40,10 +40,10 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if policies.validating.is_empty() || is_exempt(&attributes.call.resource) {
         return Ok(());
     }
-    let place = Place::of(attributes).await?;
+    let place = Place::default();
     let mut refusals = Refusals::default();
     for bound in &policies.validating {
-        ask(attributes, bound, &place, &mut refusals).await;
+        ask(attributes, bound, &place, &mut refusals).await?;
     }
     if !refusals.failures.is_empty() {
         refusals.failures.truncate(MOST_FAILURES);
@@ -73,14 +73,14 @@ impl Refusals {
     }
 }
 
-/// Lets one policy have its say.
+/// Lets one policy have its say. What is refused whatever it says, for want of a namespace, is an error.
 async fn ask(
     attributes: &mut Attributes<'_>,
     bound: &BoundValidating,
     place: &Place,
     refusals: &mut Refusals,
-) {
-    let Some(spec) = &bound.policy.spec else { return };
+) -> Result<(), Status> {
+    let Some(spec) = &bound.policy.spec else { return Ok(()) };
     let policy = bound.policy.metadata.name.as_deref().unwrap_or_default();
     let fails = spec.failure_policy.as_deref() != Some("Ignore");
     let misconfigured = |refusals: &mut Refusals, binding: Option<&str>, error: &str| {
@@ -92,23 +92,28 @@ async fn ask(
     };
     let Some(constraints) = &spec.match_constraints else {
         let error = "policy contained no match constraints, a required field";
-        return misconfigured(refusals, None, error);
+        misconfigured(refusals, None, error);
+        return Ok(());
     };
-    let matched = match matches(constraints, attributes, place) {
+    let matched = match matches(constraints, attributes, place).await {
         Ok(Some(matched)) => matched,
-        Ok(None) => return,
-        Err(error) => return misconfigured(refusals, None, &error),
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            misconfigured(refusals, None, &error);
+            return Ok(());
+        }
     };
     let kind = spec.param_kind.as_ref();
     if let Some(Err(error)) = kind.map(|kind| parameters::resource(attributes.api, kind)) {
-        return misconfigured(refusals, None, &error);
+        misconfigured(refusals, None, &error);
+        return Ok(());
     }
     let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for binding in &bound.bindings {
         let name = binding.metadata.name.as_deref().unwrap_or_default();
         let binding_spec = &binding.spec;
         if let Some(resources) = &binding_spec.match_resources {
-            match matches(resources, attributes, place) {
+            match matches(resources, attributes, place).await {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(error) => {
@@ -135,6 +140,7 @@ async fn ask(
                 continue;
             }
         };
+        let in_namespace = place.namespace(attributes).await?;
         for params in &params {
             let findings = {
                 let request = request(attributes, &matched);
@@ -147,7 +153,7 @@ async fn ask(
                         object,
                         old,
                         request: &request,
-                        namespace: &place.namespace,
+                        namespace: in_namespace,
                         params,
                         authorizer: &authorizer,
                     },
@@ -165,6 +171,7 @@ async fn ask(
     for (key, values) in annotations {
         attributes.annotate(&format!("{policy}/{key}"), values.join(", "));
     }
+    Ok(())
 }
 
 /// The objects as the version that the policy is about has them; none if that is the request's own.

@@ -2,7 +2,7 @@
 use super::configuration::Hook;
 use super::matter::{Matter, Named};
 use super::review::{self, Verdict};
-use super::{counts, rules, versions};
+use super::{rules, versions};
 use crate::admission::{Attributes, namespaces};
 use crate::extend::backend;
 use crate::ground::uuid;
@@ -11,7 +11,6 @@ use crate::state::objects;
 use api::status::Status;
 use bytes::Bytes;
 use serde_json::Value;
-use std::time::Instant;
 use tokio::sync::OnceCell;
 
 /// What an answer may weigh: upstream reads whatever comes. A patch is no larger than an object, and
@@ -20,23 +19,41 @@ const MAX_ANSWER: usize = 8 << 20;
 
 /// Why a hook did not give its verdict.
 pub enum Failed {
-    /// It could not be asked, or said nothing that makes sense: its failure policy decides.
-    Calling(String),
-    /// It may not be asked, whatever its policy.
+    /// It could not be asked, or said nothing that makes sense: its failure policy decides. The code is what
+    /// is counted of it.
+    Calling { reason: String, code: u16 },
+    /// It said no.
+    Rejected(Box<Status>),
+    /// It may not be asked, or nothing can be made of what it said, whatever its policy.
     Refused(Status),
 }
+
+/// The codes of what is wrong with a question, with ourselves, and with an answer.
+const ASKED_WRONGLY: u16 = 400;
+const NO_CLIENT: u16 = 500;
+const NO_ANSWER: u16 = 503;
 
 impl Failed {
     /// What a hook that must be heard makes of it.
     pub fn closed(self, hook: &Hook) -> Status {
         match self {
-            Failed::Calling(reason) => {
+            Failed::Calling { reason, .. } => {
                 let name = &hook.name;
                 tracing::warn!(hook = name, reason, "failed calling webhook, failing closed");
                 Status::internal_error(format!("failed calling webhook {name:?}: {reason}"))
             }
+            Failed::Rejected(status) => *status,
             Failed::Refused(status) => status,
         }
+    }
+
+    fn calling(reason: impl Into<String>, code: u16) -> Failed {
+        Failed::Calling { reason: reason.into(), code }
+    }
+
+    /// Nothing can be made of an answer.
+    pub fn unclear(reason: String) -> Failed {
+        Failed::calling(reason, NO_ANSWER)
     }
 }
 
@@ -127,27 +144,12 @@ pub async fn ask(
     hook: &Hook,
     matter: &Matter<'_>,
     target: &Named,
-    objects: Objects<'_>,
-    is_mutating: bool,
-) -> Result<Verdict, Failed> {
-    let begun = Instant::now();
-    let outcome = put(api, hook, matter, target, objects, is_mutating).await;
-    let about = (matter.operation.as_str(), is_mutating);
-    counts::asked(&api.extend().counts, hook, about, &outcome, begun.elapsed());
-    outcome
-}
-
-async fn put(
-    api: &ApiServer,
-    hook: &Hook,
-    matter: &Matter<'_>,
-    target: &Named,
     (object, old): Objects<'_>,
     is_mutating: bool,
 ) -> Result<Verdict, Failed> {
     if matter.dry_run {
         match hook.side_effects.as_deref() {
-            None => return Err(Failed::Calling("Webhook SideEffects is nil".into())),
+            None => return Err(Failed::calling("Webhook SideEffects is nil", ASKED_WRONGLY)),
             Some("None" | "NoneOnDryRun") => {}
             Some(_) => {
                 let text = format!("admission webhook {:?} does not support dry run", hook.name);
@@ -155,17 +157,20 @@ async fn put(
             }
         }
     }
-    let version = review::version(&hook.review_versions).map_err(Failed::Calling)?;
+    let unasked = |reason: String| Failed::calling(reason, ASKED_WRONGLY);
+    let version = review::version(&hook.review_versions).map_err(unasked)?;
     let uid = uuid();
     let body = review::question(version, &uid, matter, target, object, old)
-        .map_err(|error| Failed::Calling(format!("could not create admission objects: {error}")))?;
-    let backend = hook.backend.as_ref();
-    let backend =
-        backend.map_err(|cause| Failed::Calling(format!("could not get REST client: {cause}")))?;
+        .map_err(|error| unasked(format!("could not create admission objects: {error}")))?;
+    let backend = hook.backend.as_ref().map_err(|cause| {
+        Failed::calling(format!("could not get REST client: {cause}"), NO_CLIENT)
+    })?;
     let question =
         backend::Question { body: Bytes::from(body), timeout: hook.timeout, limit: MAX_ANSWER };
     let answer = backend.post(api, question).await;
-    let answer =
-        answer.map_err(|cause| Failed::Calling(format!("failed to call webhook: {cause}")))?;
-    review::verdict(&answer, version, &uid, &hook.name, is_mutating).map_err(Failed::Calling)
+    let answer = answer.map_err(|cause| {
+        let code = cause.code().unwrap_or(NO_ANSWER);
+        Failed::calling(format!("failed to call webhook: {cause}"), code)
+    })?;
+    review::verdict(&answer, version, &uid, &hook.name, is_mutating).map_err(Failed::unclear)
 }

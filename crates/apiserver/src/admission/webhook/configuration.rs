@@ -1,7 +1,7 @@
 //! The hooks of all configurations, in the order in which they are asked.
 use super::rules::Rule;
 use crate::admission::policy::MatchConditions;
-use crate::extend::backend::{Backend, Backends, Place};
+use crate::extend::backend::{Backend, Backends, Clients, Place};
 use crate::server::ApiServer;
 use crate::state::following::{self, Kept};
 use api::kinds::Resource;
@@ -103,21 +103,23 @@ impl following::Index for Configurations {
 
     async fn settle(&mut self, api: &ApiServer) {
         let backends = &api.extend().backends;
-        let mutating = in_force(&mut self.mutating, backends);
-        let validating = in_force(&mut self.validating, backends);
+        let clients = &api.admission().settings.webhooks;
+        let mutating = in_force(&mut self.mutating, backends, &clients.mutating);
+        let validating = in_force(&mut self.validating, backends, &clients.validating);
         api.extend().hooks.replace(Snapshot { mutating, validating });
     }
 }
 
 /// The hooks of all configurations: these by name, their hooks as they are listed.
-fn in_force(all: &mut Kept<Configured>, backends: &Backends) -> Vec<Arc<Hook>> {
-    let hooks =
-        |one: &mut Configured| one.hooks.get_or_insert_with(|| hooks(&one.told, backends)).clone();
+fn in_force(all: &mut Kept<Configured>, backends: &Backends, clients: &Clients) -> Vec<Arc<Hook>> {
+    let hooks = |one: &mut Configured| {
+        one.hooks.get_or_insert_with(|| hooks(&one.told, backends, clients)).clone()
+    };
     all.iter_mut().flat_map(hooks).collect()
 }
 
 /// The hooks of a configuration, as they are listed.
-fn hooks(configuration: &Value, backends: &Backends) -> Vec<Arc<Hook>> {
+fn hooks(configuration: &Value, backends: &Backends, clients: &Clients) -> Vec<Arc<Hook>> {
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let its_name = name(&configuration["metadata"]["name"]);
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -126,13 +128,18 @@ fn hooks(configuration: &Value, backends: &Backends) -> Vec<Arc<Hook>> {
         let count = seen.entry(name(&hook["name"])).or_default();
         let id = format!("{its_name}/{}/{count}", name(&hook["name"]));
         *count += 1;
-        all.push(Arc::new(Hook::read(&its_name, id, hook, backends)));
+        all.push(Arc::new(Hook::read(&its_name, id, hook, (backends, clients))));
     }
     all
 }
 
 impl Hook {
-    pub fn read(configuration: &str, id: String, hook: &Value, backends: &Backends) -> Hook {
+    pub fn read(
+        configuration: &str,
+        id: String,
+        hook: &Value,
+        (backends, clients): (&Backends, &Clients),
+    ) -> Hook {
         let strings = |value: &Value| -> Vec<String> {
             let all = value.as_array().into_iter().flatten();
             all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
@@ -155,7 +162,7 @@ impl Hook {
             timeout: Duration::from_secs(hook["timeoutSeconds"].as_u64().unwrap_or(10)),
             reinvoked: hook["reinvocationPolicy"] == "IfNeeded",
             review_versions: strings(&hook["admissionReviewVersions"]),
-            backend: place.and_then(|place| backends.get(place)),
+            backend: place.and_then(|place| backends.get_as(clients.of(&place)?, place)),
         }
     }
 }
@@ -186,7 +193,7 @@ mod tests {
             let key = Key::from(told["metadata"]["name"].as_str().expect("a name"));
             all.put(&key, Some(Configured { told, hooks: None }));
         }
-        let hooks = in_force(&mut all, &Backends::default());
+        let hooks = in_force(&mut all, &Backends::default(), &Clients::default());
         let ids: Vec<&str> = hooks.iter().map(|hook| &*hook.id).collect();
         assert_eq!(ids, ["a/x/0", "b/z/0", "b/y/0", "b/z/1"]);
         let hook = &hooks[0];

@@ -3,6 +3,8 @@ use super::versions;
 use crate::admission::{Attributes, Operation};
 use crate::guard::authn::User;
 use api::kinds::{Registry, Resource, ResourceRef, Subresource};
+use api::rules::defaults;
+use api::schema::{TypeRef, builtin};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
@@ -48,6 +50,22 @@ impl Named {
             row: foreign.is_none().then(|| resource.clone()),
         }
     }
+
+    /// What objects of the kind are made of, if that is known.
+    pub fn ty(&self) -> Option<TypeRef<'_>> {
+        match &self.row {
+            Some(row) => Some(row.ty()),
+            None => builtin().kind(&self.kind.group, &self.kind.version, &self.kind.kind),
+        }
+    }
+
+    pub fn set_defaults(&self, object: &mut Value) {
+        match (&self.row, self.ty()) {
+            (Some(row), _) => row.set_defaults(object),
+            (None, Some(ty)) => defaults::set(object, ty),
+            (None, None) => {}
+        }
+    }
 }
 
 /// A request.
@@ -89,7 +107,7 @@ impl<'a> Matter<'a> {
             name,
             user: attributes.user,
             dry_run: attributes.dry_run(),
-            options: options(attributes),
+            options: attributes.write_options(),
             resource,
             part: call.subresource,
             registry: attributes.api.registry(),
@@ -137,15 +155,4 @@ impl<'a> Matter<'a> {
             others: OnceLock::new(),
         }
     }
-}
-
-/// What the client said about how it is to be done, as the object of its own that it is.
-fn options(attributes: &Attributes<'_>) -> Value {
-    let mut options = attributes.write_options();
-    if let Some(given) = attributes.options.as_ref().filter(|_| !options.is_null()) {
-        for (field, value) in given.as_object().into_iter().flatten() {
-            options[field] = value.clone();
-        }
-    }
-    options
 }

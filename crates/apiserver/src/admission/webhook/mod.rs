@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  configuration  the hooks of all configurations, followed in the store
+//!  clients        as whom hooks are asked, if the configuration file says so
 //!  matter         what a request is about, as hooks are told
 //!  rules          whether a hook is to be asked, and about which version        (pure)
 //!  review         the question, and what an answer may say                      (pure)
@@ -14,6 +15,7 @@
 //! they see the object that is stored, as upstream's do. A hook that cannot be asked refuses the request
 //! unless its failure policy is `Ignore`.
 mod call;
+mod clients;
 mod configuration;
 mod counts;
 mod matter;
@@ -25,12 +27,15 @@ mod tests;
 mod validating;
 mod versions;
 
+pub use clients::{AskedAs, configure_mutating, configure_validating};
 pub use configuration::{Hooks, start};
-pub use mutating::{Seen, admit};
+pub use matter::Named;
+pub use mutating::admit;
 pub use validating::validate;
-pub use versions::converted;
+pub use versions::{converted, read_again};
 
 use crate::admission::Attributes;
+use api::rules::REVIEWS;
 
 /// Kinds that decide about admission: a hook that could stop its own removal could never be removed.
 const CONFIGURATIONS: &[&str] = &[
@@ -40,17 +45,6 @@ const CONFIGURATIONS: &[&str] = &[
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",
-];
-
-/// Questions that the cluster itself asks about identity and rights (upstream's
-/// `pkg/kubeapiserver/admission/exclusion`): a hook in their way would lock everybody out.
-const REVIEWS: &[(&str, &str)] = &[
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
 /// Whether no hook is ever asked about a request.

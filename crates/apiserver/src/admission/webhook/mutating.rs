@@ -1,42 +1,23 @@
 //! Hooks that may change an object: one after the other, each seeing what those before it changed.
-//!
-//! When one changes it, whoever came before may want to see that: the chain of plugins runs a second
-//! time, and hooks that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more. There is no
-//! third time.
+//! When one changes it, whoever came before may want to see that: see [`Reinvocation`](crate::admission::Reinvocation).
 use super::call::{self, Failed, Labels};
 use super::configuration::Hook;
+use super::counts::{self, Ended};
 use super::is_exempt;
 use super::matter::{Matter, Named};
 use super::review::Verdict;
 use super::versions::{bring_home, put_back, read_again, shown, unconverted};
 use crate::admission::{Attributes, Operation};
-use api::codec::json as codec;
+use api::codec::json::{self as codec, FieldValidation};
 use api::codec::object::TypeMeta;
 use api::patch::json_patch::{Limits, Patch};
 use api::status::Status;
 use serde_json::{Value, json};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::time::Instant;
 
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
-
-/// What of a request the hooks have seen, from its first round to its second.
-#[derive(Default)]
-pub struct Seen {
-    /// Those that were asked and want to be asked again if somebody changes the object after them.
-    asked: BTreeSet<String>,
-    /// Those among them after whom somebody did.
-    to_ask_again: BTreeSet<String>,
-    /// The object as the last of them left it.
-    left: Option<Value>,
-}
-
-impl Seen {
-    fn object_changed(&mut self) {
-        self.to_ask_again.append(&mut self.asked);
-    }
-}
 
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let hooks = attributes.api.extend().hooks.current();
@@ -46,16 +27,14 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let (matter, labels) = (Matter::of(attributes), Labels::default());
     let home = attributes.object.as_deref().map(TypeMeta::of).unwrap_or_default().api_version;
     let is_again = attributes.reinvocation.is_again;
-    if is_again && attributes.reinvocation.webhooks.left.as_ref() != attributes.object.as_deref() {
-        // A plugin changed what the hooks had left.
-        attributes.reinvocation.webhooks.object_changed();
+    if is_again {
+        attributes.reinvocation.webhooks.begin_again(attributes.object.as_deref());
     }
     for (index, hook) in hooks.mutating.iter().enumerate() {
         let Some(target) = call::target(hook, attributes, &matter, &labels, true).await? else {
             continue;
         };
-        // Who was not asked in the first round is not asked in the second either.
-        if is_again && !attributes.reinvocation.webhooks.to_ask_again.contains(&hook.id) {
+        if is_again && attributes.reinvocation.webhooks.spares(&hook.id) {
             continue;
         }
         let place = format!("round_{}_index_{index}", u8::from(is_again));
@@ -66,11 +45,11 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             attributes.reinvocation.wanted = true;
         }
         if hook.reinvoked {
-            attributes.reinvocation.webhooks.asked.insert(hook.id.clone());
+            attributes.reinvocation.webhooks.has_asked(hook.id.clone());
         }
         match outcome {
             Ok(_) => {}
-            Err(Failed::Calling(reason)) if hook.ignores_failures => {
+            Err(Failed::Calling { reason, .. }) if hook.ignores_failures => {
                 tracing::warn!(hook = hook.name, reason, "failed calling webhook, failing open");
                 let key = format!("failed-open.{MUTATION}{place}");
                 attributes.annotate(&key, hook.name.clone());
@@ -81,11 +60,7 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     if let Some(object) = attributes.object.as_deref_mut() {
         bring_home(attributes.api, object, &attributes.call.resource, &home).await?;
     }
-    let seen = &mut attributes.reinvocation.webhooks;
-    seen.left = match seen.asked.is_empty() {
-        true => None,
-        false => attributes.object.as_deref().cloned(),
-    };
+    attributes.reinvocation.webhooks.leave(attributes.object.as_deref());
     Ok(())
 }
 
@@ -119,11 +94,15 @@ async fn ask(
     let object = object.map_err(refused)?.map(Cow::into_owned);
     let old = shown(api, attributes.old, resource, target).await.map_err(refused)?;
     let objects = (object.as_ref(), old.as_deref());
+    let begun = Instant::now();
     let asked = call::ask(api, hook, matter, target, objects, true).await;
     let changed = match asked {
         Ok(verdict) => apply(attributes, hook, verdict, object, target, place),
         Err(failed) => Err(failed),
     };
+    let ended = changed.as_ref().err().map_or(Ended::Allowed, Ended::failed);
+    let about = (matter.operation.as_str(), true);
+    counts::asked(&api.extend().counts, hook, about, ended, begun.elapsed());
     let mutated = matches!(changed, Ok(true));
     let note = json!({
         "configuration": hook.configuration, "webhook": hook.name, "mutated": mutated,
@@ -146,13 +125,13 @@ fn apply(
     }
     attributes.notes.warnings.extend(verdict.warnings);
     if let Some(refused) = verdict.refused {
-        return Err(Failed::Refused(*refused));
+        return Err(Failed::Rejected(refused));
     }
     if verdict.patch.is_empty() {
         return Ok(false);
     }
     let undecodable = |cause: String| {
-        Failed::Calling(format!("received undecodable patch in webhook response: {cause}"))
+        Failed::unclear(format!("received undecodable patch in webhook response: {cause}"))
     };
     let document = codec::decode_untyped(&verdict.patch);
     let document: Value = document.map_err(|error| undecodable(error.to_string()))?.value;
@@ -170,7 +149,7 @@ fn apply(
         )));
     };
     let patched = patch.apply(before.clone(), &limits).map_err(|e| internal(e.to_string()))?;
-    let after = read_again(patched, target).map_err(Failed::Refused)?;
+    let after = read_again(patched, target, FieldValidation::Ignore).map_err(Failed::Refused)?;
     attributes.annotate_request(&format!("{PATCH}{place}"), || {
         let note = json!({
             "configuration": hook.configuration, "webhook": hook.name, "patch": document,

@@ -112,11 +112,11 @@ pub fn selects_object(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extend::backend::Backends;
+    use crate::extend::backend::{Backends, Clients};
     use serde_json::json;
 
     fn hook(value: &Value) -> Hook {
-        Hook::read("c", "id".into(), value, &Backends::default())
+        Hook::read("c", "id".into(), value, (&Backends::default(), &Clients::default()))
     }
 
     /// `OPERATION group/version/resource[/part] namespace` against `operations groups versions

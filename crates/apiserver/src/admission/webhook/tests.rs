@@ -113,6 +113,40 @@ async fn a_hook_refuses_and_is_told_all_about_it() {
 }
 
 #[tokio::test]
+async fn a_hook_is_asked_as_whoever_the_kubeconfig_says() {
+    let beside = Beside::start(&[], |asked| {
+        let response = json!({ "allowed": true });
+        ready(reply(&verdict(&asked, response)))
+    })
+    .await;
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let file = folder.path().join("kubeconfig");
+    let pki = crate::ground::pki::Pki::open(&folder.path().join("pki")).expect("certificates");
+    let pair = pki.pair("front-proxy-client");
+    let user = json!({ "token": "secret", "client-certificate": pair.certificate,
+        "client-key": pair.key });
+    let config = json!({ "apiVersion": "v1", "kind": "Config", "users": [
+        { "name": beside.address.to_string(), "user": user }] });
+    std::fs::write(&file, config.to_string()).expect("written");
+    let clients = crate::extend::backend::Clients::read(&file).expect("a kubeconfig");
+    let server = Server::start_with(|options| {
+        options.admission.settings.webhooks.validating = clients;
+    })
+    .await;
+    configure(&server, "Validating", "v", vec![hook(&beside, "v.e.io", "/v", json!({}))]).await;
+    configure(&server, "Mutating", "m", vec![hook(&beside, "m.e.io", "/m", json!({}))]).await;
+    let said = server.create(CONFIG_MAPS, config_map("a")).await;
+    assert_eq!(said.code, 201, "{said:?}");
+    for asked in beside.questions() {
+        let is_known = asked.path.starts_with("/v");
+        let token = asked.headers.get("authorization").and_then(|value| value.to_str().ok());
+        assert_eq!(token, is_known.then_some("Bearer secret"));
+        assert_eq!(asked.is_certified, is_known);
+    }
+    assert_eq!((beside.questions().len(), beside.connections.load(Ordering::Relaxed)), (2, 2));
+}
+
+#[tokio::test]
 async fn hooks_change_an_object_by_name_and_see_each_others_changes() {
     let server = Server::start().await;
     let beside = Beside::start(&[], |asked| {
@@ -325,7 +359,8 @@ async fn what_is_only_tried_is_shown_to_hooks_without_side_effects() {
     some["failurePolicy"] = "Ignore".into();
     let id = "c/s.e.io/0".to_owned();
     let backends = &server.api.extend().backends;
-    let hook = super::configuration::Hook::read("c", id, &some, backends);
+    let clients = crate::extend::backend::Clients::default();
+    let hook = super::configuration::Hook::read("c", id, &some, (backends, &clients));
     server.api.extend().hooks.put_validating(hook);
     let said = server.create(&format!("{CONFIG_MAPS}?dryRun=All"), config_map("c")).await;
     assert_eq!(said.code, 400);

@@ -1,5 +1,6 @@
 //! Hooks that only judge: all at once, and all must agree.
 use super::call::{self, Failed, Labels};
+use super::counts::{self, Ended};
 use super::is_exempt;
 use super::matter::Matter;
 use super::versions::{shown, unconverted};
@@ -7,6 +8,7 @@ use crate::admission::Attributes;
 use api::status::Status;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use std::time::Instant;
 
 const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io/";
 
@@ -36,7 +38,12 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
             let old = old.map_err(|status| unconverted(status, false))?;
             questions.push(async move {
                 let objects = (object.as_deref(), old.as_deref());
-                (index, call::ask(api, hook, matter, target, objects, false).await)
+                let begun = Instant::now();
+                let outcome = call::ask(api, hook, matter, target, objects, false).await;
+                let about = (matter.operation.as_str(), false);
+                let ended = Ended::judged(&outcome);
+                counts::asked(&api.extend().counts, hook, about, ended, begun.elapsed());
+                (index, outcome)
             });
         }
         questions.collect::<Vec<_>>().await
@@ -53,7 +60,7 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
                 attributes.notes.warnings.extend(verdict.warnings);
                 verdict.refused.map(|status| *status)
             }
-            Err(Failed::Calling(reason)) if hook.ignores_failures => {
+            Err(Failed::Calling { reason, .. }) if hook.ignores_failures => {
                 tracing::warn!(hook = hook.name, reason, "failed calling webhook, failing open");
                 let key = format!("{FAILED_OPEN}round_0_index_{index}");
                 attributes.annotate(&key, hook.name.clone());

@@ -4,12 +4,11 @@ use crate::extend::definitions;
 use crate::server::ApiServer;
 use crate::state::another;
 use crate::state::scale::{put_replicas, scale_of};
-use api::codec::json;
+use api::codec::json::{self, FieldValidation};
 use api::codec::object::TypeMeta;
 use api::convert;
 use api::custom::{self, Definition};
 use api::kinds::{Registry, Resource, Subresource};
-use api::rules::defaults;
 use api::schema::builtin;
 use api::status::Status;
 use serde_json::Value;
@@ -75,9 +74,13 @@ pub fn unconverted(status: Status, is_mutating: bool) -> Status {
     if is_mutating { Status::internal_error(told.message) } else { told }
 }
 
-/// What a hook made of an object: a built-in one is read as a client's would be, in its type; either gets the
-/// defaults of its version.
-pub fn read_again(mut changed: Value, target: &Named) -> Result<Value, Status> {
+/// What a hook or a policy made of an object: a built-in one is read as a client's would be, in its type; either
+/// gets the defaults of its version. Fields that nobody knows are dropped or refused.
+pub fn read_again(
+    mut changed: Value,
+    target: &Named,
+    unknown: FieldValidation,
+) -> Result<Value, Status> {
     let unreadable = |cause: &dyn Display| Status::internal_error(cause.to_string());
     let (kind, row) = (&target.kind, target.row.as_ref());
     if let Some(definition) = row.and_then(|row| row.definition.as_ref()) {
@@ -88,17 +91,14 @@ pub fn read_again(mut changed: Value, target: &Named) -> Result<Value, Status> {
         return custom::patched(changed, definition).map_err(|error| unreadable(&error));
     }
     name_type(&mut changed, kind)?;
-    if let Some(row) = row {
-        let mut object = row.settle_given(changed).map_err(|error| unreadable(&error))?.value;
-        row.set_defaults(&mut object);
-        return Ok(object);
-    }
-    let Some(ty) = builtin().kind(&kind.group, &kind.version, &kind.kind) else {
-        return Ok(changed);
+    let read = match (row, target.ty()) {
+        (Some(row), _) => row.settle_given(changed),
+        (None, Some(ty)) => json::canonicalize_given(changed, ty),
+        (None, None) => return Ok(changed),
     };
-    let read = json::canonicalize_given(changed, ty).map_err(|error| unreadable(&error))?;
-    let mut object = read.value;
-    defaults::set(&mut object, ty);
+    let read = read.and_then(|read| read.validate(unknown)).map_err(|error| unreadable(&error))?;
+    let mut object = read.0;
+    target.set_defaults(&mut object);
     Ok(object)
 }
 
@@ -199,7 +199,7 @@ mod tests {
         let mut shown = shown.expect("an object").into_owned();
         assert_eq!(shown["apiVersion"], "autoscaling/v1");
         shown["spec"]["maxReplicas"] = json!(5);
-        let changed = read_again(shown, &v1).expect("reads");
+        let changed = read_again(shown, &v1, FieldValidation::Ignore).expect("reads");
         put_back(&mut object, changed, resource, &v1);
         assert_eq!(object["apiVersion"], "autoscaling/v1");
         let home = "autoscaling/v2";
@@ -253,12 +253,18 @@ mod tests {
     fn what_a_hook_adds_gets_defaults_and_what_nobody_knows_is_dropped() {
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" },
             "spec": { "containers": [{ "name": "c", "image": "i", "what": 1 }] } });
-        let read = read_again(pod, &target("v1", "Pod")).expect("reads");
+        let read =
+            read_again(pod.clone(), &target("v1", "Pod"), FieldValidation::Ignore).expect("reads");
         let container = &read["spec"]["containers"][0];
         assert_eq!(container["terminationMessagePolicy"], "File");
         assert!(container.get("what").is_none());
+        let strictly = read_again(pod, &target("v1", "Pod"), FieldValidation::Strict);
+        assert_eq!(
+            strictly.map_err(|status| status.message),
+            Err("Internal error occurred: strict decoding error: unknown field \"spec.containers[0].what\"".to_owned())
+        );
         let check = |changed: Value, expected: &str| {
-            let read = read_again(changed, &target("v1", "Pod"));
+            let read = read_again(changed, &target("v1", "Pod"), FieldValidation::Ignore);
             let kind = |pod: Value| pod["kind"].as_str().unwrap_or_default().to_owned();
             assert_eq!(read.map_or_else(|status| status.message, kind), expected);
         };

@@ -21,6 +21,16 @@ pub enum Failure {
     TooLarge { url: String, limit: usize },
 }
 
+impl Failure {
+    /// The code of a server that answered with something else than a success.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Failure::Refused(status) => u16::try_from(status.code).ok(),
+            _ => None,
+        }
+    }
+}
+
 /// Why a connection did not come to be.
 pub fn of_dial(address: &str, error: &io::Error) -> String {
     let cause = match error.kind() {

@@ -4,11 +4,13 @@
 //!  place    what a configuration says: URL or service, path, CA      (pure)
 //!  resolve  a service ─► addresses of its ready endpoints
 //!  tls      whom we believe
+//!  credentials  as whom we ask, where that is said
 //!  pool     connections that are kept, by the address they lead to
 //!  failure  what went wrong, in the words that upstream's client has for it
 //! ```
 //! HTTP/1.1 as upstream: over one HTTP/2 connection all questions would go to one endpoint.
 pub mod address;
+mod credentials;
 mod failure;
 mod place;
 pub mod pool;
@@ -16,6 +18,7 @@ mod resolve;
 mod slices;
 mod tls;
 
+pub use credentials::{Clients, Credentials};
 pub use failure::Failure;
 pub use place::Place;
 pub use pool::Pool;
@@ -45,6 +48,7 @@ const MAX_REFUSAL: usize = 64 << 10;
 pub struct Backend {
     pub place: Place,
     tls: Arc<ClientConfig>,
+    asked_as: Option<Arc<Credentials>>,
     pool: Arc<Pool>,
 }
 
@@ -58,9 +62,11 @@ pub struct Question {
 }
 
 impl Backend {
-    pub fn new(place: Place) -> Result<Backend, String> {
-        let tls = Arc::new(client_config(&place.ca, false, None)?);
-        Ok(Backend { place, tls, pool: Arc::default() })
+    /// One that is asked as nobody, unless it is said as whom.
+    pub fn new(place: Place, asked_as: Option<Arc<Credentials>>) -> Result<Backend, String> {
+        let certificate = asked_as.as_ref().and_then(|credentials| credentials.certificate());
+        let tls = Arc::new(client_config(&place.ca, false, certificate)?);
+        Ok(Backend { place, tls, asked_as, pool: Arc::default() })
     }
 
     /// Posts JSON; the body of the answer, which is a success and not empty.
@@ -102,7 +108,7 @@ impl Backend {
         query: &str,
         body: Bytes,
     ) -> Result<Response<Body>, String> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(Method::POST)
             .uri(format!("{}?{query}", self.place.path))
             .header(header::HOST, self.place.authority())
@@ -111,6 +117,9 @@ impl Backend {
             .header(header::ACCEPT, "application/json, */*")
             .body(answer::full(body))
             .map_err(|error| error.to_string())?;
+        if let Some(credentials) = &self.asked_as {
+            request.headers_mut().extend(credentials.headers().await?);
+        }
         let addresses = self.addresses(api).await?;
         let name = self.place.server_name();
         let dial = pool::Dial { host: &self.place.host, port: self.place.port, addresses };
@@ -156,19 +165,30 @@ fn refusal(code: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Failure 
 /// one that is changed keeps those that it still has use for.
 #[derive(Default)]
 pub struct Backends {
-    known: Mutex<HashMap<Place, Weak<Backend>>>,
+    /// By where they are and by as whom they are asked.
+    known: Mutex<HashMap<(Place, String), Weak<Backend>>>,
     pub allowed: Allowed,
 }
 
 impl Backends {
     pub fn get(&self, place: Place) -> Result<Arc<Backend>, String> {
+        self.get_as(None, place)
+    }
+
+    pub fn get_as(
+        &self,
+        asked_as: Option<Arc<Credentials>>,
+        place: Place,
+    ) -> Result<Arc<Backend>, String> {
+        let id = asked_as.as_ref().map_or("", |credentials| credentials.id()).to_owned();
+        let key = (place, id);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(backend) = known.get(&place).and_then(Weak::upgrade) {
+        if let Some(backend) = known.get(&key).and_then(Weak::upgrade) {
             return Ok(backend);
         }
         known.retain(|_, backend| backend.strong_count() > 0);
-        let backend = Arc::new(Backend::new(place.clone())?);
-        known.insert(place, Arc::downgrade(&backend));
+        let backend = Arc::new(Backend::new(key.0.clone(), asked_as)?);
+        known.insert(key, Arc::downgrade(&backend));
         Ok(backend)
     }
 }

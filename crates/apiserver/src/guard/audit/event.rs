@@ -46,6 +46,8 @@ pub struct Event {
     pub user: UserInfo,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated_user: Option<UserInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -85,6 +87,14 @@ impl From<&User> for UserInfo {
             extra: user.extra.clone(),
         }
     }
+}
+
+/// How it was found out who somebody is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthenticationMetadata {
+    /// The right by which he acts as somebody else, where that right is a constrained one.
+    pub impersonation_constraint: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -190,6 +200,7 @@ impl Event {
             verb: String::new(),
             user: UserInfo::default(),
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips: Vec::new(),
             user_agent: String::new(),
             object_ref: None,

@@ -1,6 +1,6 @@
 //! What is recorded about a request, as later stages tell it.
 use super::Audit;
-use super::event::{Event, Level, ObjectReference, ResponseStatus, Stage};
+use super::event::{AuthenticationMetadata, Event, Level, ObjectReference, ResponseStatus, Stage};
 use super::policy::Verdict;
 use crate::answer::{Answer, full};
 use crate::guard::authn::User;
@@ -46,8 +46,15 @@ impl Record {
         self.verdict.level >= Level::Request
     }
 
-    pub fn impersonated(&self, user: &User) {
-        self.lock().impersonated_user = Some(user.into());
+    /// Somebody acts as this user; `constraint` is the constrained right to that, if it is one.
+    pub fn impersonated(&self, user: &User, constraint: &str) {
+        let mut event = self.lock();
+        event.impersonated_user = Some(user.into());
+        if !constraint.is_empty() {
+            let impersonation_constraint = constraint.to_owned();
+            event.authentication_metadata =
+                Some(AuthenticationMetadata { impersonation_constraint });
+        }
     }
 
     pub fn decided(&self, decision: &Decision) {

@@ -17,7 +17,7 @@ mod x509;
 
 pub use front_proxy::FrontProxy;
 pub use headers::remove_credentials;
-pub use impersonation::apply as impersonate;
+pub use impersonation::{LastWays, apply as impersonate};
 pub use peer::Peer;
 pub use x509::user_of as certificate_user;
 
@@ -41,6 +41,8 @@ pub struct Authentication {
     pub oidc: Vec<token::oidc::Oidc>,
     pub webhook: Option<token::webhook::TokenWebhook>,
     pub anonymous: Anonymous,
+    /// By which ways users came to act as others.
+    pub last_ways: LastWays,
 }
 
 impl Default for Authentication {
@@ -53,6 +55,7 @@ impl Default for Authentication {
             oidc: Vec::new(),
             webhook: None,
             anonymous: Anonymous::Everywhere,
+            last_ways: LastWays::default(),
         }
     }
 }

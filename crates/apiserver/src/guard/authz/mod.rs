@@ -217,6 +217,11 @@ impl Attributes {
         Attributes { verb, what: What::Path(path.to_owned()), selected: Selected::default() }
     }
 
+    /// Whether nothing is changed by it.
+    pub fn only_reads(&self) -> bool {
+        matches!(&*self.verb, "get" | "list" | "watch")
+    }
+
     /// A right on a resource that is no request: to bind, escalate, impersonate, approve.
     pub fn right(verb: &str, group: &str, resource: &str, namespace: &str, name: &str) -> Self {
         Attributes {

@@ -5,6 +5,7 @@ use crate::extend::backend::slices_of;
 use crate::server::ApiServer;
 use crate::state::objects;
 use api::status::Status;
+use client::Metrics;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -170,6 +171,7 @@ async fn tell(api: &ApiServer, name: &str, found: &Finding) -> Result<(), Status
         Err(status) if status.is_not_found() => return Ok(()),
         service => service?,
     };
+    let was_available = is_available(&service);
     if !put(&mut service) {
         return Ok(());
     }
@@ -179,9 +181,35 @@ async fn tell(api: &ApiServer, name: &str, found: &Finding) -> Result<(), Status
         Ok(())
     });
     match changed.await {
+        Ok(_) if was_available && !is_available(&service) => {
+            let labels = [("name", name), ("reason", found.reason)];
+            api.extend().counts.count("aggregator_unavailable_apiservice_total", &labels);
+            Ok(())
+        }
         Err(status) if !status.is_not_found() => Err(status),
         _ => Ok(()),
     }
+}
+
+/// Whether an APIService says that its server is to be had.
+fn is_available(service: &Value) -> bool {
+    let mut conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True")
+}
+
+/// What is counted of APIServices at this moment: which of them are marked as not to be had
+/// (`kube-aggregator/pkg/controllers/status/metrics`).
+pub fn metrics(services: &[Value]) -> String {
+    const NAME: &str = "aggregator_unavailable_apiservice";
+    let mut text = String::new();
+    let head = if services.is_empty() { String::new() } else { format!("# TYPE {NAME} gauge\n") };
+    text.push_str(&head);
+    for service in services {
+        let name = service["metadata"]["name"].as_str().unwrap_or_default();
+        let unavailable = u8::from(!is_available(service));
+        text.push_str(&format!("{NAME}{{name={name:?}}} {unavailable}\n"));
+    }
+    text
 }
 
 /// Puts the one condition that is ours among those of others. Whether that changed anything.
@@ -255,6 +283,22 @@ mod tests {
         check(Some(&good), &[slice(false, "https")], Some(("MissingEndpoints", none)));
         check(Some(&good), &[slice(true, "http")], Some(("MissingEndpoints", none)));
         check(Some(&service("ExternalName", 1)), &[], None);
+    }
+
+    #[test]
+    fn who_is_not_to_be_had_is_counted() {
+        let service = |name: &str, status: &str| {
+            json!({ "metadata": { "name": name }, "status": {
+                "conditions": [{ "type": "Available", "status": status }] } })
+        };
+        assert_eq!(metrics(&[]), "");
+        assert_eq!(
+            metrics(&[service("v1.", "True"), service("v1.a", "Unknown"), json!({})]),
+            "# TYPE aggregator_unavailable_apiservice gauge\n\
+             aggregator_unavailable_apiservice{name=\"v1.\"} 0\n\
+             aggregator_unavailable_apiservice{name=\"v1.a\"} 1\n\
+             aggregator_unavailable_apiservice{name=\"\"} 1\n"
+        );
     }
 
     #[test]

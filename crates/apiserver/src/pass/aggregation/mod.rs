@@ -144,6 +144,14 @@ async fn refresh(api: &ApiServer) -> Result<(), Status> {
     Ok(())
 }
 
+/// What is counted of APIServices, at this moment.
+pub async fn metrics(api: &ApiServer) -> String {
+    match objects::readable(api, api_services(), "").await {
+        Ok(services) => availability::metrics(&services),
+        Err(_) => String::new(),
+    }
+}
+
 /// A service or its endpoints changed: servers in that namespace are looked at again.
 fn nudge(api: &ApiServer, item: &Item) {
     let remotes = api.extend().aggregation.current();

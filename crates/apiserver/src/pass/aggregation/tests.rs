@@ -135,6 +135,31 @@ async fn requests_are_passed_on_in_their_clients_name() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_passed_on_has_a_seat_and_an_end() {
+    let server =
+        Server::start_with(|options| options.request_timeout = Duration::from_secs(2)).await;
+    server.allow_loopback();
+    let beside = Beside::start(&["things.default.svc"], |asked| async move {
+        match asked.path.contains("/slow") {
+            true => std::future::pending().await,
+            false => old_server(&asked),
+        }
+    })
+    .await;
+    server.serve_at("things", 8443, beside.address).await;
+    let said = server.create(SERVICES, registration(&beside, json!({}))).await;
+    assert_eq!(said.code, 201, "{said:?}");
+    until("it is available", async || condition(&server).await.0 == "Passed").await;
+    let under_way = || server.api.fairness().map_or((0, 0), |fairness| fairness.now());
+    let has_seat = until("it has a seat", async || under_way().0 > 0);
+    let slow = server.get("/apis/things.e.io/v1/slow");
+    let (said, ()) = tokio::join!(slow, has_seat);
+    let text = "Timeout: request did not complete within the allotted timeout";
+    assert_eq!((said.code, said.message()), (504, text));
+    until("it is given back", async || under_way().0 == 0).await;
+}
+
+#[tokio::test]
 async fn streams_pass_through() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (server, _beside) = start().await;
@@ -240,6 +265,11 @@ async fn one_that_is_not_to_be_had_spoils_nothing() {
     assert_eq!(condition(&server).await.1, "service/things in \"default\" is not present");
     server.serve_at("things", 8443, beside.address).await;
     until("it fails", async || condition(&server).await.0 == "FailedDiscoveryCheck").await;
+    let page = server.get("/metrics").await.body;
+    let line = format!("aggregator_unavailable_apiservice{{name=\"{NAME}\"}} 1");
+    assert!(page.as_str().is_some_and(|page| page.lines().any(|told| told == line)), "{page}");
+    let line = "aggregator_unavailable_apiservice{name=\"v1.apps\"} 0";
+    assert!(page.as_str().is_some_and(|page| page.lines().any(|told| told == line)), "{page}");
     let url = format!("https://{}/apis/things.e.io/v1", beside.address);
     assert_eq!(
         condition(&server).await.1,
