@@ -1,5 +1,6 @@
 //! The whole kubelet on a runtime and an API in memory, while time is paused.
 mod away;
+mod authors;
 
 use crate::config::Config;
 use crate::eviction::thresholds::Signal;

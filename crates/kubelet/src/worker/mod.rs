@@ -19,6 +19,7 @@ mod references;
 mod remembered;
 mod resize;
 mod start;
+mod tell;
 mod watched;
 
 pub use attached::LOOKS;
@@ -44,17 +45,16 @@ use crate::pulls::records::PullRecords;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::server::Counters;
 use crate::shutdown::GoingDown;
-use crate::status;
+use crate::status::Told;
 use crate::users::{self, Users};
 use crate::volumes::in_use::InUse;
 use crate::volumes::iscsi::Iscsi;
 use api::names::NamespacedName;
 use api::status::Status;
 use client::events::{Happening, Recorder};
-use client::source::Patch;
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements, Service};
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements, Service};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -145,8 +145,8 @@ pub struct Notes {
     enforced: Option<ResourceRequirements>,
     /// Why they cannot be given what they ask for now.
     resize_pending: Option<(String, String)>,
-    /// The last status that was written, which the informer may not have seen yet.
-    written: Option<PodStatus>,
+    /// The API's answer to the last status that was written, which the informer may not have seen yet.
+    told: Option<Told>,
 }
 
 impl Memory {
@@ -308,13 +308,6 @@ impl Kubelet {
         let reading = self.pods.read();
         let from_api = reading.iter().map(|(_, pod)| pod).filter(|pod| !pod::is_mirror(pod));
         from_api.cloned().chain(self.static_pods.lock().values().cloned()).collect()
-    }
-
-    /// What was told of a pod last, which the informer may not have seen yet.
-    pub fn last_status(&self, pod: &Pod) -> PodStatus {
-        let memory = self.memories.lock().get(pod::uid(pod)).cloned();
-        let written = memory.and_then(|memory| memory.notes.lock().written.clone());
-        written.unwrap_or_else(|| pod::status(pod).clone())
     }
 
     /// When to look again; `None`: when something happens.
@@ -481,68 +474,6 @@ impl Kubelet {
         let next =
             plan.waits.iter().map(|wait| wait.until.duration_since(now).unsigned_abs()).min();
         Ok(Some(next.unwrap_or(RESYNC).min(RESYNC)))
-    }
-
-    /// Writes the pod's status if it is not what the API has.
-    async fn tell(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
-        if pod::is_static(pod) {
-            return self.tell_mirror(pod, found, memory).await;
-        }
-        self.write_status(pod, found, memory).await
-    }
-
-    async fn write_status(
-        &self,
-        pod: &Pod,
-        found: &Found,
-        memory: &Memory,
-    ) -> Result<(), SyncError> {
-        let (new, old) = {
-            let notes = memory.notes.lock();
-            // Times of conditions count from what was written last, seen or not.
-            let mut base = pod.clone();
-            if let Some(written) = &notes.written {
-                base.status = Some(written.clone());
-            }
-            let look = status::Look {
-                pod: &base,
-                found,
-                probed: &notes.probed,
-                waiting: &notes.waiting,
-                failed: notes.failed.as_ref(),
-                disrupted: notes
-                    .evicted
-                    .as_ref()
-                    .filter(|one| one.for_the_node)
-                    .map(|one| one.message.as_str()),
-                resize_pending: notes.resize_pending.as_ref(),
-                host_ips: &self.config.node_ips,
-                runtime_name: &self.runtime_name,
-                now: self.context.now(),
-            };
-            let old = notes.written.clone().unwrap_or_else(|| pod::status(pod).clone());
-            let mut new = status::generate(&look);
-            let lists = [&mut new.init_container_statuses, &mut new.container_statuses];
-            for told in lists.into_iter().flatten().flatten() {
-                let mut devices = self.devices.health(pod::uid(pod), &told.name);
-                let claimed = pod::container(pod, &told.name)
-                    .map(|(_, container)| self.dra.statuses(pod, &container, self.context.now()));
-                devices.extend(claimed.into_iter().flatten());
-                told.allocated_resources_status = Some(devices).filter(|all| !all.is_empty());
-            }
-            (new, old)
-        };
-        let Some(patch) = status::patch(pod::uid(pod), &old, &new) else { return Ok(()) };
-        let patch = Patch::Strategic(patch);
-        match self.client.patch_status::<Pod>(pod::namespace(pod), pod::name(pod), patch).await {
-            Ok(_) => {
-                memory.notes.lock().written = Some(new);
-                Ok(())
-            }
-            // It is gone, or another has its name: the informer will say so.
-            Err(status) if status.is_not_found() || status.is_conflict() => Ok(()),
-            Err(status) => Err(status.into()),
-        }
     }
 
     pub fn note(
