@@ -1,6 +1,7 @@
 //! The whole kubelet on a runtime and an API in memory, while time is paused.
 mod away;
 mod authors;
+mod resizes;
 
 use crate::config::Config;
 use crate::eviction::thresholds::Signal;

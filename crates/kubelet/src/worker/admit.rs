@@ -75,7 +75,7 @@ impl Kubelet {
     ) -> Result<(), Refusal> {
         let _one_at_a_time = self.admitting.lock();
         let others: Vec<Arc<Pod>> =
-            self.all_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
+            self.allocated_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
         let place = Place {
             node_name: &self.config.node_name,
             labels,
