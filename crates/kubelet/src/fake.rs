@@ -28,6 +28,8 @@ struct State {
     /// While it is set, pulls go on.
     progress: Option<(u64, u64)>,
     exec_code: i32,
+    /// Commands do not end.
+    exec_hangs: bool,
     /// What pods use of memory, by uid.
     memory: BTreeMap<String, u64>,
 }
@@ -59,6 +61,10 @@ impl Fake {
 
     pub fn exec_ends_with(&self, code: i32) {
         self.state.lock().exec_code = code;
+    }
+
+    pub fn exec_hangs(&self, hangs: bool) {
+        self.state.lock().exec_hangs = hangs;
     }
 
     /// How far pulls are; they end without.
@@ -330,8 +336,14 @@ impl Runtime for Fake {
         async move { Ok(ContainerStatusResponse { status, ..Default::default() }) }.boxed()
     }
     fn exec_sync(&self, _: ExecSyncRequest) -> Reply<'_, ExecSyncResponse> {
-        let exit_code = self.state.lock().exec_code;
-        async move { Ok(ExecSyncResponse { exit_code, stdout: b"said".to_vec(), ..Default::default() }) }.boxed()
+        async move {
+            while self.state.lock().exec_hangs {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            let exit_code = self.state.lock().exec_code;
+            Ok(ExecSyncResponse { exit_code, stdout: b"said".to_vec(), ..Default::default() })
+        }
+        .boxed()
     }
     fn image_status(&self, request: ImageStatusRequest) -> Reply<'_, ImageStatusResponse> {
         let image = request.image.unwrap().image;

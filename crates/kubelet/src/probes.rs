@@ -68,6 +68,16 @@ impl Probes {
         });
     }
 
+    /// The pod is to end: whether it is alive is nobody's concern any more, whether it is ready is
+    /// (`StopLivenessAndStartup` in upstream's `pkg/kubelet/prober/prober_manager.go`).
+    pub fn only_readiness(&self) {
+        for ((_, kind), task) in self.tasks.lock().iter() {
+            if *kind != Kind::Readiness {
+                task.abort();
+            }
+        }
+    }
+
     pub fn stop(&self) {
         self.keep(&[]);
     }
@@ -174,6 +184,7 @@ impl Asking {
                 }
             }
         }
+        memory.probed.notify_one();
         self.kubelet.queue.add(pod::uid(&self.pod).to_owned());
     }
 }

@@ -4,9 +4,7 @@ use crate::found::{Container as FoundContainer, Found, Sandbox, State};
 use crate::plan::{Probed, backoff_key};
 use crate::pod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Container, Pod, PodCondition, PodReadinessGate, PodSpec, Probe,
-};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodReadinessGate, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::path::Path;
 use std::time::Duration;

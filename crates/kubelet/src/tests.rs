@@ -1,6 +1,7 @@
 //! The whole kubelet on a runtime and an API in memory, while time is paused.
-mod away;
 mod authors;
+mod away;
+mod ends;
 mod resizes;
 
 use crate::config::Config;

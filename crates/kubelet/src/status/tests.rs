@@ -233,7 +233,9 @@ fn check_condition(world: &str, type_: &str, expected: &str) {
 #[test]
 fn what_others_have_to_say_first_is_waited_for() {
     let world = |more: &str| {
-        format!("pod gate=a\npod gate=b\ncontainer web\nsandbox s0 ready\nfound web s0 running\n{more}")
+        format!(
+            "pod gate=a\npod gate=b\ncontainer web\nsandbox s0 ready\nfound web s0 running\n{more}"
+        )
     };
     check_condition(
         &world(""),

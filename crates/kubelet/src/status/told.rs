@@ -49,7 +49,8 @@ pub fn known(told: Option<&Told>, seen: &Pod) -> PodStatus {
         .clone_from(&now.node_allocatable_resource_claim_statuses);
     known.nominated_node_name.clone_from(&now.nominated_node_name);
     // Whoever takes pods of lost nodes away lets them end first: what has ended stays ended.
-    let ended = |status: &PodStatus| matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let ended =
+        |status: &PodStatus| matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     if ended(now) && !ended(&known) {
         known.phase.clone_from(&now.phase);
         known.reason.clone_from(&now.reason);
@@ -74,9 +75,8 @@ mod tests {
 
     fn pod(revision: u64, phase: &str, conditions: &[(&str, &str)]) -> Pod {
         let conditions = conditions.iter();
-        let conditions: Vec<Value> = conditions
-            .map(|(type_, status)| json!({ "type": type_, "status": status }))
-            .collect();
+        let conditions: Vec<Value> =
+            conditions.map(|(type_, status)| json!({ "type": type_, "status": status })).collect();
         let pod = json!({ "metadata": { "resourceVersion": revision.to_string() },
             "status": { "phase": phase, "conditions": conditions } });
         serde_json::from_value(pod).expect("a pod")

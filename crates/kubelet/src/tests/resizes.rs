@@ -33,5 +33,8 @@ async fn who_waits_for_more_keeps_it_from_nobody() {
     machine.pass(2).await;
     machine.asks("second", "10m");
     machine.pass(2).await;
-    assert_eq!((machine.phase_of("first"), machine.phase_of("second")), ("Running".into(), "Running".into()));
+    assert_eq!(
+        (machine.phase_of("first"), machine.phase_of("second")),
+        ("Running".into(), "Running".into())
+    );
 }

@@ -6,6 +6,7 @@
 //! where the last one ended.
 mod admit;
 mod attached;
+mod called_off;
 mod certificates;
 mod claims;
 mod deadline;
@@ -117,6 +118,8 @@ pub struct Memory {
     pub notes: Mutex<Notes>,
     /// The pod was changed or deleted: what waits for it to end looks again.
     pub changed: Notify,
+    /// A probe says something else than before: it is told also while containers are being ended.
+    pub probed: Notify,
     /// Nothing of it runs any more.
     pub over: Notify,
     pub probes: Probes,
@@ -341,7 +344,8 @@ impl Kubelet {
             if is_new || begins_again {
                 self.tell(&pod, &found, &memory).await?;
             }
-            if !self.carry_out(&pod, &found, &memory, plan.steps).await? {
+            let carried = Box::pin(self.carry_out(&pod, &found, &memory, plan.steps));
+            if !self.telling_meanwhile(&pod, &memory, carried).await? {
                 let found = found::find(&*self.runtime, uid).await?;
                 self.tell(&pod, &found, &memory).await?;
                 return Ok(Some(RETRY));
@@ -378,11 +382,15 @@ impl Kubelet {
     /// Containers that run are probed; what ended is forgotten.
     fn watch_over(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>) {
         let ips = self.ips(pod, found);
+        let is_ending = pod::is_deleting(pod) || memory.notes.lock().failed.is_some();
+        if is_ending {
+            memory.probes.only_readiness();
+        }
         let mut living = Vec::new();
         for one in found.running() {
             memory.notes.lock().waiting.remove(&one.name);
             living.push(one.id.clone());
-            if pod::is_deleting(pod) {
+            if is_ending {
                 continue;
             }
             if let Some((role, container)) = pod::container(pod, &one.name) {
@@ -421,10 +429,14 @@ impl Kubelet {
                 Step::Resize { id, limits } => self.resize(pod, &id, *limits).await?,
                 Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
+                Step::Start { .. } if self.is_called_off(pod, memory) => return Ok(true),
                 Step::Start { container, role, restarts } => {
                     let started =
                         Box::pin(self.start(pod, found, memory, &container, role, restarts)).await;
                     if let Err(fault) = started {
+                        if self.is_called_off(pod, memory) {
+                            return Ok(true);
+                        }
                         all_well = false;
                         tracing::debug!(
                             pod = pod::name(pod),

@@ -24,13 +24,17 @@ impl Kubelet {
     pub fn allocated_pods(&self) -> Vec<Arc<Pod>> {
         let given = |pod: Arc<Pod>| {
             let memory = self.memories.lock().get(pod::uid(&pod)).cloned();
-            let known = memory.and_then(|memory| memory.notes.lock().allocated.clone());
-            let wanted = wanted(&pod);
-            // Of a pod that was not looked at yet the kubelet before this one may have told.
-            let known = known.unwrap_or_else(|| reported(&pod, &wanted));
-            if known == wanted { pod } else { Arc::new(with(&pod, &known)) }
+            self.given(&pod, &memory.unwrap_or_default())
         };
         self.all_pods().into_iter().map(given).collect()
+    }
+
+    /// A pod with what it has been given; the kubelet before this one may have told.
+    pub(super) fn given(&self, pod: &Arc<Pod>, memory: &Memory) -> Arc<Pod> {
+        let known = memory.notes.lock().allocated.clone();
+        let wanted = wanted(pod);
+        let known = known.unwrap_or_else(|| reported(pod, &wanted));
+        if known == wanted { pod.clone() } else { Arc::new(with(pod, &known)) }
     }
 
     /// The pod with the resources that it has been given.

@@ -229,14 +229,21 @@ impl Kubelet {
             ip: ips.first().cloned().unwrap_or_default(),
             container: container.clone(),
         };
-        self.post_start(pod, role, &target).await
+        self.post_start(pod, memory, role, &target).await
     }
 
     /// A failed hook ends its container.
-    async fn post_start(&self, pod: &Pod, role: Role, target: &Target) -> Result<(), Fault> {
+    async fn post_start(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        role: Role,
+        target: &Target,
+    ) -> Result<(), Fault> {
         let hook = target.container.lifecycle.as_ref().and_then(|all| all.post_start.as_ref());
         let Some(hook) = hook else { return Ok(()) };
-        let Err(message) = target.run_hook(self, hook).await else { return Ok(()) };
+        let ended = self.unless_called_off(pod, memory, target.run_hook(self, hook)).await;
+        let Some(Err(message)) = ended else { return Ok(()) };
         tracing::debug!(container = target.container.name, "the postStart hook failed: {message}");
         self.warn(
             pod,

@@ -17,9 +17,7 @@ impl Kubelet {
     /// Whether somebody else changed what is the kubelet's to tell of a pod.
     pub fn is_overwritten(&self, pod: &Pod) -> bool {
         let memory = self.memories.lock().get(pod::uid(pod)).cloned();
-        memory.is_some_and(|memory| {
-            status::is_overwritten(memory.notes.lock().told.as_ref(), pod)
-        })
+        memory.is_some_and(|memory| status::is_overwritten(memory.notes.lock().told.as_ref(), pod))
     }
 
     /// Writes the pod's status if it is not what the API has.
