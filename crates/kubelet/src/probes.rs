@@ -32,6 +32,7 @@ impl Probes {
         memory: &Arc<Memory>,
         role: Role,
         target: Target,
+        started_at: i64,
     ) {
         let container = &target.container;
         let rows = [
@@ -51,6 +52,7 @@ impl Probes {
                     kind,
                     probe: probe.clone(),
                     target: target.clone(),
+                    started_at,
                 };
                 tokio::spawn(asking.run()).abort_handle()
             });
@@ -91,6 +93,8 @@ struct Asking {
     kind: Kind,
     probe: Probe,
     target: Target,
+    /// When the container was started, in nanoseconds since 1970.
+    started_at: i64,
 }
 
 impl Asking {
@@ -101,13 +105,17 @@ impl Asking {
         let context = &self.kubelet.context;
         let period = seconds(self.probe.period_seconds, 10).max(Duration::from_secs(1));
         let mut count = Count::new(&self.probe);
-        // Until the first answer a container is alive, and neither started nor ready.
-        if !context.sleep(seconds(self.probe.initial_delay_seconds, 0)).await {
+        // Until the first answer a container is alive, and else what was told of it.
+        let delay = seconds(self.probe.initial_delay_seconds, 0).saturating_sub(self.age());
+        if !context.sleep(delay).await {
             return;
         }
         loop {
             let Some(memory) = self.memory.upgrade() else { return };
             let started = memory.notes.lock().probed.started.get(&self.target.id).copied();
+            if self.kind == Kind::Startup && started == Some(true) {
+                return;
+            }
             let held = self.target.container.startup_probe.is_some() && started != Some(true);
             drop(memory);
             if self.kind == Kind::Startup || !held {
@@ -119,14 +127,23 @@ impl Asking {
                 if let Some(verdict) = count.add(answer.is_ok()) {
                     self.record(verdict);
                 }
-                if self.kind == Kind::Startup && count.verdict == Some(true) {
-                    return;
+                // A container that is to be killed is left alone.
+                match (self.kind, count.verdict) {
+                    (Kind::Startup, Some(_)) | (Kind::Liveness, Some(false)) => return,
+                    _ => {}
                 }
             }
             if !context.sleep(period).await {
                 return;
             }
         }
+    }
+
+    /// How long the container has been running: the kubelet may be younger.
+    fn age(&self) -> Duration {
+        let now = self.kubelet.context.now().as_nanosecond();
+        u64::try_from(now - i128::from(self.started_at))
+            .map_or(Duration::ZERO, Duration::from_nanos)
     }
 
     async fn ask(&self) -> Result<String, String> {

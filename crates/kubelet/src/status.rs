@@ -2,8 +2,10 @@
 //! probes say, and why containers wait. The rules are those of `pkg/kubelet/kubelet_pods.go` and
 //! `pkg/kubelet/status/generate.go` upstream.
 mod conditions;
+mod remembered;
 mod told;
 
+pub use remembered::remembered;
 pub use told::{Told, in_api, is_overwritten, known};
 
 use crate::found::{Container as Found1, Found, State};

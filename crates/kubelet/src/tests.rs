@@ -2,6 +2,7 @@
 mod authors;
 mod away;
 mod ends;
+mod probed;
 mod resizes;
 
 use crate::config::Config;

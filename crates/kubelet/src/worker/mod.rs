@@ -46,7 +46,7 @@ use crate::pulls::records::PullRecords;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::server::Counters;
 use crate::shutdown::GoingDown;
-use crate::status::Told;
+use crate::status::{self, Told};
 use crate::users::{self, Users};
 use crate::volumes::in_use::InUse;
 use crate::volumes::iscsi::Iscsi;
@@ -386,6 +386,8 @@ impl Kubelet {
         if is_ending {
             memory.probes.only_readiness();
         }
+        let told = self.last_status(pod);
+        status::remembered(&told, found, &mut memory.notes.lock().probed);
         let mut living = Vec::new();
         for one in found.running() {
             memory.notes.lock().waiting.remove(&one.name);
@@ -399,7 +401,7 @@ impl Kubelet {
                     ip: ips.first().cloned().unwrap_or_default(),
                     container,
                 };
-                memory.probes.watch(self, pod, memory, role, target);
+                memory.probes.watch(self, pod, memory, role, target, one.started_at);
             }
         }
         memory.probes.keep(&living);
