@@ -30,6 +30,8 @@ struct State {
     exec_code: i32,
     /// Commands do not end.
     exec_hangs: bool,
+    /// Commands are not run.
+    exec_fails: bool,
     /// What pods use of memory, by uid.
     memory: BTreeMap<String, u64>,
 }
@@ -65,6 +67,10 @@ impl Fake {
 
     pub fn exec_hangs(&self, hangs: bool) {
         self.state.lock().exec_hangs = hangs;
+    }
+
+    pub fn exec_fails(&self, fails: bool) {
+        self.state.lock().exec_fails = fails;
     }
 
     /// How far pulls are; they end without.
@@ -340,7 +346,10 @@ impl Runtime for Fake {
             while self.state.lock().exec_hangs {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            let exit_code = self.state.lock().exec_code;
+            let State { exec_code: exit_code, exec_fails, .. } = *self.state.lock();
+            if exec_fails {
+                return Err(RuntimeError::new("Unavailable", "it is busy"));
+            }
             Ok(ExecSyncResponse { exit_code, stdout: b"said".to_vec(), ..Default::default() })
         }
         .boxed()

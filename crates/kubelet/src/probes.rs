@@ -1,6 +1,6 @@
 //! Probes: for each running container and each kind of probe a task that asks, counts, and tells
 //! the worker when the answer changes (`pkg/kubelet/prober`).
-use crate::handler::Target;
+use crate::handler::{Outcome, Target};
 use crate::pod::{self, Role};
 use crate::worker::{Kubelet, Memory};
 use k8s_openapi::api::core::v1::{Pod, Probe};
@@ -119,13 +119,11 @@ impl Asking {
             let held = self.target.container.startup_probe.is_some() && started != Some(true);
             drop(memory);
             if self.kind == Kind::Startup || !held {
-                let answer = self.ask().await;
-                self.count(answer.is_ok());
-                if let Err(output) = &answer {
-                    self.tell_failure(output);
-                }
-                if let Some(verdict) = count.add(answer.is_ok()) {
-                    self.record(verdict);
+                if let Some(success) = self.judge(&self.ask().await) {
+                    self.count(success);
+                    if let Some(verdict) = count.add(success) {
+                        self.record(verdict);
+                    }
                 }
                 // A container that is to be killed is left alone.
                 match (self.kind, count.verdict) {
@@ -146,11 +144,23 @@ impl Asking {
             .map_or(Duration::ZERO, Duration::from_nanos)
     }
 
-    async fn ask(&self) -> Result<String, String> {
+    /// What cannot be asked is asked again, at most so often: upstream's.
+    async fn ask(&self) -> Outcome {
+        const TRIES: usize = 3;
+        for _ in 1..TRIES {
+            let said = self.ask_once().await;
+            if !matches!(said, Outcome::Unknown(_)) {
+                return said;
+            }
+        }
+        self.ask_once().await
+    }
+
+    async fn ask_once(&self) -> Outcome {
         let timeout = self.probe.timeout_seconds.map_or(1, |value| value.unsigned_abs().max(1));
         let timeout = Duration::from_secs(timeout.into());
         if let Some(action) = &self.probe.exec {
-            return self.target.exec(&self.kubelet, action, timeout).await;
+            return self.target.probe(&self.kubelet, action, timeout).await;
         }
         if let Some(action) = &self.probe.http_get {
             return self.target.http(action, timeout, "kube-probe/1.37").await;
@@ -161,7 +171,31 @@ impl Asking {
         if let Some(action) = &self.probe.grpc {
             return self.target.grpc(action, timeout, "kube-probe/1.37").await;
         }
-        Err("the probe says nothing to do".to_owned())
+        let (pod, name) = (pod::shown(&self.pod), &self.target.container.name);
+        Outcome::Unknown(format!("missing probe handler for {pod}:{name}"))
+    }
+
+    /// Whether the container is as it is asked to be; nothing, if that is not known.
+    fn judge(&self, outcome: &Outcome) -> Option<bool> {
+        let kind = self.kind;
+        let (success, event) = match outcome {
+            Outcome::Success(_) => (Some(true), None),
+            Outcome::Warning(why) => {
+                (Some(true), Some(("ProbeWarning", format!("{kind:?} probe warning: {why}"))))
+            }
+            Outcome::Failure(why) => {
+                (Some(false), Some(("Unhealthy", format!("{kind:?} probe failed: {why}"))))
+            }
+            Outcome::Unknown(why) => {
+                let note = format!("{kind:?} probe errored and resulted in unknown state: {why}");
+                (None, Some(("Unhealthy", note)))
+            }
+        };
+        if let Some((reason, note)) = event {
+            let about = Some((self.role, self.target.container.name.as_str()));
+            self.kubelet.warn(&self.pod, about, reason, &note);
+        }
+        success
     }
 
     /// For `/metrics/probes`.
@@ -175,16 +209,6 @@ impl Asking {
             pod::uid(&self.pod),
             self.kind,
         ));
-    }
-
-    fn tell_failure(&self, output: &str) {
-        let note = format!("{:?} probe failed: {output}", self.kind);
-        self.kubelet.warn(
-            &self.pod,
-            Some((self.role, &self.target.container.name)),
-            "Unhealthy",
-            &note,
-        );
     }
 
     fn record(&self, verdict: bool) {

@@ -41,3 +41,18 @@ async fn the_first_probes_delay_counts_from_the_containers_start() {
     machine.pass(6).await;
     assert_eq!(machine.shown(), "Running ready c running  restarts=0");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_fails_says_nothing_of_its_containers() {
+    let machine = Machine::start();
+    let probe =
+        json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "failureThreshold": 1 });
+    machine.pod(one(json!({ "readinessProbe": probe, "livenessProbe": probe })));
+    machine.pass(3).await;
+    machine.runtime.exec_fails(true);
+    machine.pass(20).await;
+    assert_eq!(machine.shown(), "Running ready c running  restarts=0");
+    let told = "Unhealthy Readiness probe errored and resulted in unknown state: \
+                rpc error: code = Unavailable desc = it is busy";
+    assert!(machine.events().iter().any(|event| event == told), "{:?}", machine.events());
+}

@@ -51,7 +51,7 @@ impl Kubelet {
         let grace = self.left(pod, &target, why, memory, begun);
         let hook = target.container.lifecycle.as_ref().and_then(|all| all.pre_stop.as_ref());
         if let Some(hook) = hook.filter(|_| grace > 0) {
-            let hook = target.run_hook(self, hook);
+            let hook = target.run_hook(self, pod, hook);
             if !self.within_grace(pod, &target, why, memory, begun, hook).await {
                 self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed");
             }

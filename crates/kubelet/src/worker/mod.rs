@@ -506,7 +506,7 @@ impl Kubelet {
 }
 
 /// `1m20s`, as Go writes it.
-fn go_duration(duration: SignedDuration) -> String {
+pub fn go_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds}s"),

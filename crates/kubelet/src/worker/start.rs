@@ -242,7 +242,7 @@ impl Kubelet {
     ) -> Result<(), Fault> {
         let hook = target.container.lifecycle.as_ref().and_then(|all| all.post_start.as_ref());
         let Some(hook) = hook else { return Ok(()) };
-        let ended = self.unless_called_off(pod, memory, target.run_hook(self, hook)).await;
+        let ended = self.unless_called_off(pod, memory, target.run_hook(self, pod, hook)).await;
         let Some(Err(message)) = ended else { return Ok(()) };
         tracing::debug!(container = target.container.name, "the postStart hook failed: {message}");
         self.warn(
