@@ -6,6 +6,7 @@ use crate::container::env::{self, Place};
 use crate::container::{config, sandbox};
 use crate::found::Found;
 use crate::handler::Target;
+use crate::node;
 use crate::numa::memory;
 use crate::plan::backoff_key;
 use crate::pod::{self, Role};
@@ -303,8 +304,7 @@ impl Kubelet {
             node_name: &self.config.node_name,
             host_ips: &self.config.node_ips,
             pod_ips: ips,
-            cpus: self.facts.cpus,
-            memory: self.facts.memory,
+            allocatable: node::allocatable(&self.config, &self.facts),
         }
     }
 
