@@ -2,6 +2,7 @@
 mod authors;
 mod away;
 mod ends;
+mod locals;
 mod probed;
 mod resizes;
 

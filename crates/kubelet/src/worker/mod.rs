@@ -14,6 +14,7 @@ mod evict;
 mod finish;
 mod images;
 mod kill;
+mod local;
 mod message;
 mod mounts;
 mod references;
