@@ -28,6 +28,10 @@ struct State {
     /// While it is set, pulls go on.
     progress: Option<(u64, u64)>,
     exec_code: i32,
+    /// Commands do not end.
+    exec_hangs: bool,
+    /// Commands are not run.
+    exec_fails: bool,
     /// What pods use of memory, by uid.
     memory: BTreeMap<String, u64>,
 }
@@ -59,6 +63,14 @@ impl Fake {
 
     pub fn exec_ends_with(&self, code: i32) {
         self.state.lock().exec_code = code;
+    }
+
+    pub fn exec_hangs(&self, hangs: bool) {
+        self.state.lock().exec_hangs = hangs;
+    }
+
+    pub fn exec_fails(&self, fails: bool) {
+        self.state.lock().exec_fails = fails;
     }
 
     /// How far pulls are; they end without.
@@ -351,8 +363,17 @@ impl Runtime for Fake {
         async move { Ok(ContainerStatusResponse { status, ..Default::default() }) }.boxed()
     }
     fn exec_sync(&self, _: ExecSyncRequest) -> Reply<'_, ExecSyncResponse> {
-        let exit_code = self.state.lock().exec_code;
-        async move { Ok(ExecSyncResponse { exit_code, stdout: b"said".to_vec(), ..Default::default() }) }.boxed()
+        async move {
+            while self.state.lock().exec_hangs {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            let State { exec_code: exit_code, exec_fails, .. } = *self.state.lock();
+            if exec_fails {
+                return Err(RuntimeError::new("Unavailable", "it is busy"));
+            }
+            Ok(ExecSyncResponse { exit_code, stdout: b"said".to_vec(), ..Default::default() })
+        }
+        .boxed()
     }
     fn image_status(&self, request: ImageStatusRequest) -> Reply<'_, ImageStatusResponse> {
         let image = request.image.unwrap().image;

@@ -1,16 +1,15 @@
 //! What is run in or against a container: by probes and by hooks.
 mod grpc;
+mod hook;
+mod web;
 
-use crate::runtime::cri;
+pub use web::get;
+
+use crate::container::expand::expand;
+use crate::runtime::{RuntimeError, cri};
 use crate::worker::Kubelet;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::{
-    Container, ExecAction, HTTPGetAction, LifecycleHandler, TCPSocketAction,
-};
+use k8s_openapi::api::core::v1::{Container, ExecAction, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -22,192 +21,130 @@ pub struct Target {
     pub container: Container,
 }
 
+/// What a probe's question came to (`Result` in upstream's `pkg/probe`).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    Success(String),
+    /// It succeeded, and still something is odd.
+    Warning(String),
+    Failure(String),
+    /// It could not be asked: that says nothing of the container.
+    Unknown(String),
+}
+
 /// Most of an answer that is read: upstream's.
 const ANSWER: usize = 10 << 10;
 
 impl Target {
-    /// Output of a command, or why it failed.
-    pub async fn exec(
+    /// A probe's command. Only its exit code counts, or that it took too long.
+    pub async fn probe(
         &self,
         kubelet: &Kubelet,
         action: &ExecAction,
         timeout: Duration,
-    ) -> Result<String, String> {
-        let request = cri::ExecSyncRequest {
-            container_id: self.id.clone(),
-            cmd: action.command.clone().unwrap_or_default(),
-            timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+    ) -> Outcome {
+        let known = |name: &str| {
+            let mut all = self.container.env.iter().flatten();
+            all.find(|one| one.name == name).map(|one| one.value.clone().unwrap_or_default())
         };
-        match kubelet.runtime.exec_sync(request).await {
-            Ok(answer) => {
-                let mut output = answer.stdout;
-                output.extend(answer.stderr);
-                let output = String::from_utf8_lossy(&output).into_owned();
-                if answer.exit_code == 0 { Ok(output) } else { Err(output) }
+        let command: Vec<String> =
+            action.command.iter().flatten().map(|part| expand(part, known)).collect();
+        let shown = command.join(" ");
+        match self.exec(kubelet, command, timeout).await {
+            Ok(mut ended) => {
+                ended.stdout.extend(ended.stderr);
+                ended.stdout.truncate(ANSWER);
+                let output = String::from_utf8_lossy(&ended.stdout).into_owned();
+                match ended.exit_code {
+                    0 => Outcome::Success(output),
+                    _ => Outcome::Failure(output),
+                }
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => ended_without_code(&error, &shown, timeout),
         }
     }
 
-    pub async fn tcp(&self, action: &TCPSocketAction, timeout: Duration) -> Result<String, String> {
-        let host = action.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(&self.ip);
-        let port = self.port(&action.port)?;
-        let connecting = tokio::time::timeout(timeout, TcpStream::connect((host, port))).await;
-        match connecting {
-            Ok(Ok(_)) => Ok(String::new()),
-            Ok(Err(error)) => Err(format!("dial tcp {host}:{port}: {error}")),
-            Err(_) => Err(format!("dial tcp {host}:{port}: i/o timeout")),
-        }
-    }
-
-    pub async fn http(
+    async fn exec(
         &self,
-        action: &HTTPGetAction,
+        kubelet: &Kubelet,
+        cmd: Vec<String>,
         timeout: Duration,
-        agent: &str,
-    ) -> Result<String, String> {
-        let asking = tokio::time::timeout(timeout, Box::pin(self.ask(action, agent))).await;
-        asking.unwrap_or_else(|_| {
-            Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-                .to_owned())
-        })
+    ) -> Result<cri::ExecSyncResponse, RuntimeError> {
+        let timeout = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+        let request = cri::ExecSyncRequest { container_id: self.id.clone(), cmd, timeout };
+        kubelet.runtime.exec_sync(request).await
     }
 
-    async fn ask(&self, action: &HTTPGetAction, agent: &str) -> Result<String, String> {
+    pub async fn tcp(&self, action: &TCPSocketAction, timeout: Duration) -> Outcome {
         let host = action.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(&self.ip);
-        let port = self.port(&action.port)?;
-        let path = action.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let is_https = action.scheme.as_deref() == Some("HTTPS");
-        let scheme = if is_https { "https" } else { "http" };
-        let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let mut request = http::Request::get(&path).header(http::header::CONNECTION, "close");
-        let headers = action.http_headers.iter().flatten();
-        for header in headers.clone() {
-            request = request.header(&header.name, &header.value);
-        }
-        let given =
-            |name: &str| headers.clone().any(|header| header.name.eq_ignore_ascii_case(name));
-        if !given("host") {
-            request = request.header(http::header::HOST, format!("{shown}:{port}"));
-        }
-        if !given("user-agent") {
-            request = request.header(http::header::USER_AGENT, agent);
-        }
-        if !given("accept") {
-            request = request.header(http::header::ACCEPT, "*/*");
-        }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
-        let url = format!("Get \"{scheme}://{shown}:{port}{path}\"");
-        let failed = |error: &dyn std::fmt::Display| format!("{url}: {error}");
-        let stream = TcpStream::connect((host, port)).await;
-        let stream =
-            stream.map_err(|error| failed(&format!("dial tcp {shown}:{port}: {error}")))?;
-        let answer = if is_https {
-            let stream = encrypted(host, stream, &[]).await.map_err(|error| failed(&error))?;
-            exchange(stream, request, ANSWER).await
-        } else {
-            exchange(stream, request, ANSWER).await
+        let port = match self.port(&action.port) {
+            Ok(port) => port,
+            Err(why) => return Outcome::Unknown(why),
         };
-        let (code, body) = answer.map_err(|error| failed(&error))?;
-        match code {
-            200..=399 => Ok(body),
-            code => Err(format!("HTTP probe failed with statuscode: {code}")),
+        let connecting = tokio::time::timeout(timeout, TcpStream::connect((host, port))).await;
+        let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        match connecting {
+            Ok(Ok(_)) => Outcome::Success(String::new()),
+            Ok(Err(error)) => Outcome::Failure(format!("dial tcp {shown}:{port}: {error}")),
+            Err(_) => Outcome::Failure(format!("dial tcp {shown}:{port}: i/o timeout")),
         }
     }
 
     fn port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
-            IntOrString::Int(number) => Some(*number),
+            IntOrString::Int(number) => *number,
             IntOrString::String(name) => {
-                let mut named = self
-                    .container
-                    .ports
-                    .iter()
-                    .flatten()
-                    .filter(|port| port.name.as_ref() == Some(name));
-                named.next().map(|port| port.container_port).or_else(|| name.parse().ok())
+                let mut ports = self.container.ports.iter().flatten();
+                let named = ports.find(|port| port.name.as_ref() == Some(name));
+                named.ok_or_else(|| format!("port {name:?} not found"))?.container_port
             }
         };
-        let number =
-            number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
-        number.ok_or_else(|| format!("invalid port number: {port:?}"))
-    }
-
-    /// `postStart` and `preStop`.
-    pub async fn run_hook(&self, kubelet: &Kubelet, hook: &LifecycleHandler) -> Result<(), String> {
-        let forever = Duration::from_secs(30);
-        if let Some(action) = &hook.exec {
-            return self.exec(kubelet, action, Duration::ZERO).await.map(drop);
-        }
-        if let Some(action) = &hook.http_get {
-            return self.http(action, forever, "kube-lifecycle/1.37").await.map(drop);
-        }
-        if let Some(action) = &hook.sleep {
-            kubelet.context.sleep(Duration::from_secs(action.seconds.unsigned_abs())).await;
-            return Ok(());
-        }
-        Err("tcpSocket is not supported as a lifecycle handler".to_owned())
+        let port = u16::try_from(number).ok().filter(|number| *number > 0);
+        port.ok_or_else(|| format!("invalid port number: {number}"))
     }
 }
 
-/// TLS with whoever answers: a probe asks whether somebody is there, not who it is.
-async fn encrypted(
-    host: &str,
-    stream: TcpStream,
-    protocols: &[&[u8]],
-) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
-    let mut config = client::http::tls::client_config(&client::http::tls::Believed::Anyone, None)?;
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    let name = host.parse::<std::net::IpAddr>().map(rustls::pki_types::ServerName::from);
-    let name = name.or_else(|_| rustls::pki_types::ServerName::try_from(host.to_owned()));
-    let name = name.map_err(|error| error.to_string())?;
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    connector.connect(name, stream).await.map_err(|error| error.to_string())
-}
-
-/// What is behind a URL without encryption, if that is not too much.
-pub async fn get(url: &str, headers: &[(String, String)]) -> Result<String, String> {
-    const LIMIT: usize = 10 << 20;
-    let uri: http::Uri = url.parse().map_err(|error| format!("{error}"))?;
-    let host = uri.host().ok_or("it has no host")?;
-    if uri.scheme_str() != Some("http") {
-        return Err("only http is supported".to_owned());
-    }
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = http::Request::get(path).header(http::header::CONNECTION, "close");
-    for (name, value) in headers {
-        request = request.header(name, value);
-    }
-    let authority = uri.authority().map_or(host, |authority| authority.as_str());
-    request = request.header(http::header::HOST, authority);
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
-    let port = uri.port_u16().unwrap_or(80);
-    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await;
-    let stream = stream.map_err(|error| error.to_string())?;
-    match exchange(stream, request, LIMIT).await? {
-        (200, body) => Ok(body),
-        (code, _) => Err(format!("it answers {code}")),
+/// A command that the runtime says nothing of: it took too long, or it was not run.
+fn ended_without_code(error: &RuntimeError, command: &str, timeout: Duration) -> Outcome {
+    match error.code.as_str() {
+        "DeadlineExceeded" => {
+            let timeout = crate::worker::go_duration(timeout.try_into().unwrap_or_default());
+            Outcome::Failure(format!("command timed out: {command:?} timed out after {timeout}"))
+        }
+        _ => Outcome::Unknown(error.to_string()),
     }
 }
 
-async fn exchange<S>(
-    stream: S,
-    request: http::Request<Empty<Bytes>>,
-    limit: usize,
-) -> Result<(u16, String), String>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
-{
-    let text = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-    let talking = tokio::spawn(connection);
-    let answer = sender.send_request(request).await.map_err(text)?;
-    let code = answer.status().as_u16();
-    // A body that is too long is not read to its end; that is no failure.
-    let body = Limited::new(answer.into_body(), limit).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    talking.abort();
-    Ok((code, String::from_utf8_lossy(&body).into_owned()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_an_exit_code_or_a_timeout_is_a_failure() {
+        let check = |code: &str, expected: Outcome| {
+            let error = RuntimeError::new(code, "why");
+            let said = ended_without_code(&error, "sleep 9", Duration::from_secs(61));
+            assert_eq!(said, expected, "{code}");
+        };
+        let late = r#"command timed out: "sleep 9" timed out after 1m1s"#;
+        check("DeadlineExceeded", Outcome::Failure(late.to_owned()));
+        let unknown = "rpc error: code = Unavailable desc = why";
+        check("Unavailable", Outcome::Unknown(unknown.to_owned()));
+    }
+
+    #[test]
+    fn ports_have_names() {
+        let container = json!({ "name": "c", "ports": [{ "name": "web", "containerPort": 80 }] });
+        let container = serde_json::from_value(container).expect("a container");
+        let target = Target { id: String::new(), ip: String::new(), container };
+        let check = |port: serde_json::Value, expected: Result<u16, &str>| {
+            let port = serde_json::from_value(port).expect("a port");
+            assert_eq!(target.port(&port), expected.map_err(str::to_owned));
+        };
+        check(json!(8080), Ok(8080));
+        check(json!("web"), Ok(80));
+        check(json!("gone"), Err("port \"gone\" not found"));
+        check(json!(0), Err("invalid port number: 0"));
+    }
 }

@@ -253,6 +253,7 @@ async fn hear(kubelet: &Arc<Kubelet>) {
         // What the kubelet itself wrote is no reason to look again.
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && !pod::differs(old, new)
+            && !kubelet.is_overwritten(new)
         {
             return;
         }

@@ -1,6 +1,6 @@
 //! Probes: for each running container and each kind of probe a task that asks, counts, and tells
 //! the worker when the answer changes (`pkg/kubelet/prober`).
-use crate::handler::Target;
+use crate::handler::{Outcome, Target};
 use crate::pod::{self, Role};
 use crate::worker::{Kubelet, Memory};
 use k8s_openapi::api::core::v1::{Pod, Probe};
@@ -32,6 +32,7 @@ impl Probes {
         memory: &Arc<Memory>,
         role: Role,
         target: Target,
+        started_at: i64,
     ) {
         let container = &target.container;
         let rows = [
@@ -51,6 +52,7 @@ impl Probes {
                     kind,
                     probe: probe.clone(),
                     target: target.clone(),
+                    started_at,
                 };
                 tokio::spawn(asking.run()).abort_handle()
             });
@@ -68,6 +70,16 @@ impl Probes {
         });
     }
 
+    /// The pod is to end: whether it is alive is nobody's concern any more, whether it is ready is
+    /// (`StopLivenessAndStartup` in upstream's `pkg/kubelet/prober/prober_manager.go`).
+    pub fn only_readiness(&self) {
+        for ((_, kind), task) in self.tasks.lock().iter() {
+            if *kind != Kind::Readiness {
+                task.abort();
+            }
+        }
+    }
+
     pub fn stop(&self) {
         self.keep(&[]);
     }
@@ -81,6 +93,8 @@ struct Asking {
     kind: Kind,
     probe: Probe,
     target: Target,
+    /// When the container was started, in nanoseconds since 1970.
+    started_at: i64,
 }
 
 impl Asking {
@@ -91,26 +105,30 @@ impl Asking {
         let context = &self.kubelet.context;
         let period = seconds(self.probe.period_seconds, 10).max(Duration::from_secs(1));
         let mut count = Count::new(&self.probe);
-        // Until the first answer a container is alive, and neither started nor ready.
-        if !context.sleep(seconds(self.probe.initial_delay_seconds, 0)).await {
+        // Until the first answer a container is alive, and else what was told of it.
+        let delay = seconds(self.probe.initial_delay_seconds, 0).saturating_sub(self.age());
+        if !context.sleep(delay).await {
             return;
         }
         loop {
             let Some(memory) = self.memory.upgrade() else { return };
             let started = memory.notes.lock().probed.started.get(&self.target.id).copied();
+            if self.kind == Kind::Startup && started == Some(true) {
+                return;
+            }
             let held = self.target.container.startup_probe.is_some() && started != Some(true);
             drop(memory);
             if self.kind == Kind::Startup || !held {
-                let answer = self.ask().await;
-                self.count(answer.is_ok());
-                if let Err(output) = &answer {
-                    self.tell_failure(output);
+                if let Some(success) = self.judge(&self.ask().await) {
+                    self.count(success);
+                    if let Some(verdict) = count.add(success) {
+                        self.record(verdict);
+                    }
                 }
-                if let Some(verdict) = count.add(answer.is_ok()) {
-                    self.record(verdict);
-                }
-                if self.kind == Kind::Startup && count.verdict == Some(true) {
-                    return;
+                // A container that is to be killed is left alone.
+                match (self.kind, count.verdict) {
+                    (Kind::Startup, Some(_)) | (Kind::Liveness, Some(false)) => return,
+                    _ => {}
                 }
             }
             if !context.sleep(period).await {
@@ -119,11 +137,30 @@ impl Asking {
         }
     }
 
-    async fn ask(&self) -> Result<String, String> {
+    /// How long the container has been running: the kubelet may be younger.
+    fn age(&self) -> Duration {
+        let now = self.kubelet.context.now().as_nanosecond();
+        u64::try_from(now - i128::from(self.started_at))
+            .map_or(Duration::ZERO, Duration::from_nanos)
+    }
+
+    /// What cannot be asked is asked again, at most so often: upstream's.
+    async fn ask(&self) -> Outcome {
+        const TRIES: usize = 3;
+        for _ in 1..TRIES {
+            let said = self.ask_once().await;
+            if !matches!(said, Outcome::Unknown(_)) {
+                return said;
+            }
+        }
+        self.ask_once().await
+    }
+
+    async fn ask_once(&self) -> Outcome {
         let timeout = self.probe.timeout_seconds.map_or(1, |value| value.unsigned_abs().max(1));
         let timeout = Duration::from_secs(timeout.into());
         if let Some(action) = &self.probe.exec {
-            return self.target.exec(&self.kubelet, action, timeout).await;
+            return self.target.probe(&self.kubelet, action, timeout).await;
         }
         if let Some(action) = &self.probe.http_get {
             return self.target.http(action, timeout, "kube-probe/1.37").await;
@@ -134,7 +171,31 @@ impl Asking {
         if let Some(action) = &self.probe.grpc {
             return self.target.grpc(action, timeout, "kube-probe/1.37").await;
         }
-        Err("the probe says nothing to do".to_owned())
+        let (pod, name) = (pod::shown(&self.pod), &self.target.container.name);
+        Outcome::Unknown(format!("missing probe handler for {pod}:{name}"))
+    }
+
+    /// Whether the container is as it is asked to be; nothing, if that is not known.
+    fn judge(&self, outcome: &Outcome) -> Option<bool> {
+        let kind = self.kind;
+        let (success, event) = match outcome {
+            Outcome::Success(_) => (Some(true), None),
+            Outcome::Warning(why) => {
+                (Some(true), Some(("ProbeWarning", format!("{kind:?} probe warning: {why}"))))
+            }
+            Outcome::Failure(why) => {
+                (Some(false), Some(("Unhealthy", format!("{kind:?} probe failed: {why}"))))
+            }
+            Outcome::Unknown(why) => {
+                let note = format!("{kind:?} probe errored and resulted in unknown state: {why}");
+                (None, Some(("Unhealthy", note)))
+            }
+        };
+        if let Some((reason, note)) = event {
+            let about = Some((self.role, self.target.container.name.as_str()));
+            self.kubelet.warn(&self.pod, about, reason, &note);
+        }
+        success
     }
 
     /// For `/metrics/probes`.
@@ -148,16 +209,6 @@ impl Asking {
             pod::uid(&self.pod),
             self.kind,
         ));
-    }
-
-    fn tell_failure(&self, output: &str) {
-        let note = format!("{:?} probe failed: {output}", self.kind);
-        self.kubelet.warn(
-            &self.pod,
-            Some((self.role, &self.target.container.name)),
-            "Unhealthy",
-            &note,
-        );
     }
 
     fn record(&self, verdict: bool) {
@@ -174,6 +225,7 @@ impl Asking {
                 }
             }
         }
+        memory.probed.notify_one();
         self.kubelet.queue.add(pod::uid(&self.pod).to_owned());
     }
 }

@@ -2,6 +2,11 @@
 //! probes say, and why containers wait. The rules are those of `pkg/kubelet/kubelet_pods.go` and
 //! `pkg/kubelet/status/generate.go` upstream.
 mod conditions;
+mod remembered;
+mod told;
+
+pub use remembered::remembered;
+pub use told::{Told, in_api, is_overwritten, known};
 
 use crate::found::{Container as Found1, Found, State};
 use crate::plan::{self, Probed};
@@ -380,7 +385,7 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     let mut change = serde_json::Map::new();
     let (old, new) = (old.as_object()?, new.as_object()?);
     for (field, value) in new {
-        if old.get(field) != Some(value) {
+        if bare(old.get(field)) != bare(Some(value)) {
             let mut value = value.clone();
             // These lists are merged by their addresses otherwise, and would keep old ones.
             if let (true, Some(list)) =
@@ -394,11 +399,37 @@ pub fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
             change.insert(field.clone(), value);
         }
     }
-    for field in old.keys().filter(|field| !new.contains_key(*field)) {
-        change.insert(field.clone(), Value::Null);
+    for (field, value) in old.iter().filter(|(field, _)| !new.contains_key(*field)) {
+        if bare(Some(value)).is_some() {
+            change.insert(field.clone(), Value::Null);
+        }
     }
     let patch = json!({ "metadata": { "uid": uid }, "status": change });
     (!change.is_empty()).then_some(patch)
+}
+
+/// A value without what says nothing, which API servers leave out, and with conditions in one order: what differs
+/// in nothing else is not written again and again.
+fn bare(value: Option<&Value>) -> Option<Value> {
+    match value? {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::Array(list) => {
+            let mut list: Vec<Value> = list.iter().filter_map(|one| bare(Some(one))).collect();
+            if list.iter().all(|one| one["type"].is_string()) {
+                list.sort_by(|a, b| a["type"].as_str().cmp(&b["type"].as_str()));
+            }
+            (!list.is_empty()).then_some(Value::Array(list))
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields: serde_json::Map<String, Value> = fields
+                .filter_map(|(name, value)| Some((name.clone(), bare(Some(value))?)))
+                .collect();
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+        other => Some(other.clone()),
+    }
 }
 
 /// Conditions are merged by their types: what one no longer says has to be unsaid, and one that is

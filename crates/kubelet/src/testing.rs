@@ -4,7 +4,7 @@ use crate::found::{Container as FoundContainer, Found, Sandbox, State};
 use crate::plan::{Probed, backoff_key};
 use crate::pod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodReadinessGate, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// One line each: `pod restart=Never deleting`, `init NAME`, `sidecar NAME startup`, `container
+/// One line each: `pod restart=Never deleting gate=TYPE`, `condition TYPE=STATUS`, `init NAME`, `sidecar NAME startup`, `container
 /// NAME readiness`, `sandbox s0 ready|not`, `found NAME SANDBOX running|created|exited=CODE
 /// [at=SECOND] [changed|started|dead|ready]`, `crashed NAME at=SECOND`, `now SECOND`.
 pub fn world(text: &str) -> World {
@@ -55,7 +55,17 @@ pub fn world(text: &str) -> World {
                 if let Some(policy) = value("restart") {
                     spec.restart_policy = Some(policy.to_owned());
                 }
+                if let Some(gate) = value("gate") {
+                    let gate = PodReadinessGate { condition_type: gate.to_owned() };
+                    spec.readiness_gates.get_or_insert_default().push(gate);
+                }
                 pod.metadata.deletion_timestamp = has("deleting").then(|| Time(at(900)));
+            }
+            "condition" => {
+                let (type_, status) = words[1].split_once('=').unwrap();
+                let status = status.to_owned();
+                let one = PodCondition { type_: type_.to_owned(), status, ..Default::default() };
+                pod.status.get_or_insert_default().conditions.get_or_insert_default().push(one);
             }
             "init" => spec.init_containers.get_or_insert_default().push(container()),
             "sidecar" => {

@@ -1,5 +1,10 @@
 //! The whole kubelet on a runtime and an API in memory, while time is paused.
+mod authors;
 mod away;
+mod ends;
+mod locals;
+mod probed;
+mod resizes;
 
 use crate::config::Config;
 use crate::eviction::thresholds::Signal;

@@ -3,6 +3,7 @@
 use super::env_file;
 use super::expand::expand;
 use super::resources;
+use crate::admission::Amounts;
 use crate::pod;
 use crate::volumes::Places;
 use k8s_openapi::api::core::v1::{
@@ -24,9 +25,8 @@ pub struct Place<'a> {
     /// The node's; the first is what it is known by.
     pub host_ips: &'a [IpAddr],
     pub pod_ips: &'a [String],
-    /// What the node has to give: limits that are not set.
-    pub cpus: usize,
-    pub memory: u64,
+    /// What the node has to give to pods: limits that are not set.
+    pub allocatable: Amounts,
 }
 
 type Variables = Vec<(String, String)>;
@@ -121,7 +121,7 @@ fn from(
     if let Some(selector) = &source.resource_field_ref {
         let other = selector.container_name.as_deref().filter(|name| !name.is_empty());
         let other = other.and_then(|name| pod::container(pod, name)).map(|(_, one)| one);
-        let value = resources::field(other.as_ref().unwrap_or(container), selector, place);
+        let value = resources::field(pod, other.as_ref().unwrap_or(container), selector, place);
         return value.map(Some);
     }
     if let Some(key) = &source.config_map_key_ref {
@@ -302,8 +302,9 @@ mod tests {
             node_name: "n",
             host_ips: &["10.1.1.1".parse().unwrap()],
             pod_ips: &ips,
-            cpus: 2,
-            memory: 1 << 30,
+            allocatable: [("cpu", 2000), ("memory", 1 << 30)]
+                .map(|(name, amount)| (name.to_owned(), amount))
+                .into(),
         };
         let text = match environment(&pod, &container, &place, &Some1, &Places::new()) {
             Ok(all) => all

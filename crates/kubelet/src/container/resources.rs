@@ -1,5 +1,6 @@
 //! Requests and limits: as limits of control groups, as a score for the OOM killer, as text.
 use super::env::Place;
+use crate::admission;
 use crate::pod;
 use crate::runtime::cri;
 use api::quantity::Quantity;
@@ -204,34 +205,45 @@ pub fn cgroup_parent(root: &str, pod: &Pod) -> String {
     format!("{root}{class}/pod{}", pod::uid(pod))
 }
 
-/// `limits.memory` in units of a divisor, rounded up. What is not limited is what the node has.
+/// `limits.memory` in units of a divisor, rounded up. What is not limited is limited by the pod as a whole, or by
+/// what the node has to give (`pkg/kubelet/kubelet_resources.go`).
 pub fn field(
+    pod: &Pod,
     container: &Container,
     selector: &ResourceFieldSelector,
     place: &Place<'_>,
 ) -> Result<String, String> {
+    let unsupported = || format!("unsupported container resource : {}", selector.resource);
     let (list, name) = selector.resource.split_once('.').unwrap_or_default();
-    if !["limits", "requests"].contains(&list) {
-        return Err(format!("unsupported container resource : {}", selector.resource));
+    let is_node = ["cpu", "memory", "ephemeral-storage"].contains(&name);
+    if !["limits", "requests"].contains(&list) || !(is_node || name.starts_with("hugepages-")) {
+        return Err(unsupported());
     }
-    let resources = container.resources.as_ref();
-    let value = amount(resources, list, name)
-        .or_else(|| (list == "requests").then(|| amount(resources, "limits", name))?);
-    let node = || match name {
-        _ if list == "requests" => 0,
-        "cpu" => i64::try_from(place.cpus).unwrap_or(i64::MAX) * 1000,
-        "memory" => i64::try_from(place.memory).unwrap_or(i64::MAX),
-        _ => 0,
+    let own = |list| {
+        let value = amount(container.resources.as_ref(), list, name);
+        let value = value.map(|value| match name {
+            "cpu" => value.milli_value(),
+            _ => value.value(),
+        });
+        value.filter(|value| *value != 0)
+    };
+    let value = match list {
+        "requests" => own("requests").or_else(|| own("limits")),
+        _ if is_node => own("limits").or_else(|| {
+            let whole = pod::spec(pod).resources.as_ref().and_then(|all| all.limits.as_ref());
+            let whole = admission::amounts(whole).get(name).copied();
+            // Disks are nothing that a pod as a whole is limited in.
+            let whole = whole.filter(|limit| *limit != 0 && name != "ephemeral-storage");
+            whole.or_else(|| place.allocatable.get(name).copied())
+        }),
+        _ => own("limits"),
     };
     let divisor = selector.divisor.as_ref().and_then(|text| Quantity::parse(&text.0).ok());
     let divisor = divisor
         .filter(|divisor| !divisor.is_zero())
         .unwrap_or(Quantity::new(1, Default::default()));
-    let (value, divisor) = match name {
-        "cpu" => (value.map_or_else(node, |value| value.milli_value()), divisor.milli_value()),
-        _ => (value.map_or_else(node, |value| value.value()), divisor.value()),
-    };
-    let divisor = divisor.max(1);
+    let divisor = if name == "cpu" { divisor.milli_value() } else { divisor.value() }.max(1);
+    let value = value.unwrap_or(0);
     Ok((value / divisor + i64::from(value % divisor > 0)).to_string())
 }
 
@@ -331,5 +343,43 @@ mod tests {
         let made = linux(&pod, &pod.spec.as_ref().unwrap().containers[0], &Enforcement::default());
         assert_eq!((made.cpu_quota, made.memory_limit_in_bytes), (200_000, 1 << 30));
         assert_eq!(made.cpu_shares, 102);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_set_is_the_pods_or_the_nodes() {
+        let place = Place {
+            node_name: "n",
+            host_ips: &[],
+            pod_ips: &[],
+            allocatable: [("cpu", 1500), ("memory", 1 << 30), ("ephemeral-storage", 7 << 20)]
+                .map(|(name, amount)| (name.to_owned(), amount))
+                .into(),
+        };
+        let check = |own: serde_json::Value,
+                     whole: serde_json::Value,
+                     name: &str,
+                     expected: &str| {
+            let mut pod = pod(own);
+            let spec = pod.spec.as_mut().unwrap();
+            spec.resources = serde_json::from_value(json!({ "limits": whole })).unwrap();
+            let container = spec.containers[0].clone();
+            let selector = json!({ "resource": name, "divisor": if name.ends_with("cpu") { "1m" } else { "1Mi" } });
+            let selector = serde_json::from_value(selector).unwrap();
+            let said = field(&pod, &container, &selector, &place).unwrap_or_else(|why| why);
+            assert_eq!(said, expected, "{name}");
+        };
+        let none = || json!({});
+        check(none(), none(), "limits.cpu", "1500");
+        check(none(), none(), "limits.memory", "1024");
+        check(none(), none(), "limits.ephemeral-storage", "7");
+        check(none(), none(), "requests.memory", "0");
+        check(none(), none(), "limits.hugepages-2Mi", "0");
+        check(none(), json!({ "cpu": "1", "memory": "512Mi" }), "limits.memory", "512");
+        check(none(), json!({ "cpu": "1" }), "limits.memory", "1024");
+        let own = || json!({ "limits": { "cpu": "200m", "memory": "0" } });
+        check(own(), json!({ "cpu": "1" }), "limits.cpu", "200");
+        check(own(), none(), "requests.cpu", "200");
+        check(own(), none(), "limits.memory", "1024");
+        check(own(), none(), "limits.gpu", "unsupported container resource : limits.gpu");
     }
 }

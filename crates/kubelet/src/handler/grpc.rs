@@ -1,6 +1,6 @@
 //! gRPC's health protocol, as far as a probe needs it: one question, one answer
 //! (`pkg/probe/grpc`). The messages are two fields, so nothing is generated for them.
-use super::Target;
+use super::{Outcome, Target, web};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, TE, USER_AGENT};
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,7 +14,14 @@ const ANSWER: usize = 4096;
 const UNIMPLEMENTED: &str = "12";
 
 impl Target {
-    pub async fn grpc(
+    pub async fn grpc(&self, action: &GRPCAction, timeout: Duration, agent: &str) -> Outcome {
+        match self.check(action, timeout, agent).await {
+            Ok(said) => Outcome::Success(said),
+            Err(why) => Outcome::Failure(why),
+        }
+    }
+
+    async fn check(
         &self,
         action: &GRPCAction,
         timeout: Duration,
@@ -34,7 +41,7 @@ impl Target {
             if action.mode.as_deref() != Some("TLS") {
                 return Box::pin(check(stream, &shown, service, agent)).await;
             }
-            let stream = super::encrypted(&self.ip, stream, &[b"h2"]).await;
+            let stream = web::encrypted(&self.ip, stream, &[b"h2"]).await;
             let stream = stream.map_err(|error| {
                 format!("error: failed to connect service at {shown:?}: {error}")
             })?;
@@ -154,7 +161,7 @@ mod tests {
         let target =
             Target { id: String::new(), ip: "127.0.0.1".to_owned(), container: Default::default() };
         let action = GRPCAction { port: port.into(), ..GRPCAction::default() };
-        target.grpc(&action, Duration::from_secs(10), "kube-probe/1.37").await
+        target.check(&action, Duration::from_secs(10), "kube-probe/1.37").await
     }
 
     #[tokio::test]

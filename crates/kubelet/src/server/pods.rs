@@ -6,27 +6,32 @@ use crate::found::{self, CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID};
 use crate::pod;
 use crate::runtime::cri;
 use crate::worker::Kubelet;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// `/pods`: with the status that the kubelet knows, which the API may not have yet.
 pub fn wanted(kubelet: &Arc<Kubelet>) -> Reply {
-    let items: Vec<Value> = kubelet
-        .all_pods()
-        .iter()
-        .map(|pod| {
-            let mut shown = json!(**pod);
-            shown["status"] = json!(kubelet.last_status(pod));
-            // An item of a list does not say what it is.
-            if let Some(fields) = shown.as_object_mut() {
-                fields.remove("apiVersion");
-                fields.remove("kind");
-            }
-            shown
-        })
-        .collect();
-    answer::json(&list(items))
+    let shown = |pod: Arc<Pod>| item(&pod, json!(kubelet.last_status(&pod)));
+    answer::json(&list(kubelet.all_pods().into_iter().map(shown).collect()))
+}
+
+/// `/allocatedPods`: with the resources that they have been given, and without a word of how they are.
+pub fn allocated(kubelet: &Arc<Kubelet>) -> Reply {
+    let pods = kubelet.allocated_pods().into_iter().filter(|pod| kubelet.is_active(pod));
+    answer::json(&list(pods.map(|pod| item(&pod, json!({}))).collect()))
+}
+
+/// An item of a list does not say what it is.
+fn item(pod: &Pod, status: Value) -> Value {
+    let mut shown = json!(pod);
+    shown["status"] = status;
+    if let Some(fields) = shown.as_object_mut() {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+    }
+    shown
 }
 
 /// `/runningpods/`: what the runtime has, whether it is wanted or not.

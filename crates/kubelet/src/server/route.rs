@@ -70,9 +70,13 @@ pub async fn route(
     };
     match (page, asked.rest.as_slice()) {
         ("healthz", _) => return Ok(answer::text(StatusCode::OK, "ok")),
-        ("pods" | "allocatedPods", []) => {
+        ("pods", []) => {
             need_get()?;
             return Ok(pods::wanted(kubelet));
+        }
+        ("allocatedPods", []) => {
+            need_get()?;
+            return Ok(pods::allocated(kubelet));
         }
         ("stats", ["summary"]) => {
             need_get()?;

@@ -10,7 +10,6 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
         "Failed" => Some("PodFailed"),
         _ => None,
     };
-    let spec = pod::spec(look.pod);
     let init = status.init_container_statuses.as_deref().unwrap_or_default();
     let regular = status.container_statuses.as_deref().unwrap_or_default();
     let started = regular.iter().any(|one| one.container_id.is_some());
@@ -44,17 +43,8 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
             (false, Some("ContainersNotReady"), Some(text))
         }
     };
-    let is_true = |type_: &str| old.iter().any(|one| one.type_ == type_ && one.status == "True");
-    let gates = spec.readiness_gates.iter().flatten();
-    let missing: Vec<_> = gates.filter(|gate| !is_true(&gate.condition_type)).collect();
-    let ready = match (containers.0, missing.first()) {
-        (true, Some(gate)) => {
-            let text = format!(
-                "corresponding condition of pod readiness gate \"{}\" does not exist.",
-                gate.condition_type
-            );
-            (false, Some("ReadinessGatesNotReady"), Some(text))
-        }
+    let ready = match gates(look.pod, old) {
+        Some(text) if containers.0 => (false, Some("ReadinessGatesNotReady"), Some(text)),
         _ => containers.clone(),
     };
     let sandbox = look
@@ -144,12 +134,31 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
     made
 }
 
+/// Which of the conditions that others set are not there yet.
+fn gates(pod: &Pod, conditions: &[PodCondition]) -> Option<String> {
+    let missing = pod::spec(pod).readiness_gates.iter().flatten().filter_map(|gate| {
+        let name = &gate.condition_type;
+        let known = conditions.iter().find(|one| one.type_ == *name);
+        match known.map(|one| one.status.as_str()) {
+            Some("True") => None,
+            Some(status) => Some(format!(
+                "the status of pod readiness gate {name:?} is not \"True\", but {status}"
+            )),
+            None => Some(format!(
+                "corresponding condition of pod readiness gate {name:?} does not exist."
+            )),
+        }
+    });
+    let missing: Vec<String> = missing.collect();
+    (!missing.is_empty()).then(|| missing.join(", "))
+}
+
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
 const RESTARTING: &str = "AllContainersRestarting";
 const RESTARTING_WHY: &str = "container exited with restart policy rule";
 
-fn is_foreign(type_: &str) -> bool {
+pub(super) fn is_foreign(type_: &str) -> bool {
     const OURS: [&str; 7] = [
         "PodReadyToStartContainers",
         "Initialized",

@@ -220,3 +220,50 @@ fn what_a_condition_no_longer_says_is_unsaid() {
     let expected = json!([{ "type": "Ready", "status": "True", "reason": null }]);
     assert_eq!(patch["status"]["conditions"], expected);
 }
+
+/// `STATUS REASON: MESSAGE` of a condition.
+fn check_condition(world: &str, type_: &str, expected: &str) {
+    let conditions = status(world, &[]).conditions.unwrap();
+    let one = conditions.iter().find(|one| one.type_ == type_).unwrap();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let said = format!("{} {}: {}", one.status, text(&one.reason), text(&one.message));
+    assert_eq!(said, expected, "{world}");
+}
+
+#[test]
+fn what_others_have_to_say_first_is_waited_for() {
+    let world = |more: &str| {
+        format!(
+            "pod gate=a\npod gate=b\ncontainer web\nsandbox s0 ready\nfound web s0 running\n{more}"
+        )
+    };
+    check_condition(
+        &world(""),
+        "Ready",
+        "False ReadinessGatesNotReady: corresponding condition of pod readiness gate \"a\" does not exist., \
+         corresponding condition of pod readiness gate \"b\" does not exist.",
+    );
+    check_condition(
+        &world("condition a=True\ncondition b=False"),
+        "Ready",
+        "False ReadinessGatesNotReady: the status of pod readiness gate \"b\" is not \"True\", but False",
+    );
+    check_condition(&world("condition a=True\ncondition b=True"), "Ready", "True : ");
+    check_condition(&world(""), "ContainersReady", "True : ");
+}
+
+#[test]
+fn what_says_the_same_is_not_written_again() {
+    let status = |conditions: [&str; 2], allocated: Option<BTreeMap<_, _>>| PodStatus {
+        conditions: Some(
+            conditions
+                .map(|type_| PodCondition { type_: type_.to_owned(), ..PodCondition::default() })
+                .into(),
+        ),
+        allocated_resources: allocated,
+        ..PodStatus::default()
+    };
+    let (one, other) = (status(["a", "b"], None), status(["b", "a"], Some(BTreeMap::new())));
+    assert_eq!(patch("u", &one, &other), None);
+    assert_eq!(patch("u", &other, &one), None);
+}

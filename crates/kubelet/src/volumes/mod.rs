@@ -105,7 +105,8 @@ fn set_up_one(
     };
     if let Some(source) = &volume.empty_dir {
         let path = place("empty-dir");
-        empty_dir(pod, volume, source, &path)?;
+        let most = contents.place.allocatable.get("memory").copied().unwrap_or(0);
+        empty_dir(pod, volume, source, &path, most)?;
         if let Some(group) = fs_group {
             own(&path, group)?;
         }
@@ -134,6 +135,7 @@ fn empty_dir(
     volume: &Volume,
     source: &EmptyDirVolumeSource,
     path: &Path,
+    most: i64,
 ) -> Result<(), VolumeError> {
     let existed = path.exists();
     fs::create_dir_all(path).map_err(io_error("create", path))?;
@@ -141,9 +143,8 @@ fn empty_dir(
         "" => {}
         _ if is_mounted(path) => return Ok(()),
         "Memory" => {
-            let limit = source.size_limit.as_ref();
-            let limit = limit.and_then(|size| api::quantity::Quantity::parse(&size.0).ok());
-            let options = limit.map_or(String::new(), |size| format!("size={}", size.value()));
+            let size = memory_size(pod, source, most);
+            let options = size.map_or(String::new(), |size| format!("size={size}"));
             let options = std::ffi::CString::new(options).unwrap_or_default();
             let flags = rustix::mount::MountFlags::empty();
             rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
@@ -167,6 +168,16 @@ fn empty_dir(
         fs::set_permissions(path, everybody).map_err(io_error("open up", path))?;
     }
     Ok(())
+}
+
+/// What fits into a volume of memory: no more than its pod may use, nor than there is for pods
+/// (`calculateEmptyDirMemorySize` in `pkg/volume/emptydir`).
+fn memory_size(pod: &Pod, source: &EmptyDirVolumeSource, allocatable: i64) -> Option<i64> {
+    let own = source.size_limit.as_ref();
+    let own = own.and_then(|size| api::quantity::Quantity::parse(&size.0).ok());
+    let pods = crate::admission::limits(pod).get("memory").copied();
+    let sizes = [Some(allocatable), pods, own.map(|size| size.value())];
+    sizes.into_iter().flatten().filter(|size| *size > 0).min()
 }
 
 /// The size of the pages of a medium, in bytes: `HugePages-2Mi` says it, `HugePages` means the one
@@ -348,6 +359,25 @@ mod tests {
         assert_eq!(size("HugePages-1Gi", &["2Mi", "1Gi"]), Ok(1 << 30));
         assert!(size("HugePages", &["2Mi", "1Gi"]).is_err());
         assert!(size("HugePages-1Gi", &["2Mi"]).is_err() && size("HugePages", &[]).is_err());
+    }
+
+    #[test]
+    fn memory_holds_no_more_than_its_pod_may_use() {
+        let check = |limit: Option<&str>, size: Option<&str>, expected: Option<i64>| {
+            let limits = limit.map_or(json!({}), |limit| json!({ "memory": limit }));
+            let container = json!({ "name": "c", "resources": { "limits": limits } });
+            let pod = json!({ "spec": { "containers": [container] } });
+            let source = json!({ "medium": "Memory", "sizeLimit": size });
+            let source = serde_json::from_value(source).unwrap();
+            let got = memory_size(&serde_json::from_value(pod).unwrap(), &source, 1 << 30);
+            assert_eq!(got, expected.map(|mebibytes| mebibytes << 20), "{limit:?} {size:?}");
+        };
+        check(None, None, Some(1024));
+        check(Some("100Mi"), None, Some(100));
+        check(Some("100Mi"), Some("50Mi"), Some(50));
+        check(Some("100Mi"), Some("500Mi"), Some(100));
+        check(None, Some("2Gi"), Some(1024));
+        check(None, Some("0"), Some(1024));
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Contents<'_> {
                 let name = selector.container_name.as_deref().unwrap_or_default();
                 let (_, container) = pod::container(pod, name)
                     .ok_or_else(|| format!("container {name} not found"))?;
-                resources::field(&container, selector, &self.place)?
+                resources::field(pod, &container, selector, &self.place)?
             } else {
                 continue;
             };
@@ -213,7 +213,12 @@ pub(super) mod tests {
             LazyLock::new(|| BTreeMap::from([((String::new(), 3600), "the-token".to_owned())]));
         use std::net::{IpAddr, Ipv4Addr};
         const HOST_IPS: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST)];
-        let place = Place { node_name: "n", host_ips: HOST_IPS, pod_ips: &[], cpus: 1, memory: 1 };
+        let place = Place {
+            node_name: "n",
+            host_ips: HOST_IPS,
+            pod_ips: &[],
+            allocatable: Default::default(),
+        };
         static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
             let credential = Credential { key: "KEY\n".to_owned(), chain: "CHAIN\n".to_owned() };
             let none = Err("credential bundle is not issued yet".to_owned());

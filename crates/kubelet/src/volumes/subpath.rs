@@ -2,27 +2,48 @@
 //! not to leave the volume, and what it found is pinned by a mount of the kubelet's own, so that
 //! nothing can be put in its place before the container has it.
 use super::{VolumeError, io_error, is_mounted};
-use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2, stat};
 use rustix::io::Errno;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Mounts `volume/part` at `target`; missing folders are made.
+/// Mounts `volume/part` at `target`; missing folders are made. What shows objects is written as new files: a
+/// container that starts again gets those of now.
 pub fn pin(volume: &Path, part: &str, target: &Path) -> Result<(), VolumeError> {
-    if is_mounted(target) {
-        return Ok(());
-    }
     let found = find(volume, part)?;
+    if is_mounted(target) {
+        if is_same(&found, target) {
+            return Ok(());
+        }
+        rustix::mount::unmount(target, rustix::mount::UnmountFlags::DETACH)
+            .map_err(|error| io_error("unmount", target)(error.into()))?;
+    }
     let is_folder = fs::metadata(format!("/proc/self/fd/{}", found.as_raw_fd()))
         .is_ok_and(|found| found.is_dir());
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent).map_err(io_error("create", parent))?;
     }
+    // The place of a file is no place for a folder, and the other way round.
+    match fs::symlink_metadata(target) {
+        Ok(place) if place.is_dir() && !is_folder => {
+            fs::remove_dir(target).map_err(io_error("remove", target))?;
+        }
+        Ok(place) if !place.is_dir() && is_folder => {
+            fs::remove_file(target).map_err(io_error("remove", target))?;
+        }
+        _ => {}
+    }
     let made = if is_folder { fs::create_dir_all(target) } else { fs::write(target, "") };
     made.map_err(io_error("create", target))?;
     rustix::mount::mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), target)
         .map_err(|error| io_error("mount a volume's part at", target)(error.into()))
+}
+
+/// Whether what is mounted at a place is what was found.
+fn is_same(found: &OwnedFd, target: &Path) -> bool {
+    let Ok(found) = fstat(found) else { return false };
+    stat(target).is_ok_and(|there| (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino))
 }
 
 /// Opens what is there without leaving the volume, or makes it as folders.
@@ -77,6 +98,36 @@ mod tests {
             assert!(!is_ok(part), "{part}");
         }
         assert!(!folder.path().join("outside/x").exists());
+    }
+
+    #[test]
+    fn what_was_written_anew_is_pinned_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, target) = (folder.path().join("v"), folder.path().join("pins/0"));
+        fs::create_dir(&volume).unwrap();
+        let write = |text: &str| {
+            fs::write(volume.join("new"), text).unwrap();
+            fs::rename(volume.join("new"), volume.join("file")).unwrap();
+        };
+        write("old");
+        let before = find(&volume, "file").unwrap();
+        assert!(is_same(&before, &volume.join("file")));
+        write("new");
+        assert!(!is_same(&before, &volume.join("file")) && !is_same(&before, &target));
+        // Mounts are for root alone.
+        if pin(&volume, "file", &target).is_err() {
+            return;
+        }
+        let read = || fs::read_to_string(&target).unwrap();
+        write("newer");
+        assert_eq!(read(), "new", "what runs keeps what it has");
+        pin(&volume, "file", &target).unwrap();
+        assert_eq!(read(), "newer");
+        fs::remove_file(volume.join("file")).unwrap();
+        fs::create_dir(volume.join("file")).unwrap();
+        pin(&volume, "file", &target).unwrap();
+        assert!(target.is_dir());
+        rustix::mount::unmount(&target, rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 
     /// A container puts a folder and a link to the host in each other's place as fast as it can.

@@ -75,7 +75,7 @@ impl Kubelet {
     ) -> Result<(), Refusal> {
         let _one_at_a_time = self.admitting.lock();
         let others: Vec<Arc<Pod>> =
-            self.all_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
+            self.allocated_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
         let place = Place {
             node_name: &self.config.node_name,
             labels,
@@ -104,7 +104,7 @@ impl Kubelet {
         let memory = self.memories.lock().get(pod::uid(other)).cloned();
         let Some(memory) = memory else { return pod::status(other).start_time.is_some() };
         let notes = memory.notes.lock();
-        let phase = notes.written.as_ref().and_then(|status| status.phase.as_deref());
+        let phase = notes.told.as_ref().and_then(|told| told.status.phase.as_deref());
         let has_ended = notes.failed.is_some() || matches!(phase, Some("Succeeded" | "Failed"));
         (notes.admitted || pod::status(other).start_time.is_some()) && !has_ended
     }

@@ -1,4 +1,5 @@
 //! Volumes that are claims: what a claim is bound to takes its place.
+use super::local::Local;
 use super::{Kubelet, Memory};
 use crate::csi;
 use crate::pod;
@@ -24,6 +25,7 @@ pub struct Resolved<'p> {
 /// Where a claim leads.
 enum Source {
     Host(HostPathVolumeSource),
+    Local(Local),
     Device(PathBuf),
     Csi(Box<csi::Volume>),
     Nfs(Share),
@@ -33,7 +35,7 @@ enum Source {
 impl Source {
     fn is_block(&self) -> bool {
         match self {
-            Source::Host(_) | Source::Nfs(_) => false,
+            Source::Host(_) | Source::Local(_) | Source::Nfs(_) => false,
             Source::Device(_) => true,
             Source::Csi(volume) => volume.is_block,
             Source::Iscsi(disk) => disk.is_block,
@@ -86,6 +88,10 @@ impl Kubelet {
             mode_fits(pod, &volume.name, source.is_block())?;
             let place = match source {
                 Source::Host(source) => source,
+                Source::Local(local) => {
+                    self.give_local(pod, &local).await.map_err(failed)?;
+                    HostPathVolumeSource { path: local.path, type_: Some("Directory".to_owned()) }
+                }
                 Source::Nfs(share) => {
                     let folder = self.config.pod_folder(pod::uid(pod));
                     let path = folder.join("volumes/kubernetes.io~nfs").join(&volume.name);
@@ -154,6 +160,7 @@ impl Kubelet {
             Source::Nfs(share) => {
                 Source::Nfs(Share { read_only: share.read_only || read_only, ..share })
             }
+            Source::Local(local) => Source::Local(Local { read_only, ..local }),
             source => source,
         })
     }
@@ -231,10 +238,9 @@ fn source_of(volume: &PersistentVolume, name: &str) -> Result<Source, String> {
             Ok(Source::Device(PathBuf::from(local.path)))
         }
         // What is local is there before it is used.
-        (None, Some(local)) => Ok(Source::Host(HostPathVolumeSource {
-            path: local.path,
-            type_: Some("Directory".to_owned()),
-        })),
+        (None, Some(local)) => {
+            Ok(Source::Local(Local { name: name.to_owned(), path: local.path, read_only: false }))
+        }
         (None, None) => Err(format!(
             "persistent volume {name:?} is of a kind that this kubelet does not support"
         )),
@@ -262,6 +268,7 @@ mod tests {
             let volume = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
             source_of(&volume, "p").map(|source| match source {
                 Source::Host(source) => (source.path, source.type_.unwrap_or_default()),
+                Source::Local(local) => (local.path, local.name),
                 Source::Device(path) => (path.display().to_string(), "device".to_owned()),
                 Source::Csi(volume) => (volume.handle, "csi".to_owned()),
                 Source::Nfs(share) => (share.path, share.options.join(",")),
@@ -270,10 +277,7 @@ mod tests {
         };
         let text = |text: &str| text.to_owned();
         assert_eq!(source(json!({ "hostPath": { "path": "/a" } })), Ok((text("/a"), text(""))));
-        assert_eq!(
-            source(json!({ "local": { "path": "/b" } })),
-            Ok((text("/b"), text("Directory")))
-        );
+        assert_eq!(source(json!({ "local": { "path": "/b" } })), Ok((text("/b"), text("p"))));
         assert_eq!(
             source(json!({ "nfs": { "server": "s", "path": "/" }, "mountOptions": ["hard"] })),
             Ok((text("/"), text("hard")))

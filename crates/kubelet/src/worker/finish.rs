@@ -131,6 +131,7 @@ impl Kubelet {
                 let mut shown = pod.clone();
                 shown.metadata.uid.clone_from(&mirror.metadata.uid);
                 shown.metadata.generation = mirror.metadata.generation;
+                shown.metadata.resource_version.clone_from(&mirror.metadata.resource_version);
                 shown.status.clone_from(&mirror.status);
                 self.write_status(&shown, found, memory).await
             }
@@ -146,7 +147,7 @@ impl Kubelet {
                     .annotations
                     .get_or_insert_default()
                     .insert(pod::MIRROR.to_owned(), hash);
-                memory.notes.lock().written = None;
+                memory.notes.lock().told = None;
                 match self.client.create(&mirror).await {
                     Err(status) if !status.is_already_exists() => {
                         // The pod runs whether or not the API shows it.

@@ -96,15 +96,24 @@ impl Kubelet {
         self.check_backoff(pod, memory, about, &image)?;
         self.note(pod, about, "Pulling", format!("Pulling image {image:?}"));
         let begun = tokio::time::Instant::now();
+        let not_wanted = || Fault::new("ContainerCreating", "");
         let turn = match &self.pull_turns {
-            Some(turns) => turns.acquire().await.ok(),
+            Some(turns) => {
+                let turn = self.unless_called_off(pod, memory, turns.acquire()).await;
+                turn.ok_or_else(not_wanted)?.ok()
+            }
             None => None,
         };
         let waited = begun.elapsed();
         self.pull_records.begin(&image);
         let pulling = self.pull(pod, &spec, &shown);
-        let pulled = self.watch_pull(pod, memory, about, &image, pulling).await;
+        let pulling = self.watch_pull(pod, memory, about, &image, pulling);
+        let pulled = self.unless_called_off(pod, memory, pulling).await;
         drop(turn);
+        let Some(pulled) = pulled else {
+            self.pull_records.end(&image, None, now);
+            return Err(not_wanted());
+        };
         let (reference, credential) = match pulled {
             Ok(pulled) => pulled,
             Err(error) => {

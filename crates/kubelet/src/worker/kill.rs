@@ -9,6 +9,7 @@ use crate::runtime::cri;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What is left to a container whose hook took all of its time: upstream's.
 const LEAST: i64 = 2;
@@ -44,34 +45,21 @@ impl Kubelet {
             (Role::Regular, Container { name: name.clone(), ..Container::default() })
         });
         self.note(pod, Some((role, &name)), "Killing", why.message(&name, role));
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let target =
             Target { id: id.clone(), ip: ips.first().cloned().unwrap_or_default(), container };
-        let grace = self.grace(pod, &target, why, memory);
+        let grace = self.left(pod, &target, why, memory, begun);
         let hook = target.container.lifecycle.as_ref().and_then(|all| all.pre_stop.as_ref());
         if let Some(hook) = hook.filter(|_| grace > 0) {
-            let limit = Duration::from_secs(grace.unsigned_abs());
-            match tokio::time::timeout(limit, target.run_hook(self, hook)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(message)) => {
-                    tracing::debug!(container = name, "the preStop hook failed: {message}");
-                    self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed");
-                }
-                Err(_) => {
-                    self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed")
-                }
+            let hook = target.run_hook(self, pod, hook);
+            if !self.within_grace(pod, &target, why, memory, begun, hook).await {
+                self.warn(pod, Some((role, &name)), "FailedPreStopHook", "PreStopHook failed");
             }
         }
         loop {
-            // A pod may be deleted again with less grace while its containers end.
-            let current = self.pod(pod::uid(pod)).unwrap_or_else(|| pod.clone());
-            let grace = self.grace(&current, &target, why, memory);
-            let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
-            let least = if grace == 0 { 0 } else { LEAST };
-            let request = cri::StopContainerRequest {
-                container_id: id.clone(),
-                timeout: (grace - used).max(least),
-            };
+            let changed = memory.changed.notified();
+            let timeout = self.left(pod, &target, why, memory, begun);
+            let request = cri::StopContainerRequest { container_id: id.clone(), timeout };
             tokio::select! {
                 stopped = self.runtime.stop_container(request) => match stopped {
                     Err(error) if !error.is_not_found() => {
@@ -80,28 +68,68 @@ impl Kubelet {
                     }
                     _ => return Ok(()),
                 },
-                () = memory.changed.notified() => {}
+                () = changed => {}
             }
         }
     }
 
-    /// Of a deleted pod what its deletion left of it; else what its probe or the pod says.
-    fn grace(&self, pod: &Pod, target: &Target, why: Why, memory: &Memory) -> i64 {
-        if why == Why::Ending {
-            let now = self.context.now();
-            let since = *memory.notes.lock().ending_since.get_or_insert(now);
-            let used = now.duration_since(since).as_secs();
-            let evicted = memory.notes.lock().evicted.as_ref().map(|one| one.grace);
-            let grace = evicted.unwrap_or_else(|| pod::grace(pod));
-            return if grace == 0 { 0 } else { (grace - used).max(LEAST) };
+    /// Whether a hook ended well in the time that its container has to end.
+    async fn within_grace(
+        &self,
+        pod: &Arc<Pod>,
+        target: &Target,
+        why: Why,
+        memory: &Memory,
+        begun: Instant,
+        hook: impl Future<Output = Result<(), String>>,
+    ) -> bool {
+        let mut hook = std::pin::pin!(hook);
+        loop {
+            let changed = memory.changed.notified();
+            let left = self.left(pod, target, why, memory, begun);
+            let until = Instant::now() + Duration::from_secs(left.unsigned_abs());
+            tokio::select! {
+                ended = &mut hook => {
+                    let name = &target.container.name;
+                    return ended
+                        .inspect_err(|why| tracing::debug!(container = name, "preStop: {why}"))
+                        .is_ok();
+                }
+                () = tokio::time::sleep_until(until) => return false,
+                () = changed => {}
+            }
         }
-        let probe = match why {
-            Why::NotLive => target.container.liveness_probe.as_ref(),
-            Why::NotStarted => target.container.startup_probe.as_ref(),
-            _ => None,
+    }
+
+    /// Seconds that a container has left to end in. A pod may be deleted, or deleted again with less grace, while
+    /// its containers end: then what counts is its deletion, else what its probe or the pod says.
+    fn left(
+        &self,
+        pod: &Arc<Pod>,
+        target: &Target,
+        why: Why,
+        memory: &Memory,
+        begun: Instant,
+    ) -> i64 {
+        let current = self.pod(pod::uid(pod)).unwrap_or_else(|| pod.clone());
+        let (grace, used) = if why == Why::Ending || self.is_called_off(pod, memory) {
+            let now = self.context.now();
+            let mut notes = memory.notes.lock();
+            let since = *notes.ending_since.get_or_insert(now);
+            let evicted = notes.evicted.as_ref().map(|one| one.grace);
+            let used = now.duration_since(since).as_secs();
+            (evicted.unwrap_or_else(|| pod::grace(&current)), used)
+        } else {
+            let probe = match why {
+                Why::NotLive => target.container.liveness_probe.as_ref(),
+                Why::NotStarted => target.container.startup_probe.as_ref(),
+                _ => None,
+            };
+            let own = probe.and_then(|probe| probe.termination_grace_period_seconds);
+            let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
+            (own.unwrap_or_else(|| pod::grace(&current)), used)
         };
-        let own = probe.and_then(|probe| probe.termination_grace_period_seconds);
-        own.unwrap_or_else(|| pod::grace(pod))
+        if grace == 0 { 0 } else { grace.saturating_sub(used).max(LEAST) }
     }
 
     /// Ends a container at once and takes it away; its log stays.

@@ -6,6 +6,7 @@
 //! where the last one ended.
 mod admit;
 mod attached;
+mod called_off;
 mod certificates;
 mod claims;
 mod deadline;
@@ -13,12 +14,14 @@ mod evict;
 mod finish;
 mod images;
 mod kill;
+mod local;
 mod message;
 mod mounts;
 mod references;
 mod remembered;
 mod resize;
 mod start;
+mod tell;
 mod watched;
 
 pub use attached::LOOKS;
@@ -45,18 +48,16 @@ use crate::pulls::records::PullRecords;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::server::Counters;
 use crate::shutdown::GoingDown;
-use crate::status;
+use crate::status::{self, Told};
 use crate::users::{self, Users};
 use crate::volumes::in_use::InUse;
 use crate::volumes::iscsi::Iscsi;
 use api::names::NamespacedName;
 use api::status::Status;
 use client::events::{Happening, Recorder};
-use client::source::Patch;
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements, Service};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -123,6 +124,8 @@ pub struct Memory {
     pub notes: Mutex<Notes>,
     /// The pod was changed or deleted: what waits for it to end looks again.
     pub changed: Notify,
+    /// A probe says something else than before: it is told also while containers are being ended.
+    pub probed: Notify,
     /// Nothing of it runs any more.
     pub over: Notify,
     pub probes: Probes,
@@ -151,8 +154,8 @@ pub struct Notes {
     enforced: Option<ResourceRequirements>,
     /// Why they cannot be given what they ask for now.
     resize_pending: Option<(String, String)>,
-    /// The last status that was written, which the informer may not have seen yet.
-    written: Option<PodStatus>,
+    /// The API's answer to the last status that was written, which the informer may not have seen yet.
+    told: Option<Told>,
 }
 
 impl Memory {
@@ -336,13 +339,6 @@ impl Kubelet {
         from_api.cloned().chain(self.static_pods.lock().values().cloned()).collect()
     }
 
-    /// What was told of a pod last, which the informer may not have seen yet.
-    pub fn last_status(&self, pod: &Pod) -> PodStatus {
-        let memory = self.memories.lock().get(pod::uid(pod)).cloned();
-        let written = memory.and_then(|memory| memory.notes.lock().written.clone());
-        written.unwrap_or_else(|| pod::status(pod).clone())
-    }
-
     /// When to look again; `None`: when something happens.
     async fn sync(self: &Arc<Self>, uid: &str) -> Result<Option<Duration>, SyncError> {
         // A folder is named after it: nothing else may be meant by it.
@@ -387,7 +383,8 @@ impl Kubelet {
             if is_new || begins_again {
                 self.tell(&pod, &found, &memory).await?;
             }
-            if !self.carry_out(&pod, &found, &memory, plan.steps).await? {
+            let carried = Box::pin(self.carry_out(&pod, &found, &memory, plan.steps));
+            if !self.telling_meanwhile(&pod, &memory, carried).await? {
                 let found = found::find(&*self.runtime, uid).await?;
                 self.tell(&pod, &found, &memory).await?;
                 return Ok(Some(RETRY));
@@ -424,11 +421,17 @@ impl Kubelet {
     /// Containers that run are probed; what ended is forgotten.
     fn watch_over(self: &Arc<Self>, pod: &Arc<Pod>, found: &Found, memory: &Arc<Memory>) {
         let ips = self.ips(pod, found);
+        let is_ending = pod::is_deleting(pod) || memory.notes.lock().failed.is_some();
+        if is_ending {
+            memory.probes.only_readiness();
+        }
+        let told = self.last_status(pod);
+        status::remembered(&told, found, &mut memory.notes.lock().probed);
         let mut living = Vec::new();
         for one in found.running() {
             memory.notes.lock().waiting.remove(&one.name);
             living.push(one.id.clone());
-            if pod::is_deleting(pod) {
+            if is_ending {
                 continue;
             }
             if let Some((role, container)) = pod::container(pod, &one.name) {
@@ -437,7 +440,7 @@ impl Kubelet {
                     ip: ips.first().cloned().unwrap_or_default(),
                     container,
                 };
-                memory.probes.watch(self, pod, memory, role, target);
+                memory.probes.watch(self, pod, memory, role, target, one.started_at);
             }
         }
         memory.probes.keep(&living);
@@ -467,10 +470,14 @@ impl Kubelet {
                 Step::Resize { id, limits } => self.resize(pod, &id, *limits).await?,
                 Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
+                Step::Start { .. } if self.is_called_off(pod, memory) => return Ok(true),
                 Step::Start { container, role, restarts } => {
                     let started =
                         Box::pin(self.start(pod, found, memory, &container, role, restarts)).await;
                     if let Err(fault) = started {
+                        if self.is_called_off(pod, memory) {
+                            return Ok(true);
+                        }
                         all_well = false;
                         tracing::debug!(
                             pod = pod::name(pod),
@@ -522,92 +529,6 @@ impl Kubelet {
         Ok(Some(next.unwrap_or(RESYNC).min(RESYNC)))
     }
 
-    /// Writes the pod's status if it is not what the API has.
-    async fn tell(&self, pod: &Pod, found: &Found, memory: &Memory) -> Result<(), SyncError> {
-        if pod::is_static(pod) {
-            return self.tell_mirror(pod, found, memory).await;
-        }
-        self.write_status(pod, found, memory).await
-    }
-
-    async fn write_status(
-        &self,
-        pod: &Pod,
-        found: &Found,
-        memory: &Memory,
-    ) -> Result<(), SyncError> {
-        let (new, old) = {
-            let notes = memory.notes.lock();
-            // Times of conditions count from what was written last, seen or not.
-            let mut base = pod.clone();
-            if let Some(written) = &notes.written {
-                base.status = Some(written.clone());
-            }
-            let look = status::Look {
-                pod: &base,
-                found,
-                probed: &notes.probed,
-                waiting: &notes.waiting,
-                failed: notes.failed.as_ref(),
-                disrupted: notes
-                    .evicted
-                    .as_ref()
-                    .filter(|one| one.for_the_node)
-                    .map(|one| one.message.as_str()),
-                resize_pending: notes.resize_pending.as_ref(),
-                host_ips: &self.config.node_ips,
-                runtime_name: &self.runtime_name,
-                now: self.context.now(),
-            };
-            let old = notes.written.clone().unwrap_or_else(|| pod::status(pod).clone());
-            let mut new = status::generate(&look);
-            let lists = [&mut new.init_container_statuses, &mut new.container_statuses];
-            for told in lists.into_iter().flatten().flatten() {
-                let mut devices = self.devices.health(pod::uid(pod), &told.name);
-                let claimed = pod::container(pod, &told.name)
-                    .map(|(_, container)| self.dra.statuses(pod, &container, self.context.now()));
-                devices.extend(claimed.into_iter().flatten());
-                told.allocated_resources_status = Some(devices).filter(|all| !all.is_empty());
-            }
-            (new, old)
-        };
-        let Some(patch) = status::patch(pod::uid(pod), &old, &new) else { return Ok(()) };
-        let patch = Patch::Strategic(patch);
-        match self.client.patch_status::<Pod>(pod::namespace(pod), pod::name(pod), patch).await {
-            Ok(_) => {
-                self.observe_start(pod, &old, &new);
-                memory.notes.lock().written = Some(new);
-                Ok(())
-            }
-            // It is gone, or another has its name: the informer will say so.
-            Err(status) if status.is_not_found() || status.is_conflict() => Ok(()),
-            Err(status) => Err(status.into()),
-        }
-    }
-
-    /// How long a pod took that runs now.
-    fn observe_start(&self, pod: &Pod, old: &PodStatus, new: &PodStatus) {
-        let runs = |status: &PodStatus| status.phase.as_deref() == Some("Running");
-        if runs(old) || !runs(new) {
-            return;
-        }
-        let since = |at: Option<&Time>| {
-            at.map(|at| self.context.now().duration_since(at.0).as_secs_f64().max(0.0))
-        };
-        let rows = [
-            ("kubelet_pod_start_duration_seconds", since(new.start_time.as_ref())),
-            (
-                "kubelet_pod_start_total_duration_seconds",
-                since(pod.metadata.creation_timestamp.as_ref()),
-            ),
-        ];
-        for (name, seconds) in rows {
-            seconds
-                .into_iter()
-                .for_each(|seconds| self.context.metrics().observe(name, &[], seconds));
-        }
-    }
-
     pub fn note(
         &self,
         pod: &Pod,
@@ -624,7 +545,7 @@ impl Kubelet {
 }
 
 /// `1m20s`, as Go writes it.
-fn go_duration(duration: SignedDuration) -> String {
+pub fn go_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds}s"),

@@ -19,6 +19,24 @@ pub struct Allocated {
 }
 
 impl Kubelet {
+    /// Every pod that is wanted here, with the resources that it has been given: what it asks for besides nobody
+    /// else has to do without.
+    pub fn allocated_pods(&self) -> Vec<Arc<Pod>> {
+        let given = |pod: Arc<Pod>| {
+            let memory = self.memories.lock().get(pod::uid(&pod)).cloned();
+            self.given(&pod, &memory.unwrap_or_default())
+        };
+        self.all_pods().into_iter().map(given).collect()
+    }
+
+    /// A pod with what it has been given; the kubelet before this one may have told.
+    pub(super) fn given(&self, pod: &Arc<Pod>, memory: &Memory) -> Arc<Pod> {
+        let known = memory.notes.lock().allocated.clone();
+        let wanted = wanted(pod);
+        let known = known.unwrap_or_else(|| reported(pod, &wanted));
+        if known == wanted { pod.clone() } else { Arc::new(with(pod, &known)) }
+    }
+
     /// The pod with the resources that it has been given.
     pub(super) fn allocate(&self, pod: &Arc<Pod>, memory: &Memory) -> Arc<Pod> {
         let mut notes = memory.notes.lock();
@@ -28,11 +46,11 @@ impl Kubelet {
         let ends = pod::is_terminal(pod) || pod::is_deleting(pod);
         if known == wanted || ends {
             notes.resize_pending = None;
-            return pod.clone();
+            return if known == wanted { pod.clone() } else { Arc::new(with(pod, &known)) };
         }
         drop(notes);
         let others: Vec<Arc<Pod>> =
-            self.all_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
+            self.allocated_pods().into_iter().filter(|other| self.counts(other, pod)).collect();
         let pending = pending(pod, &self.allocatable(), &others);
         let mut notes = memory.notes.lock();
         notes.resize_pending.clone_from(&pending);
@@ -79,7 +97,7 @@ impl Kubelet {
         }
         let settings =
             cgroups::Settings { enforcement: &self.enforcement, pids: self.config.pod_pids };
-        cgroups::make_for(&self.config.cgroup_root, pod, &self.all_pods(), &settings)
+        cgroups::make_for(&self.config.cgroup_root, pod, &self.allocated_pods(), &settings)
     }
 
     /// What the pod as a whole may use is what it has been given, also while it runs.

@@ -7,6 +7,7 @@ use crate::container::{config, sandbox};
 use crate::found::Found;
 use crate::handler::Target;
 use crate::log_links;
+use crate::node;
 use crate::numa::memory;
 use crate::plan::backoff_key;
 use crate::pod::{self, Role};
@@ -242,14 +243,21 @@ impl Kubelet {
             ip: ips.first().cloned().unwrap_or_default(),
             container: container.clone(),
         };
-        self.post_start(pod, role, &target).await
+        self.post_start(pod, memory, role, &target).await
     }
 
     /// A failed hook ends its container.
-    async fn post_start(&self, pod: &Pod, role: Role, target: &Target) -> Result<(), Fault> {
+    async fn post_start(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        role: Role,
+        target: &Target,
+    ) -> Result<(), Fault> {
         let hook = target.container.lifecycle.as_ref().and_then(|all| all.post_start.as_ref());
         let Some(hook) = hook else { return Ok(()) };
-        let Err(message) = target.run_hook(self, hook).await else { return Ok(()) };
+        let ended = self.unless_called_off(pod, memory, target.run_hook(self, pod, hook)).await;
+        let Some(Err(message)) = ended else { return Ok(()) };
         tracing::debug!(container = target.container.name, "the postStart hook failed: {message}");
         self.warn(
             pod,
@@ -309,8 +317,7 @@ impl Kubelet {
             node_name: &self.config.node_name,
             host_ips: &self.config.node_ips,
             pod_ips: ips,
-            cpus: self.facts.cpus,
-            memory: self.facts.memory,
+            allocatable: node::allocatable(&self.config, &self.facts),
         }
     }
 
