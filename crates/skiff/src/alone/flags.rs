@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::sync::OnceLock;
 
 /// Flags whose values are secrets, or may hold one.
-const CLASSIFIED: &[&str] = &["token", "manifest-url-header"];
+const CLASSIFIED: &[&str] = &["token", "manifest-url-header", "storage-driver-password"];
 /// What is shown of them: upstream's word.
 const WITHHELD: &str = "CLASSIFIED";
 
@@ -120,6 +120,8 @@ mod tests {
     fn every_flag_that_sounds_secret_was_looked_at() {
         const NONE: &[&str] = &[
             "authentication-token-webhook",
+            // How soon files of volumes follow.
+            "configmap-secret-change-detection-strategy",
             "enable-bootstrap-token-auth",
             "image-pull-credentials-verification-policy",
             // The name of a cluster of etcd's.
