@@ -27,6 +27,8 @@
 //!  oom         the machine runs out of memory
 //!  log_links   where collectors of logs look for them
 //!  garbage/    what goes while pods go on: dead containers, long logs, unused images
+//!  pods_api    pods as the node knows them, for its agents
+//!  sockets     gRPC for programs of the node
 //!  server/     logs, exec, attach, port-forward, stats and metrics over HTTPS
 //!  identity/   the certificates that the kubelet asks the cluster for
 //!  manifests   static pods; the worker makes their mirrors
@@ -61,12 +63,14 @@ mod oom;
 mod plan;
 mod plugins;
 mod pod;
+mod pods_api;
 mod probes;
 pub mod pulls;
 mod relist;
 pub mod runtime;
 pub mod server;
 pub mod shutdown;
+mod sockets;
 mod status;
 #[cfg(test)]
 mod testing;
@@ -215,6 +219,7 @@ pub async fn run(
             shutdown::watch(&kubelet),
             oom::watch(&kubelet),
             watchdog::feed(&context),
+            pods_api::serve(&kubelet),
         )
     };
     // What nobody wants can be told only when it is known what is wanted.

@@ -6,7 +6,7 @@ mod remembered;
 mod told;
 
 pub use remembered::remembered;
-pub use told::{Told, in_api, is_overwritten, known};
+pub use told::{Told, hearsay, in_api, is_overwritten, known};
 
 use crate::found::{Container as Found1, Found, State};
 use crate::plan::{self, Probed};

@@ -1,4 +1,5 @@
 //! The whole kubelet on a runtime and an API in memory, while time is paused.
+mod agents;
 mod authors;
 mod away;
 mod ends;

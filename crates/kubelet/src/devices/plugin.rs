@@ -3,6 +3,7 @@
 use super::book::{Device, Needs, Resource, Wish};
 use super::{Devices, folder, proto};
 use crate::plugins::connect;
+use crate::sockets;
 use crate::worker::Kubelet;
 use proto::device_plugin_client::DevicePluginClient;
 use proto::registration_server::{Registration, RegistrationServer};
@@ -12,13 +13,10 @@ use proto::{
     RegisterRequest,
 };
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixListener;
+use tonic::service::Routes;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
@@ -105,36 +103,8 @@ async fn answer<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> R
 /// Serves the socket that plugins register on, until the context stops.
 pub async fn serve(kubelet: &Arc<Kubelet>) {
     let socket = folder(&kubelet.config.root).join("kubelet.sock");
-    let listener = match listen(&socket) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::warn!("failed to listen on {}: {error}", socket.display());
-            return;
-        }
-    };
-    let incoming = futures_util::stream::unfold(listener, |listener| async {
-        Some((listener.accept().await.map(|(stream, _)| stream), listener))
-    });
     let desk = RegistrationServer::new(Desk(kubelet.clone()));
-    let stopped = kubelet.context.stopped();
-    let served = tonic::transport::Server::builder()
-        .add_service(desk)
-        .serve_with_incoming_shutdown(incoming, stopped)
-        .await;
-    if let Err(error) = served {
-        tracing::warn!("failed to serve {}: {error}", socket.display());
-    }
-}
-
-/// A socket that only we and root may write to; one that is left of a kubelet before goes.
-pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = socket.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    }
-    match fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(socket),
-    }
+    sockets::serve(&kubelet.context, &socket, Routes::new(desk)).await;
 }
 
 struct Desk(Arc<Kubelet>);

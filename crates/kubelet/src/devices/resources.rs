@@ -1,8 +1,8 @@
 //! `pod-resources`: who has which devices, over gRPC, for monitoring
 //! (`pkg/kubelet/apis/podresources`).
 use super::book::{Book, Grant};
-use super::plugin::listen;
 use crate::pod;
+use crate::sockets::{self, Turnstile};
 use crate::worker::Kubelet;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
@@ -14,6 +14,7 @@ use proto::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 /// Upstream has two protocols in a package of this name: this one, and the health of claimed devices.
@@ -25,24 +26,12 @@ pub mod proto {
 /// Until the context stops.
 pub async fn serve(kubelet: &Arc<Kubelet>) {
     let socket = kubelet.config.root.join("pod-resources/kubelet.sock");
-    let listener = match listen(&socket) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::warn!("failed to listen on {}: {error}", socket.display());
-            return;
-        }
-    };
-    let incoming = futures_util::stream::unfold(listener, |listener| async {
-        Some((listener.accept().await.map(|(stream, _)| stream), listener))
+    let turnstile = Arc::new(Turnstile::default());
+    let lister = Lister(kubelet.clone());
+    let lister = PodResourcesListerServer::with_interceptor(lister, move |request| {
+        turnstile.admit().map(|()| request)
     });
-    let lister = PodResourcesListerServer::new(Lister(kubelet.clone()));
-    let served = tonic::transport::Server::builder()
-        .add_service(lister)
-        .serve_with_incoming_shutdown(incoming, kubelet.context.stopped())
-        .await;
-    if let Err(error) = served {
-        tracing::warn!("failed to serve {}: {error}", socket.display());
-    }
+    sockets::serve(&kubelet.context, &socket, Routes::new(lister)).await;
 }
 
 struct Lister(Arc<Kubelet>);

@@ -59,6 +59,20 @@ pub fn known(told: Option<&Told>, seen: &Pod) -> PodStatus {
     known
 }
 
+/// What may be believed of a status that an earlier process told: all but that the pod is ready.
+pub fn hearsay(seen: &PodStatus) -> PodStatus {
+    let mut status = seen.clone();
+    status.phase = status.phase.filter(|phase| !phase.is_empty()).or(Some("Pending".to_owned()));
+    for one in status.conditions.iter_mut().flatten() {
+        if one.type_ == "Ready" && one.status == "True" {
+            one.status = "False".to_owned();
+            one.reason = Some("ContainersNotReady".to_owned());
+            one.message = Some("Kubelet is initializing pod containers".to_owned());
+        }
+    }
+    status
+}
+
 /// Whether somebody else changed what is the kubelet's to tell.
 pub fn is_overwritten(told: Option<&Told>, seen: &Pod) -> bool {
     let sorted = |mut status: PodStatus| {

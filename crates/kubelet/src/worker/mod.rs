@@ -43,6 +43,7 @@ use crate::node::{self, Facts};
 use crate::numa::Memories;
 use crate::plan::{self, Plan, Probed, Step};
 use crate::pod::{self, Role};
+use crate::pods_api;
 use crate::probes::Probes;
 use crate::pulls::records::PullRecords;
 use crate::runtime::{Runtime, RuntimeError};
@@ -57,7 +58,7 @@ use api::status::Status;
 use client::events::{Happening, Recorder};
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements, Service};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements, Service};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -90,6 +91,8 @@ pub struct Kubelet {
     /// Pods from manifests, by uid.
     pub static_pods: Mutex<BTreeMap<String, Arc<Pod>>>,
     pub counters: Counters,
+    /// What happens to pods, for agents of the node.
+    pub pod_watch: pods_api::Watched,
     /// What the node is under.
     pub pressure: Arc<Pressure>,
     pub csi: Arc<Csi>,
@@ -156,6 +159,10 @@ pub struct Notes {
     resize_pending: Option<(String, String)>,
     /// The API's answer to the last status that was written, which the informer may not have seen yet.
     told: Option<Told>,
+    /// A status that the API has not answered to yet.
+    untold: Option<PodStatus>,
+    /// This process looked at the pod: what the API says of it is not hearsay.
+    is_looked_at: bool,
 }
 
 impl Memory {
@@ -225,6 +232,7 @@ impl Kubelet {
             sources,
             static_pods,
             counters: Counters::default(),
+            pod_watch: pods_api::Watched::default(),
             pressure: Arc::default(),
             csi: Arc::default(),
             iscsi,
@@ -302,6 +310,7 @@ impl Kubelet {
 
     pub fn forget(&self, uid: &str) {
         self.counters.forget(uid);
+        self.pod_watch.ended(uid);
         self.unwatch(uid);
         if let Some(memory) = self.memories.lock().remove(uid) {
             memory.probes.stop();
@@ -512,6 +521,7 @@ impl Kubelet {
             self.free_cpus(pod::uid(pod)).await;
             self.free_memory(pod::uid(pod));
             memory.end();
+            self.pod_watch.ended(pod::uid(pod));
         }
         if plan.is_over && pod::is_deleting(pod) {
             self.finish(pod).await?;

@@ -15,6 +15,22 @@ impl Kubelet {
         status::known(told.as_ref(), pod)
     }
 
+    /// The same, before the API has heard of it: the API server may be away. What was said of a pod that this
+    /// process has not looked at yet may be long past.
+    pub fn newest_status(&self, pod: &Pod) -> PodStatus {
+        let memory = self.memories.lock().get(pod::uid(pod)).cloned();
+        if let Some(memory) = memory {
+            let notes = memory.notes.lock();
+            if let Some(status) = &notes.untold {
+                return status.clone();
+            }
+            if notes.is_looked_at {
+                return status::known(notes.told.as_ref(), pod);
+            }
+        }
+        status::hearsay(pod::status(pod))
+    }
+
     /// Whether somebody else changed what is the kubelet's to tell of a pod.
     pub fn is_overwritten(&self, pod: &Pod) -> bool {
         let memory = self.memories.lock().get(pod::uid(pod)).cloned();
@@ -28,10 +44,24 @@ impl Kubelet {
         found: &Found,
         memory: &Memory,
     ) -> Result<(), SyncError> {
+        let (new, old) = self.compose(pod, found, memory);
+        self.show(pod, &new, &old, memory);
         if pod::is_static(pod) {
             return self.tell_mirror(pod, found, memory).await;
         }
-        self.write_status(pod, found, memory).await
+        self.write(pod, memory, new, old).await
+    }
+
+    /// Tells the node's agents first: they are here.
+    fn show(&self, pod: &Pod, new: &PodStatus, old: &PodStatus, memory: &Memory) {
+        let mut notes = memory.notes.lock();
+        notes.is_looked_at = true;
+        let before = notes.untold.as_ref().unwrap_or(old);
+        if status::patch(pod::uid(pod), before, new).is_some() {
+            notes.untold = Some(new.clone());
+            drop(notes);
+            self.pod_watch.updated(pod, new);
+        }
     }
 
     pub(super) async fn write_status(
@@ -41,14 +71,29 @@ impl Kubelet {
         memory: &Memory,
     ) -> Result<(), SyncError> {
         let (new, old) = self.compose(pod, found, memory);
-        let Some(patch) = status::patch(pod::uid(pod), &old, &new) else { return Ok(()) };
+        self.write(pod, memory, new, old).await
+    }
+
+    async fn write(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        new: PodStatus,
+        old: PodStatus,
+    ) -> Result<(), SyncError> {
+        let Some(patch) = status::patch(pod::uid(pod), &old, &new) else {
+            memory.notes.lock().untold = None;
+            return Ok(());
+        };
         let patch = Patch::Strategic(patch);
         match self.client.patch_status::<Pod>(pod::namespace(pod), pod::name(pod), patch).await {
             Ok(answer) => {
                 self.observe_start(pod, &old, &new);
                 let answer = answer.decode::<Pod>();
                 let answer = answer.map_err(|error| SyncError::Other(error.to_string()))?;
-                memory.notes.lock().told = Some(Told::answered(answer));
+                let mut notes = memory.notes.lock();
+                notes.told = Some(Told::answered(answer));
+                notes.untold = None;
                 Ok(())
             }
             // It is gone, or another has its name: the informer will say so.
