@@ -11,6 +11,7 @@ use crate::doors::debug::Debug;
 use crate::doors::documents;
 use crate::extend::backend::Backends;
 use crate::extend::conversion::Converters;
+use crate::extend::definitions::Memo;
 use crate::ground::tls;
 use crate::ground::tunnels::Tunnels;
 use crate::guard::audit::Audit;
@@ -132,6 +133,8 @@ pub struct Extend {
     pub counts: client::Registry,
     /// The webhooks of definitions.
     pub converters: Converters,
+    /// What they made of objects.
+    pub converted: Memo,
     /// The servers that answer for groups of their own.
     pub aggregation: Aggregation,
 }

@@ -262,6 +262,44 @@ async fn a_converter_that_lies_is_found_out() {
 }
 
 #[tokio::test]
+async fn an_object_is_converted_once_for_all_who_list_it() {
+    let server = Server::start().await;
+    let beside = Beside::start(&[], |asked| {
+        let request = &asked.body["request"];
+        let mut objects = request["objects"].as_array().cloned().unwrap_or_default();
+        for object in &mut objects {
+            object["apiVersion"] = request["desiredAPIVersion"].clone();
+        }
+        let mut review = asked.body.clone();
+        review["response"] = json!({ "uid": request["uid"], "convertedObjects": objects,
+            "result": { "status": "Success" } });
+        ready(reply(&review))
+    })
+    .await;
+    define_converted(&server, &beside).await;
+    let other = THINGS.replace("/v1/", "/v2/");
+    let list = async || {
+        let said = server.get(&other).await;
+        assert_eq!(said.body["items"][0]["apiVersion"], "e.io/v2", "{said:?}");
+        said.body["items"][0]["spec"].clone()
+    };
+    let asked = || beside.questions().len();
+    for _ in 0..3 {
+        assert_eq!((list().await, asked()), (json!("x"), 1));
+    }
+    // Whoever reads it alone sees what the webhook makes of it now.
+    assert_eq!(server.get(&format!("{other}/a")).await.code, 200);
+    assert_eq!(asked(), 2);
+    let media = "application/merge-patch+json";
+    let patch = json!({ "spec": "y" });
+    let said = server.ask_as(Method::PATCH, &format!("{THINGS}/a"), media, patch).await;
+    assert_eq!((said.code, asked()), (200, 2), "{said:?}");
+    // All at once: one asks, the others wait for what it hears.
+    let lists = futures_util::future::join_all((0..8).map(|_| list())).await;
+    assert_eq!((lists, asked()), (vec![json!("y"); 8], 3));
+}
+
+#[tokio::test]
 async fn what_an_apply_changes_is_seen_in_the_versions_of_those_who_own_it() {
     let server = Server::start().await;
     // It converts to the newer version, and not back.
