@@ -11,6 +11,7 @@ use crate::doors::debug::Debug;
 use crate::doors::documents;
 use crate::extend::backend::Backends;
 use crate::extend::conversion::Converters;
+use crate::extend::counts;
 use crate::extend::definitions::Memo;
 use crate::ground::tls;
 use crate::ground::tunnels::Tunnels;
@@ -201,7 +202,10 @@ impl ApiServer {
             rbac: Rbac::default(),
             node_graph: graph::Shared::default(),
             admission: options.admission,
-            extend: Extend::default(),
+            extend: Extend {
+                counts: client::Registry::with_bounds(counts::BOUNDS),
+                ..Extend::default()
+            },
             policies: Policies::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             budget: Budget::new(options.list_bytes, options.request_timeout / 4),

@@ -12,6 +12,7 @@
 mod compiled;
 mod conditions;
 mod configured;
+mod counts;
 mod environment;
 mod faults;
 mod in_force;

@@ -1,4 +1,5 @@
 //! MutatingAdmissionPolicy: changes that policies make to what is written.
+use super::counts;
 use super::in_force::BoundMutating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
 use super::matching::{Place, is_exempt, matches};
@@ -9,6 +10,7 @@ use crate::admission::{Attributes, Operation};
 use api::kinds::ResourceRef;
 use api::status::{Cause, Reason, Status};
 use serde_json::Value;
+use std::time::Instant;
 
 /// A policy with one binding and one parameter, for one request.
 struct Invocation<'p> {
@@ -234,11 +236,16 @@ async fn invoke(
     // A scale and the like are of other types than their resource.
     let target = Named::of(matched, attributes.call.subresource);
     let mut patched = false;
+    let its_policy = invocation.bound.policy.metadata.name.as_deref().unwrap_or_default();
+    let counted = counts::Named { policy: its_policy, binding: invocation.binding };
     for mutation in &policy.mutations {
+        let begun = Instant::now();
         let outcome = {
             let scope = Scope::new(Input { object: &new, ..input }, &policy.composed.variables);
             mutation::apply(mutation, &scope, &new, &target)
         };
+        let error = outcome.as_ref().err().map(Fault::message);
+        counts::mutated(&attributes.api.extend().counts, counted, error, begun.elapsed());
         match outcome {
             Ok(after) => (new, patched) = (after, true),
             Err(Fault::Failed(error)) => {

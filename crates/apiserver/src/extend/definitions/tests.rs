@@ -376,6 +376,24 @@ async fn defaults_make_no_mountain_of_a_small_object() {
 }
 
 #[tokio::test]
+async fn the_rules_of_a_definition_are_counted() {
+    let server = Server::start().await;
+    let rule = json!([{ "rule": "self != 'bad'" }]);
+    define(&server, json!({ "type": "string", "x-kubernetes-validations": rule })).await;
+    let counts = |what: &str| {
+        let text = server.api.extend().counts.text();
+        let line = format!("apiserver_cel_{what}_duration_seconds_count ");
+        let found = text.lines().find_map(|told| told.strip_prefix(&line));
+        found.map_or(0, |count| count.parse::<u64>().expect("a number"))
+    };
+    // Once when the definition is written; nobody has written an object yet.
+    assert_eq!((counts("compilation"), counts("evaluation")), (1, 0));
+    assert_eq!(create(&server, json!("bad")).await.code, 422);
+    assert_eq!(create(&server, json!("good")).await.code, 201);
+    assert_eq!((counts("compilation"), counts("evaluation")), (2, 2));
+}
+
+#[tokio::test]
 async fn objects_are_read_by_what_their_definition_says_now() {
     let server = Server::start().await;
     let text = json!({ "type": "string" });

@@ -174,3 +174,31 @@ async fn a_patch_with_a_field_that_nobody_knows_refuses_the_request() {
     let text = "Internal error occurred: strict decoding error: unknown field \"nope\"";
     assert_eq!((said.code, said.message()), (500, text));
 }
+
+#[tokio::test]
+async fn what_policies_do_is_counted() {
+    let server = Server::start().await;
+    let validations = json!([{ "expression": "object.data.a != 'b'" }]);
+    policy(&server, "Validating", "judge", "configmaps", json!({ "validations": validations }))
+        .await;
+    let validations = json!([{ "expression": "object.data.none == 'b'" }]);
+    let lax = json!({ "failurePolicy": "Ignore", "validations": validations });
+    policy(&server, "Validating", "lax", "configmaps", lax).await;
+    policy(&server, "Mutating", "grow", "configmaps", lengthening("grown", "Never")).await;
+    let said = server.create(CONFIG_MAPS, config_map("a")).await;
+    assert_eq!(said.code, 422, "{said:?}");
+    let counts = server.api.extend().counts.text();
+    let refused = r#"{enforcement_action="deny",error_type="invalid_error",policy="judge",policy_binding="judge""#;
+    let passed = r#"{enforcement_action="allow",error_type="invalid_error",policy="lax",policy_binding="lax""#;
+    let grown = r#"{error_type="no_error",policy="grow",policy_binding="grow""#;
+    for (sort, labels) in [("validating", refused), ("validating", passed), ("mutating", grown)] {
+        for line in [
+            format!("apiserver_{sort}_admission_policy_check_total{labels}}} 1"),
+            format!(
+                "apiserver_{sort}_admission_policy_check_duration_seconds_bucket{labels},le=\"1\"}} 1"
+            ),
+        ] {
+            assert!(counts.lines().any(|told| told == line), "{line}\n{counts}");
+        }
+    }
+}
