@@ -47,6 +47,13 @@ impl Registry {
         });
     }
 
+    /// What is counted no more.
+    pub fn forget(&self, name: &'static str, labels: &[(&'static str, &str)]) {
+        if let Some(family) = self.families.lock().get_mut(name) {
+            family.remove(&written(labels));
+        }
+    }
+
     fn change(
         &self,
         name: &'static str,
@@ -141,7 +148,9 @@ mod tests {
         let registry = Registry::default();
         registry.count("b_total", &[("code", "200"), ("path", "\"x\"")]);
         registry.count("b_total", &[("code", "200"), ("path", "\"x\"")]);
+        registry.set("a", &[("gone", "x")], 2.5);
         registry.set("a", &[], 1.5);
+        registry.forget("a", &[("gone", "x")]);
         registry.observe("c_seconds", &[], 0.003);
         let text = registry.text();
         let lines: Vec<&str> = text.lines().collect();

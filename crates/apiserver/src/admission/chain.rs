@@ -2,6 +2,7 @@
 use super::configuration::{Error, Files};
 use super::default_toleration_seconds::TolerationSeconds;
 use super::durations::Durations;
+use super::manifests::Manifests;
 use super::plugins::{Hook, PLUGINS, Plugin, When};
 use super::{
     event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction,
@@ -29,6 +30,8 @@ pub struct Settings {
     pub toleration_seconds: TolerationSeconds,
     /// As whom webhooks are asked.
     pub webhooks: webhook::AskedAs,
+    /// Webhooks and policies that are files beside the server.
+    pub manifests: Manifests,
 }
 
 impl Default for Chain {

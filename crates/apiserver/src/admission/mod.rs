@@ -29,6 +29,7 @@ mod extended_resource_toleration;
 mod external_ips;
 mod image_policy;
 mod limit_ranger;
+pub mod manifests;
 mod namespace;
 mod namespace_lifecycle;
 mod node_declared_features;

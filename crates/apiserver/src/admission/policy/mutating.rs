@@ -2,7 +2,7 @@
 use super::counts;
 use super::in_force::BoundMutating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
-use super::matching::{Place, is_exempt, matches};
+use super::matching::{Place, Seen, matches};
 use super::mutation::{self, Fault};
 use super::parameters;
 use crate::admission::webhook::Named;
@@ -38,13 +38,14 @@ impl Invocation<'_> {
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let policies = attributes.api.policies().current();
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-    if policies.mutating.is_empty() || !writes || is_exempt(&attributes.call.resource) {
+    let seen = Seen::of(&attributes.call.resource);
+    if policies.mutating.is_empty() || !writes || seen == Seen::Nobody {
         return Ok(());
     }
     let place = Place::default();
     let mut errors = Errors::default();
     let mut invocations = Vec::new();
-    for bound in &policies.mutating {
+    for bound in policies.mutating.iter().filter(|bound| seen.by(bound.is_manifest)) {
         select(attributes, bound, &place, &mut invocations, &mut errors).await;
     }
     if !invocations.is_empty() {

@@ -3,7 +3,7 @@ use super::compiled::{Validating, Validation};
 use super::counts;
 use super::in_force::BoundValidating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
-use super::matching::{Place, is_exempt, matches};
+use super::matching::{Place, Seen, matches};
 use super::parameters;
 use crate::admission::Attributes;
 use api::kinds::Resource;
@@ -42,12 +42,13 @@ struct Findings {
 
 pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let policies = attributes.api.policies().current();
-    if policies.validating.is_empty() || is_exempt(&attributes.call.resource) {
+    let seen = Seen::of(&attributes.call.resource);
+    if policies.validating.is_empty() || seen == Seen::Nobody {
         return Ok(());
     }
     let place = Place::default();
     let mut refusals = Refusals::default();
-    for bound in &policies.validating {
+    for bound in policies.validating.iter().filter(|bound| seen.by(bound.is_manifest)) {
         ask(attributes, bound, &place, &mut refusals).await?;
     }
     if !refusals.failures.is_empty() {

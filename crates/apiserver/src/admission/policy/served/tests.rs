@@ -10,9 +10,9 @@ use std::future::ready;
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Rules for all that happens to one resource of the core group.
+/// Rules for all that happens to one resource.
 fn rules(resource: &str) -> Value {
-    json!([{ "operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+    json!([{ "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["v1"],
         "resources": [resource] }])
 }
 
@@ -201,4 +201,17 @@ async fn what_policies_do_is_counted() {
             assert!(counts.lines().any(|told| told == line), "{line}\n{counts}");
         }
     }
+}
+
+#[tokio::test]
+async fn policies_are_about_webhooks_but_not_about_policies() {
+    let server = Server::start().await;
+    let spec = || json!({ "validations": [{ "expression": "object.metadata.name == 'good'" }] });
+    policy(&server, "Validating", "good", "*", spec()).await;
+    let hooks = format!("{ADMISSION}/validatingwebhookconfigurations");
+    let configuration = |name: &str| json!({ "metadata": { "name": name }, "webhooks": [] });
+    let said = server.create(&hooks, configuration("other")).await;
+    assert_eq!(said.code, 422, "{said:?}");
+    assert_eq!(server.create(&hooks, configuration("good")).await.code, 201);
+    policy(&server, "Validating", "another", "*", spec()).await;
 }
