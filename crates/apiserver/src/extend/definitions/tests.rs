@@ -262,6 +262,33 @@ async fn a_converter_that_lies_is_found_out() {
 }
 
 #[tokio::test]
+async fn nobody_is_served_whose_webhook_cannot_be_believed() {
+    let server = Server::start().await;
+    let mut definition = definition(json!({ "type": "string" }));
+    definition["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": { "url": "https://localhost/", "caBundle": "bm90aGluZw==" } } });
+    assert_eq!(server.create(DEFINITIONS, definition).await.code, 201);
+    let path = format!("{DEFINITIONS}/things.e.io");
+    let established = async || {
+        let there = server.get(&path).await.body;
+        let condition = api::custom::accept::condition(&there, "Established").cloned();
+        condition.unwrap_or_default()
+    };
+    until("it is told", async || established().await["reason"] == "InvalidCABundle").await;
+    let condition = established().await;
+    assert_eq!(condition["status"], "False");
+    assert_eq!(condition["message"], "The conversion webhook CABundle is invalid");
+    assert_eq!(server.get(THINGS).await.code, 404);
+    let patch = json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": null } } } } });
+    let media = "application/merge-patch+json";
+    assert_eq!(server.ask_as(Method::PATCH, &path, media, patch).await.code, 200);
+    until("it is told", async || established().await["reason"] == "InitialNamesAccepted").await;
+    // It was served before.
+    assert_eq!(server.get(THINGS).await.code, 200);
+}
+
+#[tokio::test]
 async fn an_object_is_converted_once_for_all_who_list_it() {
     let server = Server::start().await;
     let beside = Beside::start(&[], |asked| {
