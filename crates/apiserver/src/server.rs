@@ -11,6 +11,8 @@ use crate::doors::debug::Debug;
 use crate::doors::documents;
 use crate::extend::backend::Backends;
 use crate::extend::conversion::Converters;
+use crate::extend::counts;
+use crate::extend::definitions::Memo;
 use crate::ground::tls;
 use crate::ground::tunnels::Tunnels;
 use crate::guard::audit::Audit;
@@ -132,6 +134,8 @@ pub struct Extend {
     pub counts: client::Registry,
     /// The webhooks of definitions.
     pub converters: Converters,
+    /// What they made of objects.
+    pub converted: Memo,
     /// The servers that answer for groups of their own.
     pub aggregation: Aggregation,
 }
@@ -198,7 +202,10 @@ impl ApiServer {
             rbac: Rbac::default(),
             node_graph: graph::Shared::default(),
             admission: options.admission,
-            extend: Extend::default(),
+            extend: Extend {
+                counts: client::Registry::with_bounds(counts::BOUNDS),
+                ..Extend::default()
+            },
             policies: Policies::default(),
             in_flight: InFlight::new(options.max_reads, options.max_writes),
             budget: Budget::new(options.list_bytes, options.request_timeout / 4),

@@ -71,6 +71,6 @@ pub use informer::{Change, Informer, Informers};
 pub use metrics::{Metrics, NoMetrics};
 pub use own_writes::OwnWrites;
 pub use queue::WorkQueue;
-pub use registry::Registry;
+pub use registry::{Bounds, Registry};
 pub use resource::ApiResource;
 pub use source::Source;

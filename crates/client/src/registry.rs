@@ -4,8 +4,11 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Upper bounds of a histogram's buckets: upstream's exponential ones from a millisecond on.
-const BOUNDS: [f64; 15] = [
+/// The upper bounds of a histogram's buckets, for each that has its own.
+pub type Bounds = &'static [(&'static str, &'static [f64])];
+
+/// Those of any other: upstream's exponential ones from a millisecond on.
+const BOUNDS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192, 16.384,
 ];
@@ -13,6 +16,7 @@ const BOUNDS: [f64; 15] = [
 #[derive(Default)]
 pub struct Registry {
     families: Mutex<BTreeMap<&'static str, BTreeMap<String, Series>>>,
+    bounds: Bounds,
 }
 
 impl std::fmt::Debug for Registry {
@@ -25,10 +29,15 @@ impl std::fmt::Debug for Registry {
 enum Series {
     Counter(f64),
     Gauge(f64),
-    Histogram { buckets: [u64; BOUNDS.len()], count: u64, sum: f64 },
+    Histogram { bounds: &'static [f64], buckets: Vec<u64>, count: u64, sum: f64 },
 }
 
 impl Registry {
+    /// One whose histograms have these buckets, where they are named.
+    pub fn with_bounds(bounds: Bounds) -> Registry {
+        Registry { families: Mutex::default(), bounds }
+    }
+
     /// Several at once.
     pub fn add(&self, name: &'static str, labels: &[(&'static str, &str)], value: f64) {
         self.change(name, labels, Series::Counter(0.0), |series| {
@@ -36,6 +45,13 @@ impl Registry {
                 *count += value;
             }
         });
+    }
+
+    /// What is counted no more.
+    pub fn forget(&self, name: &'static str, labels: &[(&'static str, &str)]) {
+        if let Some(family) = self.families.lock().get_mut(name) {
+            family.remove(&written(labels));
+        }
     }
 
     fn change(
@@ -77,9 +93,9 @@ fn line(text: &mut String, name: &str, labels: &str, series: &Series) -> std::fm
         Series::Counter(value) | Series::Gauge(value) => {
             writeln!(text, "{name}{} {value}", braced(labels))
         }
-        Series::Histogram { buckets, count, sum } => {
+        Series::Histogram { bounds, buckets, count, sum } => {
             let comma = if labels.is_empty() { "" } else { "," };
-            for (bound, count) in BOUNDS.iter().zip(buckets) {
+            for (bound, count) in bounds.iter().zip(buckets) {
                 writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}")?;
             }
             writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
@@ -106,10 +122,14 @@ impl Metrics for Registry {
     }
 
     fn observe(&self, name: &'static str, labels: &[(&'static str, &str)], value: f64) {
-        let new = Series::Histogram { buckets: [0; BOUNDS.len()], count: 0, sum: 0.0 };
+        let named = self.bounds.iter().find(|(metric, _)| *metric == name);
+        let bounds = named.map_or(BOUNDS, |(_, bounds)| bounds);
+        // No list is made for those that are there already.
+        let new = Series::Histogram { bounds, buckets: Vec::new(), count: 0, sum: 0.0 };
         self.change(name, labels, new, |series| {
-            if let Series::Histogram { buckets, count, sum } = series {
-                for (bound, bucket) in BOUNDS.iter().zip(buckets) {
+            if let Series::Histogram { bounds, buckets, count, sum } = series {
+                buckets.resize(bounds.len(), 0);
+                for (bound, bucket) in bounds.iter().zip(buckets) {
                     *bucket += u64::from(value <= *bound);
                 }
                 *count += 1;
@@ -128,7 +148,9 @@ mod tests {
         let registry = Registry::default();
         registry.count("b_total", &[("code", "200"), ("path", "\"x\"")]);
         registry.count("b_total", &[("code", "200"), ("path", "\"x\"")]);
+        registry.set("a", &[("gone", "x")], 2.5);
         registry.set("a", &[], 1.5);
+        registry.forget("a", &[("gone", "x")]);
         registry.observe("c_seconds", &[], 0.003);
         let text = registry.text();
         let lines: Vec<&str> = text.lines().collect();
@@ -144,5 +166,21 @@ mod tests {
         assert!(lines.contains(&r#"c_seconds_bucket{le="0.002"} 0"#), "{text}");
         assert!(lines.contains(&r#"c_seconds_bucket{le="0.004"} 1"#), "{text}");
         assert!(text.ends_with("c_seconds_sum 0.003\nc_seconds_count 1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_histogram_may_have_buckets_of_its_own() {
+        let registry = Registry::with_bounds(&[("c_seconds", &[0.5, 25.0])]);
+        registry.observe("c_seconds", &[("x", "y")], 3.0);
+        registry.observe("c_seconds", &[("x", "y")], 0.25);
+        assert_eq!(
+            registry.text(),
+            "# TYPE c_seconds histogram\n\
+             c_seconds_bucket{x=\"y\",le=\"0.5\"} 1\n\
+             c_seconds_bucket{x=\"y\",le=\"25\"} 2\n\
+             c_seconds_bucket{x=\"y\",le=\"+Inf\"} 2\n\
+             c_seconds_sum{x=\"y\"} 3.25\n\
+             c_seconds_count{x=\"y\"} 2\n"
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! A name that another definition of the group has is not given twice; what a definition has, it
 //! keeps. Once all its names are accepted it is established: served, and for good.
 use super::approval::{self, Approval};
+use crate::rules::definition::bundle_fault;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -33,6 +34,15 @@ impl Condition {
     pub fn established() -> Condition {
         let message = "the initial names have been accepted";
         Condition::new("Established", true, "InitialNamesAccepted", message)
+    }
+
+    /// Why a definition is not established that has all its names: its webhook has a bundle that nobody can
+    /// believe.
+    pub fn unfit_bundle(definition: &Value) -> Option<Condition> {
+        let bundle = &definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"];
+        bundle_fault(bundle.as_str().unwrap_or_default())?;
+        let message = "The conversion webhook CABundle is invalid";
+        Some(Condition::new("Established", false, "InvalidCABundle", message))
     }
 
     /// Who approved of a definition in one of Kubernetes' own groups; of others nothing is said.

@@ -59,7 +59,7 @@ mod volume;
 mod volume_source;
 mod workload;
 
-pub use admission::REVIEWS;
+pub use admission::{RESERVED_NAMES, REVIEWS};
 pub use batch::cron;
 pub use check::Field;
 pub use forms::Form;

@@ -1,6 +1,8 @@
 //! The plugins that run, and what each was told.
 use super::configuration::{Error, Files};
 use super::default_toleration_seconds::TolerationSeconds;
+use super::durations::Durations;
+use super::manifests::Manifests;
 use super::plugins::{Hook, PLUGINS, Plugin, When};
 use super::{
     event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction,
@@ -13,6 +15,7 @@ use std::path::Path;
 pub struct Chain {
     rows: Vec<&'static Plugin>,
     pub settings: Settings,
+    pub durations: Durations,
 }
 
 /// What flags and the configuration file say to each plugin that can be told something.
@@ -27,6 +30,8 @@ pub struct Settings {
     pub toleration_seconds: TolerationSeconds,
     /// As whom webhooks are asked.
     pub webhooks: webhook::AskedAs,
+    /// Webhooks and policies that are files beside the server.
+    pub manifests: Manifests,
 }
 
 impl Default for Chain {
@@ -57,20 +62,22 @@ impl Chain {
             let told = files.of(row.name)?;
             configure(told, &mut settings).map_err(|fault| fault.of(row.name))?;
         }
-        Ok(Chain { rows, settings })
+        let durations = Durations::of(&rows);
+        Ok(Chain { rows, settings, durations })
     }
 
-    /// The hooks of the rows that are about a resource's kind, each with its plugin's name.
+    /// The hooks of the rows that are about a resource's kind, each with its place and its plugin's name.
     pub fn rows(
         &self,
         resource: &Resource,
         hook: fn(&Plugin) -> Option<Hook>,
-    ) -> impl Iterator<Item = (&'static str, Hook)> {
-        let concerns = move |row: &&&Plugin| {
+    ) -> impl Iterator<Item = (usize, &'static str, Hook)> {
+        let concerns = move |row: &Plugin| {
             let mut kinds = row.kinds.iter();
             row.kinds.is_empty() || kinds.any(|(group, kind)| resource.is(group, kind))
         };
-        self.rows.iter().filter(concerns).filter_map(move |row| Some((row.name, hook(row)?)))
+        let rows = self.rows.iter().enumerate().filter(move |(_, row)| concerns(row));
+        rows.filter_map(move |(index, row)| Some((index, row.name, hook(row)?)))
     }
 }
 
@@ -147,7 +154,7 @@ mod tests {
         let chain = Chain::default();
         let asked = |version: &str, kind: &str| -> Vec<&str> {
             let resource = api::kinds::find_kind(version, kind).unwrap();
-            chain.rows(resource, |row| row.admit).map(|(name, _)| name).collect()
+            chain.rows(resource, |row| row.admit).map(|(_, name, _)| name).collect()
         };
         // Policies and webhooks may be about any kind.
         let (policies, webhooks) = ("MutatingAdmissionPolicy", "MutatingAdmissionWebhook");

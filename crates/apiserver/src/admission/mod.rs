@@ -23,11 +23,13 @@ mod default_class;
 mod default_toleration_seconds;
 mod deny;
 pub mod device_selectors;
+mod durations;
 mod event_rate_limit;
 mod extended_resource_toleration;
 mod external_ips;
 mod image_policy;
 mod limit_ranger;
+pub mod manifests;
 mod namespace;
 mod namespace_lifecycle;
 mod node_declared_features;
@@ -56,6 +58,7 @@ pub use chain::Chain;
 pub use configuration::Error;
 pub use default_toleration_seconds::TolerationSeconds;
 pub use namespace::namespaces;
+use plugins::Plugin;
 pub use reinvocation::Reinvocation;
 
 use crate::asked::Context;
@@ -64,39 +67,62 @@ use crate::guard::authn::User;
 use crate::server::ApiServer;
 use api::quota::list as resource_list;
 use api::status::Status;
+use durations::{Asked, Step};
 use serde_json::Value;
 use std::collections::HashSet;
+use std::time::Instant;
 
 /// Lets every plugin have a say before the kind's rules; a second time if one of the cluster's users
 /// changed what others had seen.
 pub async fn admit(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
-    admit_round(&mut attributes).await?;
-    if attributes.reinvocation.wanted {
-        attributes.reinvocation.is_again = true;
-        admit_round(&mut attributes).await?;
-    }
+    let begun = Instant::now();
+    let outcome = admit_rounds(&mut attributes).await;
+    let asked = asked(Step::Admit, &attributes, &outcome);
+    attributes.api.admission().durations.of_step(asked, begun.elapsed());
+    outcome?;
     let mut notes = attributes.notes;
     let mut told = HashSet::new();
     notes.warnings.retain(|warning| told.insert(warning.clone()));
     Ok(notes)
 }
 
-async fn admit_round(attributes: &mut Attributes<'_>) -> Result<(), Status> {
-    let chain = attributes.api.admission();
-    for (plugin, admit) in chain.rows(&attributes.call.resource, |plugin| plugin.admit) {
-        tracing::trace!(plugin, "admit");
-        admit(&mut *attributes).await.inspect_err(|_| attributes.remark())?;
+async fn admit_rounds(attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    ask(Step::Admit, attributes).await?;
+    if attributes.reinvocation.wanted {
+        attributes.reinvocation.is_again = true;
+        ask(Step::Admit, attributes).await?;
     }
     Ok(())
 }
 
+/// One plugin after the other, up to the first that refuses.
+async fn ask(step: Step, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    let chain = attributes.api.admission();
+    let hook = match step {
+        Step::Admit => |plugin: &Plugin| plugin.admit,
+        Step::Validate => |plugin: &Plugin| plugin.validate,
+    };
+    for (index, plugin, hook) in chain.rows(&attributes.call.resource, hook) {
+        tracing::trace!(plugin, ?step);
+        let begun = Instant::now();
+        let outcome = hook(&mut *attributes).await;
+        chain.durations.of_plugin(index, asked(step, attributes, &outcome), begun.elapsed());
+        outcome.inspect_err(|_| attributes.remark())?;
+    }
+    Ok(())
+}
+
+fn asked(step: Step, attributes: &Attributes<'_>, outcome: &Result<(), Status>) -> Asked {
+    Asked { step, operation: attributes.operation, rejected: outcome.is_err() }
+}
+
 /// Lets every plugin refuse the outcome.
 pub async fn validate(mut attributes: Attributes<'_>) -> Result<Notes, Status> {
-    let chain = attributes.api.admission();
-    for (plugin, validate) in chain.rows(&attributes.call.resource, |plugin| plugin.validate) {
-        tracing::trace!(plugin, "validate");
-        validate(&mut attributes).await.inspect_err(|_| attributes.remark())?;
-    }
+    let begun = Instant::now();
+    let outcome = ask(Step::Validate, &mut attributes).await;
+    let asked = asked(Step::Validate, &attributes, &outcome);
+    attributes.api.admission().durations.of_step(asked, begun.elapsed());
+    outcome?;
     Ok(attributes.notes)
 }
 

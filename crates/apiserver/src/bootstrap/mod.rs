@@ -3,8 +3,7 @@ mod kubernetes;
 
 pub use kubernetes::advertise;
 
-use crate::admission::policy;
-use crate::admission::webhook;
+use crate::admission::{manifests, policy, webhook};
 use crate::extend::definitions;
 use crate::guard::authz::node::graph;
 use crate::guard::authz::{Authorizer, rbac, roles};
@@ -67,6 +66,7 @@ pub async fn bootstrap(api: &ApiServer) -> Result<(), Status> {
     webhook::start(api).await?;
     aggregation::start(api).await?;
     policy::start(api).await?;
+    manifests::start(api);
     if api.authorizers().iter().any(|authorizer| matches!(authorizer, Authorizer::Node)) {
         graph::start(api).await?;
     }

@@ -5,6 +5,7 @@
 //! annotations alone. The checks and their words are upstream's
 //! (`apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
 use super::backend::{self, Backend, Place};
+use super::counts::Conversion;
 use super::review::Review;
 use crate::ground::uuid;
 use crate::server::ApiServer;
@@ -17,15 +18,25 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a conversion may take: upstream's client's.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// What an answer may weigh: it has every object of a list.
 const MAX_ANSWER: usize = 64 << 20;
 
+/// What was wrong, in the words of the counts and of refusals.
+type Fault = (&'static str, String);
+
+const CALL: &str = "conversion_webhook_call_failure";
+const MALFORMED_RESPONSE: &str = "conversion_webhook_malformed_response_failure";
+const PARTIAL_RESPONSE: &str = "conversion_webhook_partial_response_failure";
+const INVALID_OBJECT: &str = "conversion_webhook_invalid_converted_object_failure";
+
 /// A definition's webhook. Whoever keeps one keeps its connections.
 pub struct Converter {
+    /// The definition's name.
+    definition: String,
     backend: Arc<Backend>,
     review_versions: Vec<String>,
 }
@@ -45,7 +56,7 @@ impl Converters {
         {
             return Ok(known.clone());
         }
-        let converter = Arc::new(Converter::new(api, &family.conversion)?);
+        let converter = Arc::new(Converter::new(api, &family.name, &family.conversion)?);
         let registry = api.registry();
         let is_served = |uid: &String| {
             let mut defined = registry.rows().iter().filter_map(|row| row.definition.as_ref());
@@ -70,7 +81,7 @@ pub enum Subject<'a> {
 
 impl Converter {
     /// Of a definition's `spec.conversion`, whose strategy is `Webhook`.
-    pub fn new(api: &ApiServer, conversion: &Value) -> Result<Converter, String> {
+    pub fn new(api: &ApiServer, definition: &str, conversion: &Value) -> Result<Converter, String> {
         let webhook = &conversion["webhook"];
         let mut place = Place::read(&webhook["clientConfig"])?;
         if place.ca.trim_ascii().is_empty() {
@@ -78,6 +89,7 @@ impl Converter {
         }
         let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
         Ok(Converter {
+            definition: definition.to_owned(),
             backend: api.extend().backends.get(place)?,
             review_versions: versions.filter_map(|v| v.as_str().map(str::to_owned)).collect(),
         })
@@ -100,6 +112,36 @@ impl Converter {
             objects.iter().filter(|object| object["apiVersion"] != *to).collect();
         let Some(first) = sent.first() else { return Ok(objects) };
         let what = subject.shown(first);
+        let from = version_of(first).to_owned();
+        let begun = Instant::now();
+        let converted = self.ask(api, version, &sent, to, &what).await;
+        let converted = converted.and_then(|converted| {
+            let pairs = sent.iter().zip(converted).enumerate();
+            let settled = pairs
+                .map(|(index, (original, new))| settled(original, new, to, index, &subject, &what));
+            let settled: Result<Vec<Value>, String> = settled.collect();
+            settled.map_err(|cause| (INVALID_OBJECT, cause))
+        });
+        let failure = converted.as_ref().err().map(|(failure, _)| *failure);
+        let to_version = to.rsplit('/').next().unwrap_or_default();
+        let definition = &self.definition;
+        Conversion { definition, from: &from, to: to_version, failure }
+            .count(&api.extend().counts, begun.elapsed());
+        let mut converted = converted.map_err(|(_, cause)| cause)?.into_iter();
+        let others = objects.iter_mut().filter(|object| object["apiVersion"] != *to);
+        others.zip(&mut converted).for_each(|(original, new)| *original = new);
+        Ok(objects)
+    }
+
+    /// What the webhook makes of the objects, as many as it was sent.
+    async fn ask(
+        &self,
+        api: &ApiServer,
+        version: &str,
+        sent: &[&Value],
+        to: &str,
+        what: &str,
+    ) -> Result<Vec<Value>, Fault> {
         let uid = uuid();
         let review = json!({
             "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{version}"),
@@ -110,21 +152,16 @@ impl Converter {
         let body = Bytes::from(review.to_string());
         let question = backend::Question { body, timeout: TIMEOUT, limit: MAX_ANSWER };
         let answer = self.backend.post(api, question).await;
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
-        let converted = converted_objects(&answer, version, &uid).map_err(failed)?;
-        if converted.len() != sent.len() {
-            return Err(format!(
-                "conversion webhook for {what} returned {} objects, expected {}",
-                converted.len(),
-                sent.len()
-            ));
+        let answer = answer.map_err(|error| (CALL, failed(error.to_string())))?;
+        let converted = converted_objects(&answer, version, &uid);
+        let converted = converted.map_err(|cause| (MALFORMED_RESPONSE, failed(cause)))?;
+        if converted.len() == sent.len() {
+            return Ok(converted);
         }
-        let mut converted = converted.into_iter().enumerate();
-        let others = objects.iter_mut().filter(|object| object["apiVersion"] != *to);
-        for (original, (index, new)) in others.zip(&mut converted) {
-            *original = settled(original, new, to, index, &subject, &what)?;
-        }
-        Ok(objects)
+        let (found, wanted) = (converted.len(), sent.len());
+        let cause =
+            format!("conversion webhook for {what} returned {found} objects, expected {wanted}");
+        Err((PARTIAL_RESPONSE, cause))
     }
 
     fn review_version(&self) -> Result<&str, String> {
@@ -152,6 +189,12 @@ fn shown_kind(object: &Value) -> String {
     let (version, kind) = (text("apiVersion"), text("kind"));
     let slash = if version.contains('/') { "" } else { "/" };
     format!("{slash}{version}, Kind={kind}")
+}
+
+/// An object's version without its group.
+fn version_of(object: &Value) -> &str {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    version.rsplit('/').next().unwrap_or_default()
 }
 
 /// Whether an object is nothing but its type.
@@ -442,7 +485,7 @@ mod tests {
         let conversion = json!({ "strategy": "Webhook", "webhook": {
             "conversionReviewVersions": ["v9", "v1"],
             "clientConfig": { "url": beside.url("/convert"), "caBundle": beside.bundle() } } });
-        let converter = Converter::new(&server.api, &conversion).expect("a converter");
+        let converter = Converter::new(&server.api, "foos.e.io", &conversion).expect("a converter");
         let bare = json!({ "apiVersion": "e.io/v1", "kind": "Foo" });
         let objects = vec![object("v2"), object("v1"), bare];
         let list = Subject::List { api_version: "e.io/v2", kind: "FooList" };
@@ -456,12 +499,21 @@ mod tests {
         assert_eq!(asked.body["request"]["objects"].as_array().map(Vec::len), Some(1));
         let nobody = json!({ "webhook": { "conversionReviewVersions": ["v1"],
             "clientConfig": { "url": "https://127.0.0.1:1/x" } } });
-        let converter = Converter::new(&server.api, &nobody).expect("a converter");
+        let converter = Converter::new(&server.api, "foos.e.io", &nobody).expect("a converter");
         let failed = converter.convert(&server.api, Subject::One, vec![object("v1")], "e.io/v2");
         assert_eq!(
             failed.await.expect_err("nobody is there"),
             "conversion webhook for e.io/v1, Kind=Foo failed: Post \"https://127.0.0.1:1/x?timeout=30s\": dial tcp 127.0.0.1:1: connect: connection refused"
         );
+        let counts = server.api.extend().counts.text();
+        for line in [
+            r#"apiserver_conversion_webhook_request_total{failure_type="",result="success"} 1"#,
+            r#"apiserver_conversion_webhook_request_total{failure_type="conversion_webhook_call_failure",result="failure"} 1"#,
+            r#"apiserver_conversion_webhook_duration_seconds_bucket{failure_type="",result="success",le="60"} 1"#,
+            r#"apiserver_crd_conversion_webhook_duration_seconds_count{crd_name="foos.e.io",from_version="v1",succeeded="true",to_version="v2"} 1"#,
+        ] {
+            assert!(counts.lines().any(|told| told == line), "{line}\n{counts}");
+        }
     }
 
     #[test]

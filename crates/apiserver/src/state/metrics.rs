@@ -95,6 +95,7 @@ impl Metrics {
         out.push_str(&api.unreadable().metrics());
         out.push_str(&api.audit().metrics());
         out.push_str(&api.extend().counts.text());
+        out.push_str(&api.admission().durations.text());
         if let Some(fairness) = api.fairness() {
             out.push_str(&fairness.metrics());
         }

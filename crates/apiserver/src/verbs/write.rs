@@ -110,7 +110,7 @@ async fn try_create(context: Context<'_>, mut object: Value) -> Result<Created, 
     let mut object = canonical(object, resource)?;
     let verdict = (resource.rules.validate_create)(resource, &object);
     let first = privileged::faults(context, &object, None).await;
-    let warnings = judged(first, verdict, resource, &object, None)?;
+    let warnings = judged(context, first, verdict, &object, None)?;
     if call.verb != Verb::Create {
         // Whoever may change what is there may not make what is not.
         let right = authz::Attributes { verb: "create".into(), ..authz::Attributes::of_call(call) };
@@ -296,7 +296,7 @@ async fn next_state(
     let verdict = (resource.rules.validate_update)(resource, &new, old, context.part());
     let first = privileged::faults(context, &new, Some(old)).await;
     let mut warnings = admitted.warnings;
-    warnings.extend(judged(first, verdict, resource, &new, Some(old))?);
+    warnings.extend(judged(context, first, verdict, &new, Some(old))?);
     let attributes = Attributes::new(context, operation, Some(&mut new), Some(old));
     let notes = admission::validate(attributes.after(warnings)).await?;
     claims.join(notes.claims);
@@ -390,21 +390,22 @@ fn canonical(object: Value, resource: &Resource) -> Result<Value, Status> {
 
 /// Errors refuse the write; warnings go with it.
 fn judged(
+    context: Context<'_>,
     mut errors: ErrorList,
     verdict: Result<Verdict, serde_json::Error>,
-    resource: &Resource,
     object: &Value,
     old: Option<&Value>,
 ) -> Result<Vec<String>, Status> {
+    let resource = &context.call.resource;
     let mut verdict = verdict.map_err(|error| {
         let kind = resource.kind;
         Status::bad_request(format!("{kind} cannot be handled as a {kind}: {error}"))
     })?;
     errors.extend(verdict.errors);
-    let said = definitions::said(resource, &errors, object, old);
+    let said = definitions::said(context.api, resource, &errors, object, old);
     errors.extend(said.errors);
     verdict.warnings.extend(said.warnings);
-    errors.extend(definitions::faults(resource, &errors, object, old));
+    errors.extend(definitions::faults(context.api, resource, &errors, object, old));
     errors.extend(admission::policy::faults(resource, object));
     // They are the first thing that upstream looks at in a spec.
     let first = errors.iter().position(|error| !error.field.starts_with("metadata"));

@@ -5,6 +5,7 @@ mod policy;
 mod reserved;
 mod webhook;
 
+pub use reserved::SUFFIX as RESERVED_NAMES;
 pub use webhook::{REVIEWS, client_config_service, client_config_url};
 
 use super::Field;

@@ -1,9 +1,9 @@
 //! Names that only manifests of the API server itself may have, for configurations that no client is to
-//! touch (`pkg/apis/admissionregistration/validation/static_suffix.go`). This server reads no such manifests;
-//! the names are kept all the same, so that what is stored here is in nobody's way elsewhere.
+//! touch (`pkg/apis/admissionregistration/validation/static_suffix.go`).
 use crate::rules::Field;
 
-const SUFFIX: &str = ".static.k8s.io";
+/// How they end.
+pub const SUFFIX: &str = ".static.k8s.io";
 
 fn text() -> String {
     format!(

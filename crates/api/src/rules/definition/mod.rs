@@ -134,12 +134,12 @@ impl Kind for CustomResourceDefinition {
 /// Before it is served, anything goes; later only what was wrong already.
 fn checks_bundle(old: &Field<'_, '_>) -> bool {
     let bundle = old.at("spec.conversion.webhook.clientConfig.caBundle");
-    is_established(old) && bundle_fault(&bundle).is_none()
+    is_established(old) && bundle_fault(bundle.text()).is_none()
 }
 
 /// What is wrong with a bundle that is not empty: one sound certificate is enough.
-fn bundle_fault(bundle: &Field<'_, '_>) -> Option<String> {
-    let bytes = STANDARD.decode(bundle.text()).unwrap_or_default();
+pub fn bundle_fault(bundle: &str) -> Option<String> {
+    let bytes = STANDARD.decode(bundle).unwrap_or_default();
     let plain = |block: &Block| block.kind == "CERTIFICATE" && !block.has_headers;
     let mut blocks = pem::blocks(&bytes);
     let read = blocks.by_ref().filter(plain).map(|block| x509::certificate(&block.bytes));
@@ -337,7 +337,7 @@ fn conversion(conversion: &Field<'_, '_>, checks_bundle: bool) {
         client_config_service(&client.at("service"));
     }
     let bundle = client.at("caBundle");
-    if let Some(fault) = bundle_fault(&bundle).filter(|_| checks_bundle) {
+    if let Some(fault) = bundle_fault(bundle.text()).filter(|_| checks_bundle) {
         bundle.invalid(fault);
     }
     let given = webhook.at("conversionReviewVersions").on_path(*versions.path());

@@ -198,6 +198,7 @@ fn defaults_fit_their_schemas() {
         "{type: object, properties: {a: {type: array, items: {type: integer}, default: [1, x]}}}",
         "{type: object, properties: {e: {type: object, x-kubernetes-embedded-resource: true, properties: {apiVersion: {type: string, default: 1}}}}}",
         "{type: object, properties: {a: {type: string, default: x, format: odd}, b: {type: integer, format: int32}, c: {type: boolean, format: date}}}",
+        "{type: object, properties: {a: {type: array, x-kubernetes-list-type: set, items: {type: object, x-kubernetes-map-type: atomic}}, b: {type: array, x-kubernetes-list-type: set, items: {type: string}}}}",
     ]
     .map(schema);
     check(
@@ -221,6 +222,8 @@ fn defaults_fit_their_schemas() {
             spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, default: x, format: odd}, b: {type: integer, format: int32}, c: {type: boolean, format: date}}}}}]}
                 warning: unrecognized format "odd"
                 warning: unrecognized format "date"
+            spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, x-kubernetes-list-type: set, items: {type: object, x-kubernetes-map-type: atomic}}, b: {type: array, x-kubernetes-list-type: set, items: {type: string}}}}}}]}
+                warning: x-kubernetes-list-type: set for items of type "object" is not supported by server-side apply or CEL validation rules
         "#]],
     );
 }

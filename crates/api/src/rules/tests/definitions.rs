@@ -84,6 +84,7 @@ fn schemas() {
                 spec.validation.openAPIV3Schema.properties[a].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property
             spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: array, items: {type: object}, x-kubernetes-list-type: set}}}}}]}
                 spec.validation.openAPIV3Schema.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set
+                warning: x-kubernetes-list-type: set for items of type "object" is not supported by server-side apply or CEL validation rules
             spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, x-kubernetes-map-type: loose}}}}}]}
                 spec.validation.openAPIV3Schema.properties[a].x-kubernetes-map-type: Unsupported value: "loose": supported values: "atomic", "granular"
             spec: {versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: object, allOf: [{properties: {b: {minLength: 1}}}]}}}}}]}

@@ -1,7 +1,7 @@
-//! What the configuration file says to the plugins of policies: upstream's are told of a folder of manifests and
-//! of nothing else, and this server reads none. It says so and does not start: its writer counts on them.
+//! What the configuration file says to the plugins of policies: in which folder there are manifests of them.
 use crate::admission::chain::Settings;
 use crate::admission::configuration::{Fault, typed};
+use crate::admission::manifests::{Folder, MUTATING_POLICIES, VALIDATING_POLICIES};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,21 +13,23 @@ struct Told {
     static_manifests_dir: String,
 }
 
-pub fn configure_mutating(told: Option<Value>, _: &mut Settings) -> Result<(), Fault> {
-    Ok(read(told, "MutatingAdmissionPolicyConfiguration")?)
+pub fn configure_mutating(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
+    let folder = folder(told, "MutatingAdmissionPolicyConfiguration")?;
+    settings.manifests.mutating_policies = Folder::open(&folder, &MUTATING_POLICIES)?;
+    Ok(())
 }
 
-pub fn configure_validating(told: Option<Value>, _: &mut Settings) -> Result<(), Fault> {
-    Ok(read(told, "ValidatingAdmissionPolicyConfiguration")?)
+pub fn configure_validating(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
+    let folder = folder(told, "ValidatingAdmissionPolicyConfiguration")?;
+    settings.manifests.validating_policies = Folder::open(&folder, &VALIDATING_POLICIES)?;
+    Ok(())
 }
 
-fn read(told: Option<Value>, kind: &str) -> Result<(), String> {
-    let Some(told) = told else { return Ok(()) };
+/// Empty if there is none.
+fn folder(told: Option<Value>, kind: &str) -> Result<String, String> {
+    let Some(told) = told else { return Ok(String::new()) };
     let told: Told = typed(told, GROUP, &["v1"], kind)?;
-    match told.static_manifests_dir.is_empty() {
-        true => Ok(()),
-        false => Err("staticManifestsDir: this server reads no manifests of admission".into()),
-    }
+    Ok(told.static_manifests_dir)
 }
 
 #[cfg(test)]
@@ -36,15 +38,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_folder_of_manifests_is_refused() {
+    fn a_configuration_is_of_its_own_plugin() {
         let kind = "MutatingAdmissionPolicyConfiguration";
-        let told = |folder: &str| {
-            let told = json!({ "apiVersion": "apiserver.config.k8s.io/v1", "kind": kind,
-                "staticManifestsDir": folder });
-            read(Some(told), kind)
-        };
-        assert_eq!((read(None, kind), told("")), (Ok(()), Ok(())));
-        let refused = "staticManifestsDir: this server reads no manifests of admission";
-        assert_eq!(told("/etc/x"), Err(refused.to_owned()));
+        let told = json!({ "apiVersion": "apiserver.config.k8s.io/v1", "kind": kind,
+            "staticManifestsDir": "/x" });
+        assert_eq!(folder(Some(told.clone()), kind).as_deref(), Ok("/x"));
+        assert_eq!(folder(None, kind).as_deref(), Ok(""));
+        let other = folder(Some(told), "ValidatingAdmissionPolicyConfiguration");
+        let text = "no kind \"MutatingAdmissionPolicyConfiguration\" is registered for version \"apiserver.config.k8s.io/v1\"";
+        assert_eq!(other, Err(text.to_owned()));
     }
 }

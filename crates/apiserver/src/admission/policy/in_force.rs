@@ -1,5 +1,6 @@
 //! The policies of one moment, kept true by following the store.
 use super::compiled::{Mutating, Validating};
+use crate::admission::manifests::{MUTATING_POLICIES, Said, Sort};
 use crate::server::ApiServer;
 use crate::state::following::{self, Kept};
 use api::kinds::Resource;
@@ -8,12 +9,15 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use store::Key;
 
 /// A policy, its compiled form, and its bindings, all by name.
 pub struct Bound<P, C, B> {
+    /// It is of a manifest beside the server.
+    pub is_manifest: bool,
     pub policy: P,
     pub compiled: Arc<C>,
     pub bindings: Vec<B>,
@@ -24,26 +28,64 @@ pub type BoundValidating =
 pub type BoundMutating = Bound<MutatingAdmissionPolicy, Mutating, MutatingAdmissionPolicyBinding>;
 
 /// Only policies with bindings: others say nothing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Index {
-    pub validating: Vec<BoundValidating>,
-    pub mutating: Vec<BoundMutating>,
+    pub validating: Vec<Arc<BoundValidating>>,
+    pub mutating: Vec<Arc<BoundMutating>>,
 }
 
-/// The index that counts now.
+/// The index that counts now: policies of manifests, and then those that are stored.
 #[derive(Default)]
 pub struct Policies {
     current: RwLock<Arc<Index>>,
+    parts: Mutex<Parts>,
+}
+
+#[derive(Default)]
+struct Parts {
+    manifests: Index,
+    stored: Index,
 }
 
 impl Policies {
     pub fn current(&self) -> Arc<Index> {
-        self.current.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn replace(&self, index: Index) {
-        *self.current.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(index);
+    fn change(&self, change: impl FnOnce(&mut Parts)) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut parts);
+        let Parts { manifests, stored } = &*parts;
+        let index = Index {
+            validating: [manifests.validating.clone(), stored.validating.clone()].concat(),
+            mutating: [manifests.mutating.clone(), stored.mutating.clone()].concat(),
+        };
+        // While the parts are held, so that nobody puts back what they were before.
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(index);
     }
+}
+
+/// Puts the policies of manifests in force, in place of those that there were.
+pub fn take_manifests(api: &ApiServer, sort: &'static Sort, said: &Said) {
+    api.policies().change(|Parts { manifests, .. }| match *sort == MUTATING_POLICIES {
+        true => {
+            let (policies, bindings) = (kept(&said.objects), kept(&said.bindings));
+            manifests.mutating = bound(true, &policies, &bindings, &manifests.mutating);
+        }
+        false => {
+            let (policies, bindings) = (kept(&said.objects), kept(&said.bindings));
+            manifests.validating = bound(true, &policies, &bindings, &manifests.validating);
+        }
+    });
+}
+
+fn kept<T: DeserializeOwned>(objects: &[Value]) -> Kept<T> {
+    let mut kept = Kept::default();
+    for object in objects {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        kept.take(&Key::from(name), Some(object.clone()));
+    }
+    kept
 }
 
 const VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -80,10 +122,11 @@ impl following::Index for Objects {
     }
 
     async fn settle(&mut self, api: &ApiServer) {
-        let before = api.policies().current();
-        api.policies().replace(Index {
-            validating: bound(&self.validating, &self.validating_bindings, &before.validating),
-            mutating: bound(&self.mutating, &self.mutating_bindings, &before.mutating),
+        api.policies().change(|Parts { stored, .. }| {
+            stored.validating =
+                bound(false, &self.validating, &self.validating_bindings, &stored.validating);
+            stored.mutating =
+                bound(false, &self.mutating, &self.mutating_bindings, &stored.mutating);
         });
     }
 }
@@ -132,12 +175,15 @@ impl Policy for MutatingAdmissionPolicy {
     }
 }
 
+type BoundTo<P> = Arc<Bound<P, <P as Policy>::Compiled, <P as Policy>::Binding>>;
+
 /// Each policy with its bindings; what was compiled before is not compiled again.
 fn bound<P: Policy>(
+    is_manifest: bool,
     policies: &Kept<P>,
     bindings: &Kept<P::Binding>,
-    before: &[Bound<P, P::Compiled, P::Binding>],
-) -> Vec<Bound<P, P::Compiled, P::Binding>> {
+    before: &[BoundTo<P>],
+) -> Vec<BoundTo<P>> {
     let mut all = Vec::new();
     for policy in policies.iter() {
         let its = bindings.iter().filter(|binding| P::is_bound_by(binding) == policy.name());
@@ -150,7 +196,7 @@ fn bound<P: Policy>(
             Some(bound) => bound.compiled.clone(),
             None => Arc::new(policy.compile()),
         };
-        all.push(Bound { policy: policy.clone(), compiled, bindings });
+        all.push(Arc::new(Bound { is_manifest, policy: policy.clone(), compiled, bindings }));
     }
     all
 }

@@ -83,7 +83,7 @@ impl<'a, 'v> Scope<'a, 'v> {
     }
 }
 
-const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, no further \
+pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, no further \
                              validation rules will be run";
 
 impl<'a> Activation<'a> for Scope<'a, '_> {

@@ -12,19 +12,40 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
-/// What admission policies never see, beside questions about rights: the kinds that configure admission.
-const EXEMPT: &[(&str, &str)] = &[
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+/// What policies that are stored never see: themselves, so that none can stop its own removal.
+const POLICIES: &[&str] = &[
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
 ];
 
-pub fn is_exempt(resource: &Resource) -> bool {
-    let name = (resource.group, resource.plural);
-    EXEMPT.contains(&name) || REVIEWS.contains(&name)
+/// Who among the policies may see a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Nobody,
+    /// Those of manifests alone.
+    Manifests,
+    All,
+}
+
+impl Seen {
+    pub fn of(resource: &Resource) -> Seen {
+        if REVIEWS.contains(&(resource.group, resource.plural)) {
+            Seen::Nobody
+        } else if resource.group == "admissionregistration.k8s.io"
+            && POLICIES.contains(&resource.plural)
+        {
+            Seen::Manifests
+        } else {
+            Seen::All
+        }
+    }
+
+    /// Whether it may be seen by a policy that is of a manifest, or is not.
+    pub fn by(self, is_manifest: bool) -> bool {
+        self == Seen::All || (self == Seen::Manifests && is_manifest)
+    }
 }
 
 /// The namespace that a request is in, read when the first policy wants to know: one that is gone is in

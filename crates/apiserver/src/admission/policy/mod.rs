@@ -6,12 +6,13 @@
 //!                                                    └─► mutating: patches, defaults, once again
 //! ```
 //! A policy counts where a binding says so. Whatever goes wrong with one is settled by its own
-//! `failurePolicy`. The kinds that configure admission are never intercepted, so that a policy
-//! cannot lock out who would mend it. Expressions that do not compile are refused when they are
+//! `failurePolicy`. Policies and bindings are never intercepted by policies that are stored, so that none can
+//! lock out who would mend it; those of manifests see them. Expressions that do not compile are refused when they are
 //! written ([`faults`]).
 mod compiled;
 mod conditions;
 mod configured;
+mod counts;
 mod environment;
 mod faults;
 mod in_force;
@@ -31,6 +32,6 @@ mod validating;
 pub use conditions::MatchConditions;
 pub use configured::{configure_mutating, configure_validating};
 pub use faults::faults;
-pub use in_force::{Policies, start};
+pub use in_force::{Policies, start, take_manifests};
 pub use mutating::admit;
 pub use validating::validate;

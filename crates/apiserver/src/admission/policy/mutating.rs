@@ -1,7 +1,8 @@
 //! MutatingAdmissionPolicy: changes that policies make to what is written.
+use super::counts;
 use super::in_force::BoundMutating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
-use super::matching::{Place, is_exempt, matches};
+use super::matching::{Place, Seen, matches};
 use super::mutation::{self, Fault};
 use super::parameters;
 use crate::admission::webhook::Named;
@@ -9,6 +10,7 @@ use crate::admission::{Attributes, Operation};
 use api::kinds::ResourceRef;
 use api::status::{Cause, Reason, Status};
 use serde_json::Value;
+use std::time::Instant;
 
 /// A policy with one binding and one parameter, for one request.
 struct Invocation<'p> {
@@ -36,13 +38,14 @@ impl Invocation<'_> {
 pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let policies = attributes.api.policies().current();
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-    if policies.mutating.is_empty() || !writes || is_exempt(&attributes.call.resource) {
+    let seen = Seen::of(&attributes.call.resource);
+    if policies.mutating.is_empty() || !writes || seen == Seen::Nobody {
         return Ok(());
     }
     let place = Place::default();
     let mut errors = Errors::default();
     let mut invocations = Vec::new();
-    for bound in &policies.mutating {
+    for bound in policies.mutating.iter().filter(|bound| seen.by(bound.is_manifest)) {
         select(attributes, bound, &place, &mut invocations, &mut errors).await;
     }
     if !invocations.is_empty() {
@@ -234,11 +237,16 @@ async fn invoke(
     // A scale and the like are of other types than their resource.
     let target = Named::of(matched, attributes.call.subresource);
     let mut patched = false;
+    let its_policy = invocation.bound.policy.metadata.name.as_deref().unwrap_or_default();
+    let counted = counts::Named { policy: its_policy, binding: invocation.binding };
     for mutation in &policy.mutations {
+        let begun = Instant::now();
         let outcome = {
             let scope = Scope::new(Input { object: &new, ..input }, &policy.composed.variables);
             mutation::apply(mutation, &scope, &new, &target)
         };
+        let error = outcome.as_ref().err().map(Fault::message);
+        counts::mutated(&attributes.api.extend().counts, counted, error, begun.elapsed());
         match outcome {
             Ok(after) => (new, patched) = (after, true),
             Err(Fault::Failed(error)) => {

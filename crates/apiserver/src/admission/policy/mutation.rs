@@ -19,6 +19,15 @@ pub enum Fault {
     Refused(Box<Status>),
 }
 
+impl Fault {
+    pub fn message(&self) -> &str {
+        match self {
+            Fault::Failed(message) => message,
+            Fault::Refused(status) => &status.message,
+        }
+    }
+}
+
 impl From<String> for Fault {
     fn from(message: String) -> Self {
         Fault::Failed(message)

@@ -1,8 +1,9 @@
 //! ValidatingAdmissionPolicy: what a request is refused for, warned of, or remembered by.
 use super::compiled::{Validating, Validation};
+use super::counts;
 use super::in_force::BoundValidating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
-use super::matching::{Place, is_exempt, matches};
+use super::matching::{Place, Seen, matches};
 use super::parameters;
 use crate::admission::Attributes;
 use api::kinds::Resource;
@@ -11,6 +12,7 @@ use cel::{RUNTIME_BUDGET, Value as Cel};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// A message that an expression makes may be so long.
 const MOST_MESSAGE: usize = 5 * 1024;
@@ -24,25 +26,29 @@ struct Denial {
     index: usize,
     message: String,
     reason: String,
+    took: Duration,
 }
 
 /// What one evaluation came to.
 #[derive(Default)]
 struct Findings {
     denials: Vec<Denial>,
+    /// What cannot be evaluated and is passed over, with how long that took.
+    passed_over: Vec<(String, Duration)>,
     annotations: Vec<(String, String)>,
     /// Of annotations that could not be made: these refuse whatever the binding's actions are.
-    faults: Vec<String>,
+    faults: Vec<(String, Duration)>,
 }
 
 pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let policies = attributes.api.policies().current();
-    if policies.validating.is_empty() || is_exempt(&attributes.call.resource) {
+    let seen = Seen::of(&attributes.call.resource);
+    if policies.validating.is_empty() || seen == Seen::Nobody {
         return Ok(());
     }
     let place = Place::default();
     let mut refusals = Refusals::default();
-    for bound in &policies.validating {
+    for bound in policies.validating.iter().filter(|bound| seen.by(bound.is_manifest)) {
         ask(attributes, bound, &place, &mut refusals).await?;
     }
     if !refusals.failures.is_empty() {
@@ -207,8 +213,16 @@ fn act(
 ) {
     let name = binding.metadata.name.as_deref().unwrap_or_default();
     let actions = &binding.spec.validation_actions;
+    let registry = &attributes.api.extend().counts;
+    let named = counts::Named { policy, binding: name };
+    for (message, took) in &findings.passed_over {
+        counts::checked(registry, named, counts::ALLOW, message, *took);
+    }
     for denial in &findings.denials {
         for action in actions {
+            if let Some(action) = counts::action(action) {
+                counts::checked(registry, named, action, &denial.message, denial.took);
+            }
             match action.as_str() {
                 "Deny" => refusals.refuse(policy, Some(name), &denial.message, &denial.reason),
                 "Audit" => refusals.failures.push(json!({
@@ -227,7 +241,8 @@ fn act(
             }
         }
     }
-    for fault in &findings.faults {
+    for (fault, took) in &findings.faults {
+        counts::checked(registry, named, "deny", fault, *took);
         refusals.refuse(policy, Some(name), fault, "");
     }
 }
@@ -235,36 +250,40 @@ fn act(
 /// What a policy has against a request. `fails`: what cannot be evaluated counts against it.
 fn evaluate(policy: &Validating, fails: bool, input: Input<'_>) -> Findings {
     let mut findings = Findings::default();
-    let failed = |message: String| Findings {
-        denials: Vec::from_iter(fails.then_some(Denial {
-            index: 0,
-            message,
-            reason: String::new(),
-        })),
-        ..Findings::default()
+    let took = Duration::ZERO;
+    let failed = |message: String| match fails {
+        true => Findings {
+            denials: vec![Denial { index: 0, message, reason: String::new(), took }],
+            ..Findings::default()
+        },
+        false => Findings { passed_over: vec![(message, took)], ..Findings::default() },
     };
     match policy.conditions.met(input) {
         Ok(true) => {}
         Ok(false) => return findings,
+        // To a policy that is passed over where it cannot be evaluated, the request does not match.
+        Err(_) if !fails => return findings,
         Err(error) => return failed(error),
     }
     let scope = Scope::new(input, &policy.composed.variables);
     let mut budget = RUNTIME_BUDGET;
     for (index, validation) in policy.validations.iter().enumerate() {
+        let begun = Instant::now();
         let outcome = match scope.evaluate(&validation.expression, &mut budget) {
             Ok(outcome) => outcome,
             Err(error) => return failed(error),
         };
+        let took = begun.elapsed();
         match outcome {
             Ok(value) if value.as_bool() == Some(true) => {}
             Ok(_) => {
                 let (message, reason) = (String::new(), validation.reason.clone());
-                findings.denials.push(Denial { index, message, reason });
+                findings.denials.push(Denial { index, message, reason, took });
             }
             Err(message) if fails => {
-                findings.denials.push(Denial { index, message, reason: String::new() });
+                findings.denials.push(Denial { index, message, reason: String::new(), took });
             }
-            Err(_) => {}
+            Err(message) => findings.passed_over.push((message, took)),
         }
     }
     for denial in &mut findings.denials {
@@ -274,10 +293,12 @@ fn evaluate(policy: &Validating, fails: bool, input: Input<'_>) -> Findings {
     }
     let mut budget = RUNTIME_BUDGET;
     for annotation in &policy.annotations {
+        let begun = Instant::now();
         let outcome = match scope.evaluate(&annotation.value, &mut budget) {
             Ok(outcome) => outcome,
             Err(error) => return failed(error),
         };
+        let took = begun.elapsed();
         match outcome {
             Ok(Cel::Null) => {}
             Ok(value) => match value.as_str().map(str::trim) {
@@ -289,14 +310,17 @@ fn evaluate(policy: &Validating, fails: bool, input: Input<'_>) -> Findings {
                     }
                     findings.annotations.push((annotation.key.clone(), text[..end].to_owned()));
                 }
-                None => findings.faults.push(format!(
-                    "valueExpression '{}' resulted in unsupported return type: {}. Return type \
-                     must be either string or null.",
-                    annotation.value.text,
-                    value.type_name()
-                )),
+                None => {
+                    let fault = format!(
+                        "valueExpression '{}' resulted in unsupported return type: {}. Return type \
+                         must be either string or null.",
+                        annotation.value.text,
+                        value.type_name()
+                    );
+                    findings.faults.push((fault, took));
+                }
             },
-            Err(error) if fails => findings.faults.push(error),
+            Err(error) if fails => findings.faults.push((error, took)),
             Err(_) => {}
         }
     }

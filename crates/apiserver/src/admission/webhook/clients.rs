@@ -1,7 +1,8 @@
-//! What the configuration file says to the plugins of webhooks and policies: as whom webhooks are asked. The
-//! folder of manifests that they may have upstream is refused, not passed over: its writer counts on it.
+//! What the configuration file says to the plugins of webhooks: as whom webhooks are asked, and in which folder
+//! there are manifests of them.
 use crate::admission::chain::Settings;
 use crate::admission::configuration::{Fault, typed};
+use crate::admission::manifests::{Folder, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 use crate::extend::backend::Clients;
 use api::field::{Error, Path as Place};
 use serde::Deserialize;
@@ -26,35 +27,32 @@ struct Told {
 }
 
 pub fn configure_mutating(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
-    settings.webhooks.mutating = clients(told)?;
+    let (clients, folder) = read(told)?;
+    settings.webhooks.mutating = clients;
+    settings.manifests.mutating_webhooks = Folder::open(&folder, &MUTATING_WEBHOOKS)?;
     Ok(())
 }
 
 pub fn configure_validating(told: Option<Value>, settings: &mut Settings) -> Result<(), Fault> {
-    settings.webhooks.validating = clients(told)?;
+    let (clients, folder) = read(told)?;
+    settings.webhooks.validating = clients;
+    settings.manifests.validating_webhooks = Folder::open(&folder, &VALIDATING_WEBHOOKS)?;
     Ok(())
 }
 
-fn clients(told: Option<Value>) -> Result<Clients, String> {
-    let Some(told) = told else { return Ok(Clients::default()) };
+/// As whom they are asked, and the folder: empty if there is none.
+fn read(told: Option<Value>) -> Result<(Clients, String), String> {
+    let Some(told) = told else { return Ok((Clients::default(), String::new())) };
     let told: Told = typed(told, GROUP, &["v1"], "WebhookAdmissionConfiguration")?;
-    refuse_manifests(&told.static_manifests_dir)?;
-    let file = told.kube_config_file;
+    let (file, folder) = (told.kube_config_file, told.static_manifests_dir);
     if file.is_empty() {
-        return Ok(Clients::default());
+        return Ok((Clients::default(), folder));
     }
     if !file.starts_with('/') {
         let place = Place::new("kubeConfigFile");
         return Err(Error::invalid(&place, &*file, "must be an absolute file path").to_string());
     }
-    Clients::read(Path::new(&file))
-}
-
-fn refuse_manifests(folder: &str) -> Result<(), String> {
-    match folder.is_empty() {
-        true => Ok(()),
-        false => Err("staticManifestsDir: this server reads no manifests of admission".into()),
-    }
+    Ok((Clients::read(Path::new(&file))?, folder))
 }
 
 #[cfg(test)]
@@ -73,7 +71,7 @@ mod tests {
             for (field, value) in more.as_object().into_iter().flatten() {
                 told[field] = value.clone();
             }
-            let read = clients(Some(told)).map(drop);
+            let read = read(Some(told)).map(drop);
             assert_eq!(read, expected.map_err(str::to_owned), "{more}");
         };
         check(json!({}), Ok(()));
@@ -85,10 +83,6 @@ mod tests {
         check(
             json!({ "kubeConfigFile": "/nowhere/at/all" }),
             Err("stat /nowhere/at/all: no such file or directory"),
-        );
-        check(
-            json!({ "staticManifestsDir": "/etc/x" }),
-            Err("staticManifestsDir: this server reads no manifests of admission"),
         );
         check(
             json!({ "kubeconfigFile": "/x" }),

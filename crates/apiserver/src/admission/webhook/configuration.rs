@@ -1,5 +1,6 @@
 //! The hooks of all configurations, in the order in which they are asked.
 use super::rules::Rule;
+use crate::admission::manifests::{MUTATING_WEBHOOKS, Said, Sort};
 use crate::admission::policy::MatchConditions;
 use crate::extend::backend::{Backend, Backends, Clients, Place};
 use crate::server::ApiServer;
@@ -11,12 +12,14 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use store::Key;
 
 /// What a webhook's configuration says, read once.
 pub struct Hook {
+    /// It is of a manifest beside the server.
+    pub is_manifest: bool,
     pub configuration: String,
     pub name: String,
     /// Tells it from every other.
@@ -38,16 +41,23 @@ pub struct Hook {
 }
 
 /// The hooks of one moment.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Snapshot {
     pub mutating: Vec<Arc<Hook>>,
     pub validating: Vec<Arc<Hook>>,
 }
 
-/// The hooks that are asked now.
+/// The hooks that are asked now: those of manifests, and then those that are stored.
 #[derive(Default)]
 pub struct Hooks {
     current: RwLock<Arc<Snapshot>>,
+    parts: Mutex<Parts>,
+}
+
+#[derive(Default)]
+struct Parts {
+    manifests: Snapshot,
+    stored: Snapshot,
 }
 
 impl Hooks {
@@ -58,15 +68,33 @@ impl Hooks {
     /// One more, whatever its configuration would say of it.
     #[cfg(test)]
     pub fn put_validating(&self, hook: Hook) {
-        let now = self.current();
-        let mut validating = now.validating.clone();
-        validating.push(Arc::new(hook));
-        self.replace(Snapshot { mutating: now.mutating.clone(), validating });
+        self.change(|parts| parts.stored.validating.push(Arc::new(hook)));
     }
 
-    fn replace(&self, snapshot: Snapshot) {
+    fn change(&self, change: impl FnOnce(&mut Parts)) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut parts);
+        let Parts { manifests, stored } = &*parts;
+        let snapshot = Snapshot {
+            mutating: [manifests.mutating.clone(), stored.mutating.clone()].concat(),
+            validating: [manifests.validating.clone(), stored.validating.clone()].concat(),
+        };
+        // While the parts are held, so that nobody puts back what they were before.
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
+}
+
+/// Puts the hooks of manifests in force, in place of those that there were.
+pub fn take_manifests(api: &ApiServer, sort: &'static Sort, said: &Said) {
+    let (backends, clients) = (&api.extend().backends, &api.admission().settings.webhooks);
+    let is_mutating = *sort == MUTATING_WEBHOOKS;
+    let clients = if is_mutating { &clients.mutating } else { &clients.validating };
+    let configurations = said.objects.iter();
+    let hooks = configurations.flat_map(|told| hooks(told, true, backends, clients)).collect();
+    api.extend().hooks.change(|parts| match is_mutating {
+        true => parts.manifests.mutating = hooks,
+        false => parts.manifests.validating = hooks,
+    });
 }
 
 const VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -106,29 +134,36 @@ impl following::Index for Configurations {
         let clients = &api.admission().settings.webhooks;
         let mutating = in_force(&mut self.mutating, backends, &clients.mutating);
         let validating = in_force(&mut self.validating, backends, &clients.validating);
-        api.extend().hooks.replace(Snapshot { mutating, validating });
+        api.extend().hooks.change(|parts| parts.stored = Snapshot { mutating, validating });
     }
 }
 
 /// The hooks of all configurations: these by name, their hooks as they are listed.
 fn in_force(all: &mut Kept<Configured>, backends: &Backends, clients: &Clients) -> Vec<Arc<Hook>> {
     let hooks = |one: &mut Configured| {
-        one.hooks.get_or_insert_with(|| hooks(&one.told, backends, clients)).clone()
+        one.hooks.get_or_insert_with(|| hooks(&one.told, false, backends, clients)).clone()
     };
     all.iter_mut().flat_map(hooks).collect()
 }
 
 /// The hooks of a configuration, as they are listed.
-fn hooks(configuration: &Value, backends: &Backends, clients: &Clients) -> Vec<Arc<Hook>> {
+fn hooks(
+    configuration: &Value,
+    is_manifest: bool,
+    backends: &Backends,
+    clients: &Clients,
+) -> Vec<Arc<Hook>> {
+    let whose = if is_manifest { "manifest/" } else { "" };
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let its_name = name(&configuration["metadata"]["name"]);
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut all = Vec::new();
     for hook in configuration["webhooks"].as_array().into_iter().flatten() {
         let count = seen.entry(name(&hook["name"])).or_default();
-        let id = format!("{its_name}/{}/{count}", name(&hook["name"]));
+        let id = format!("{whose}{its_name}/{}/{count}", name(&hook["name"]));
         *count += 1;
-        all.push(Arc::new(Hook::read(&its_name, id, hook, (backends, clients))));
+        let hook = Hook::read(&its_name, id, hook, (backends, clients));
+        all.push(Arc::new(Hook { is_manifest, ..hook }));
     }
     all
 }
@@ -149,6 +184,7 @@ impl Hook {
             serde_json::from_value(hook["matchConditions"].clone()).unwrap_or_default();
         let place = Place::read(&hook["clientConfig"]);
         Hook {
+            is_manifest: false,
             configuration: configuration.to_owned(),
             name: hook["name"].as_str().unwrap_or_default().to_owned(),
             id,

@@ -28,7 +28,7 @@ mod validating;
 mod versions;
 
 pub use clients::{AskedAs, configure_mutating, configure_validating};
-pub use configuration::{Hooks, start};
+pub use configuration::{Hooks, start, take_manifests};
 pub use matter::Named;
 pub use mutating::admit;
 pub use validating::validate;
@@ -36,8 +36,10 @@ pub use versions::{converted, read_again};
 
 use crate::admission::Attributes;
 use api::rules::REVIEWS;
+use configuration::Hook;
 
-/// Kinds that decide about admission: a hook that could stop its own removal could never be removed.
+/// Kinds that decide about admission: a hook that could stop its own removal could never be removed. Those of
+/// manifests can, whatever is stored, and are asked about them.
 const CONFIGURATIONS: &[&str] = &[
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
@@ -50,6 +52,12 @@ const CONFIGURATIONS: &[&str] = &[
 /// Whether no hook is ever asked about a request.
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     let resource = &attributes.call.resource;
-    CONFIGURATIONS.iter().any(|kind| resource.is("admissionregistration.k8s.io", kind))
-        || REVIEWS.contains(&(resource.group, resource.plural))
+    REVIEWS.contains(&(resource.group, resource.plural))
+}
+
+/// Whether a hook is among those that may be asked about a request.
+fn may_be_asked(hook: &Hook, attributes: &Attributes<'_>) -> bool {
+    let resource = &attributes.call.resource;
+    let configures = |kind: &&str| resource.is("admissionregistration.k8s.io", kind);
+    hook.is_manifest || !CONFIGURATIONS.iter().any(configures)
 }

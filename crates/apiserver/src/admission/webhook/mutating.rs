@@ -3,10 +3,10 @@
 use super::call::{self, Failed, Labels};
 use super::configuration::Hook;
 use super::counts::{self, Ended};
-use super::is_exempt;
 use super::matter::{Matter, Named};
 use super::review::Verdict;
 use super::versions::{bring_home, put_back, read_again, shown, unconverted};
+use super::{is_exempt, may_be_asked};
 use crate::admission::{Attributes, Operation};
 use api::codec::json::{self as codec, FieldValidation};
 use api::codec::object::TypeMeta;
@@ -31,6 +31,9 @@ pub async fn admit(attributes: &mut Attributes<'_>) -> Result<(), Status> {
         attributes.reinvocation.webhooks.begin_again(attributes.object.as_deref());
     }
     for (index, hook) in hooks.mutating.iter().enumerate() {
+        if !may_be_asked(hook, attributes) {
+            continue;
+        }
         let Some(target) = call::target(hook, attributes, &matter, &labels, true).await? else {
             continue;
         };

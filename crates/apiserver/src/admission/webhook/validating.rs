@@ -1,9 +1,9 @@
 //! Hooks that only judge: all at once, and all must agree.
 use super::call::{self, Failed, Labels};
 use super::counts::{self, Ended};
-use super::is_exempt;
 use super::matter::Matter;
 use super::versions::{shown, unconverted};
+use super::{is_exempt, may_be_asked};
 use crate::admission::Attributes;
 use api::status::Status;
 use futures_util::StreamExt;
@@ -20,6 +20,9 @@ pub async fn validate(attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let (matter, labels) = (Matter::of(attributes), Labels::default());
     let mut asked = Vec::new();
     for hook in &hooks.validating {
+        if !may_be_asked(hook, attributes) {
+            continue;
+        }
         if let Some(target) = call::target(hook, attributes, &matter, &labels, false).await? {
             asked.push((hook, target));
         }

@@ -4,6 +4,7 @@
 //! ([`read`]) or stored. A webhook has to be asked, so its answers are had beforehand: what comes from
 //! the store passes [`converted`], what goes there [`for_storage`], and whatever follows finds the
 //! version that it wants.
+use super::memo::{Lead, Turn};
 use crate::extend::conversion::Subject;
 use crate::server::ApiServer;
 use crate::state::convert::convert;
@@ -113,8 +114,7 @@ async fn told(
     converted.map_err(|corrupt| Corrupt::listed(&corrupt, resource))
 }
 
-/// All in one question; if that has no good answer, each in one of its own, as upstream always does: those
-/// that cannot be converted are told of, until there are so many.
+/// What is known is not asked for again, and what another asks for is waited for.
 async fn convert_all(
     api: &ApiServer,
     resource: &Resource,
@@ -122,30 +122,35 @@ async fn convert_all(
     most: usize,
 ) -> Result<Vec<Arc<KeyValue>>, Vec<Corrupt>> {
     let Some(definition) = by_webhook(resource) else { return Ok(all) };
-    let wanted = &definition.version.api_version;
-    let mut others = Vec::new();
-    for (place, each) in all.iter().enumerate() {
+    let memo = &api.extend().converted;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (place, each) in all.iter_mut().enumerate() {
+        if each.slot.is_marked(definition.version.id) {
+            continue;
+        }
+        if let Some(known) = memo.known(each, definition) {
+            *each = known;
+            continue;
+        }
         // What cannot be read is told of by whoever reads it.
         let Ok(object) = api::depth::read::<Value>(&each.value) else { continue };
-        if object["apiVersion"] != wanted.as_str() {
-            others.push((place, object));
+        if object["apiVersion"] == definition.version.api_version.as_str() {
+            continue;
+        }
+        match memo.turn(each, definition) {
+            Turn::Known(known) => *each = known,
+            Turn::Theirs(waiting) => theirs.push((place, waiting)),
+            Turn::Ours(lead) => ours.push(Ours { place, lead, object }),
         }
     }
-    let places: Vec<usize> = others.iter().map(|(place, _)| *place).collect();
-    if places.len() > 1 {
-        let objects = others.into_iter().map(|(_, object)| object).collect();
-        if let Ok(objects) = together(api, resource, definition, objects).await {
-            let mut laid_out = Vec::with_capacity(places.len());
-            for (place, object) in places.iter().zip(&objects) {
-                laid_out.push(in_place_of(&all[*place], object, definition).map_err(|c| vec![c])?);
-            }
-            places.into_iter().zip(laid_out).for_each(|(place, object)| all[place] = object);
-            return Ok(all);
-        }
-    }
+    convert_ours(api, resource, definition, &mut all, ours, most).await?;
     let mut corrupt = Vec::new();
-    for place in places {
-        match convert_one(api, definition, all[place].clone()).await {
+    for (place, waiting) in theirs {
+        let outcome = match waiting.outcome().await {
+            Some(outcome) => outcome,
+            None => convert_one(api, definition, all[place].clone()).await,
+        };
+        match outcome {
             Ok(converted) => all[place] = converted,
             Err(fault) => corrupt.push(fault),
         }
@@ -154,6 +159,53 @@ async fn convert_all(
         }
     }
     if corrupt.is_empty() { Ok(all) } else { Err(corrupt) }
+}
+
+/// An object that nobody else has converted.
+struct Ours<'m> {
+    place: usize,
+    lead: Lead<'m>,
+    object: Value,
+}
+
+/// All in one question; if that has no good answer, each in one of its own, as upstream always does: those
+/// that cannot be converted are told of, until there are so many.
+async fn convert_ours(
+    api: &ApiServer,
+    resource: &Resource,
+    definition: &Definition,
+    all: &mut [Arc<KeyValue>],
+    ours: Vec<Ours<'_>>,
+    most: usize,
+) -> Result<(), Vec<Corrupt>> {
+    if ours.len() > 1 {
+        let objects = ours.iter().map(|one| one.object.clone()).collect();
+        if let Ok(objects) = together(api, resource, definition, objects).await {
+            let mut laid_out = Vec::with_capacity(ours.len());
+            for (one, object) in ours.iter().zip(&objects) {
+                let converted = in_place_of(&all[one.place], object, definition);
+                laid_out.push(converted.map_err(|corrupt| vec![corrupt])?);
+            }
+            for (Ours { place, lead, .. }, converted) in ours.into_iter().zip(laid_out) {
+                lead.tell(Ok(converted.clone()));
+                all[place] = converted;
+            }
+            return Ok(());
+        }
+    }
+    let mut corrupt = Vec::new();
+    for Ours { place, lead, .. } in ours {
+        let outcome = convert_one(api, definition, all[place].clone()).await;
+        lead.tell(outcome.clone());
+        match outcome {
+            Ok(converted) => all[place] = converted,
+            Err(fault) => corrupt.push(fault),
+        }
+        if corrupt.len() >= most {
+            break;
+        }
+    }
+    if corrupt.is_empty() { Ok(()) } else { Err(corrupt) }
 }
 
 /// Several objects in the version of the row, by one question.

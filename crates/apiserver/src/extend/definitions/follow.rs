@@ -177,13 +177,15 @@ impl Known {
             let group = definition["spec"]["group"].as_str().unwrap_or_default();
             let others = self.entries.values().map(|entry| &entry.definition);
             let accepted = accept::accept(definition, &Taken::of(group, others));
-            let establishes = accepted.all_names() && !established;
-            if accepted.holds(definition) && !establishes && approval.is_none() {
-                continue;
-            }
             let (mut conditions, uid) = (accepted.conditions.to_vec(), uid(definition));
-            if establishes {
-                conditions[1] = Condition::established();
+            let mut is_news = !accepted.holds(definition) || approval.is_some();
+            if accepted.all_names() && !established {
+                let unfit = Condition::unfit_bundle(definition);
+                conditions[1] = unfit.unwrap_or_else(Condition::established);
+                is_news |= !conditions[1].holds(definition);
+            }
+            if !is_news {
+                continue;
             }
             conditions.extend(approval);
             let now = Timestamp::now();

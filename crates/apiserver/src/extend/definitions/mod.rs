@@ -4,10 +4,12 @@
 //!  store ─► follow ─┬─► names accepted? rows made ─► registry swapped ─► Established written
 //!                   └─► being deleted? ─► cleanup: objects deleted, then the finalizer
 //!  objects ─► convert   from the version that is stored to the one that is asked for, and back
+//!     └─► memo  what webhooks made of them, for lists and watches
 //! ```
 //! What a definition means is `api::custom`'s; this is what happens when one changes.
 mod convert;
 mod follow;
+mod memo;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ pub use convert::{
     stored_back,
 };
 pub use follow::start;
+pub use memo::Memo;
 pub use rules::{faults, said};
 
 use api::custom::accept::{CLEANUP, Condition};

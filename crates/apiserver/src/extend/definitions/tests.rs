@@ -262,6 +262,71 @@ async fn a_converter_that_lies_is_found_out() {
 }
 
 #[tokio::test]
+async fn nobody_is_served_whose_webhook_cannot_be_believed() {
+    let server = Server::start().await;
+    let mut definition = definition(json!({ "type": "string" }));
+    definition["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": { "url": "https://localhost/", "caBundle": "bm90aGluZw==" } } });
+    assert_eq!(server.create(DEFINITIONS, definition).await.code, 201);
+    let path = format!("{DEFINITIONS}/things.e.io");
+    let established = async || {
+        let there = server.get(&path).await.body;
+        let condition = api::custom::accept::condition(&there, "Established").cloned();
+        condition.unwrap_or_default()
+    };
+    until("it is told", async || established().await["reason"] == "InvalidCABundle").await;
+    let condition = established().await;
+    assert_eq!(condition["status"], "False");
+    assert_eq!(condition["message"], "The conversion webhook CABundle is invalid");
+    assert_eq!(server.get(THINGS).await.code, 404);
+    let patch = json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": null } } } } });
+    let media = "application/merge-patch+json";
+    assert_eq!(server.ask_as(Method::PATCH, &path, media, patch).await.code, 200);
+    until("it is told", async || established().await["reason"] == "InitialNamesAccepted").await;
+    // It was served before.
+    assert_eq!(server.get(THINGS).await.code, 200);
+}
+
+#[tokio::test]
+async fn an_object_is_converted_once_for_all_who_list_it() {
+    let server = Server::start().await;
+    let beside = Beside::start(&[], |asked| {
+        let request = &asked.body["request"];
+        let mut objects = request["objects"].as_array().cloned().unwrap_or_default();
+        for object in &mut objects {
+            object["apiVersion"] = request["desiredAPIVersion"].clone();
+        }
+        let mut review = asked.body.clone();
+        review["response"] = json!({ "uid": request["uid"], "convertedObjects": objects,
+            "result": { "status": "Success" } });
+        ready(reply(&review))
+    })
+    .await;
+    define_converted(&server, &beside).await;
+    let other = THINGS.replace("/v1/", "/v2/");
+    let list = async || {
+        let said = server.get(&other).await;
+        assert_eq!(said.body["items"][0]["apiVersion"], "e.io/v2", "{said:?}");
+        said.body["items"][0]["spec"].clone()
+    };
+    let asked = || beside.questions().len();
+    for _ in 0..3 {
+        assert_eq!((list().await, asked()), (json!("x"), 1));
+    }
+    // Whoever reads it alone sees what the webhook makes of it now.
+    assert_eq!(server.get(&format!("{other}/a")).await.code, 200);
+    assert_eq!(asked(), 2);
+    let media = "application/merge-patch+json";
+    let patch = json!({ "spec": "y" });
+    let said = server.ask_as(Method::PATCH, &format!("{THINGS}/a"), media, patch).await;
+    assert_eq!((said.code, asked()), (200, 2), "{said:?}");
+    // All at once: one asks, the others wait for what it hears.
+    let lists = futures_util::future::join_all((0..8).map(|_| list())).await;
+    assert_eq!((lists, asked()), (vec![json!("y"); 8], 3));
+}
+
+#[tokio::test]
 async fn what_an_apply_changes_is_seen_in_the_versions_of_those_who_own_it() {
     let server = Server::start().await;
     // It converts to the newer version, and not back.
@@ -335,6 +400,24 @@ async fn defaults_make_no_mountain_of_a_small_object() {
     let media = "application/merge-patch+json";
     let said = server.ask_as(Method::PATCH, &format!("{THINGS}/a"), media, patch).await;
     assert!((400..500).contains(&said.code), "{said:?}");
+}
+
+#[tokio::test]
+async fn the_rules_of_a_definition_are_counted() {
+    let server = Server::start().await;
+    let rule = json!([{ "rule": "self != 'bad'" }]);
+    define(&server, json!({ "type": "string", "x-kubernetes-validations": rule })).await;
+    let counts = |what: &str| {
+        let text = server.api.extend().counts.text();
+        let line = format!("apiserver_cel_{what}_duration_seconds_count ");
+        let found = text.lines().find_map(|told| told.strip_prefix(&line));
+        found.map_or(0, |count| count.parse::<u64>().expect("a number"))
+    };
+    // Once when the definition is written; nobody has written an object yet.
+    assert_eq!((counts("compilation"), counts("evaluation")), (1, 0));
+    assert_eq!(create(&server, json!("bad")).await.code, 422);
+    assert_eq!(create(&server, json!("good")).await.code, 201);
+    assert_eq!((counts("compilation"), counts("evaluation")), (2, 2));
 }
 
 #[tokio::test]

@@ -10,9 +10,9 @@ use std::future::ready;
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Rules for all that happens to one resource of the core group.
+/// Rules for all that happens to one resource.
 fn rules(resource: &str) -> Value {
-    json!([{ "operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+    json!([{ "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["v1"],
         "resources": [resource] }])
 }
 
@@ -173,4 +173,45 @@ async fn a_patch_with_a_field_that_nobody_knows_refuses_the_request() {
     let said = server.create(CONFIG_MAPS, config_map("a")).await;
     let text = "Internal error occurred: strict decoding error: unknown field \"nope\"";
     assert_eq!((said.code, said.message()), (500, text));
+}
+
+#[tokio::test]
+async fn what_policies_do_is_counted() {
+    let server = Server::start().await;
+    let validations = json!([{ "expression": "object.data.a != 'b'" }]);
+    policy(&server, "Validating", "judge", "configmaps", json!({ "validations": validations }))
+        .await;
+    let validations = json!([{ "expression": "object.data.none == 'b'" }]);
+    let lax = json!({ "failurePolicy": "Ignore", "validations": validations });
+    policy(&server, "Validating", "lax", "configmaps", lax).await;
+    policy(&server, "Mutating", "grow", "configmaps", lengthening("grown", "Never")).await;
+    let said = server.create(CONFIG_MAPS, config_map("a")).await;
+    assert_eq!(said.code, 422, "{said:?}");
+    let counts = server.api.extend().counts.text();
+    let refused = r#"{enforcement_action="deny",error_type="invalid_error",policy="judge",policy_binding="judge""#;
+    let passed = r#"{enforcement_action="allow",error_type="invalid_error",policy="lax",policy_binding="lax""#;
+    let grown = r#"{error_type="no_error",policy="grow",policy_binding="grow""#;
+    for (sort, labels) in [("validating", refused), ("validating", passed), ("mutating", grown)] {
+        for line in [
+            format!("apiserver_{sort}_admission_policy_check_total{labels}}} 1"),
+            format!(
+                "apiserver_{sort}_admission_policy_check_duration_seconds_bucket{labels},le=\"1\"}} 1"
+            ),
+        ] {
+            assert!(counts.lines().any(|told| told == line), "{line}\n{counts}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn policies_are_about_webhooks_but_not_about_policies() {
+    let server = Server::start().await;
+    let spec = || json!({ "validations": [{ "expression": "object.metadata.name == 'good'" }] });
+    policy(&server, "Validating", "good", "*", spec()).await;
+    let hooks = format!("{ADMISSION}/validatingwebhookconfigurations");
+    let configuration = |name: &str| json!({ "metadata": { "name": name }, "webhooks": [] });
+    let said = server.create(&hooks, configuration("other")).await;
+    assert_eq!(said.code, 422, "{said:?}");
+    assert_eq!(server.create(&hooks, configuration("good")).await.code, 201);
+    policy(&server, "Validating", "another", "*", spec()).await;
 }
