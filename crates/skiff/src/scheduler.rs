@@ -81,9 +81,7 @@ impl Upstreams for Flags {
         "requestheader-uid-headers",
         "requestheader-username-headers",
         "show-hidden-metrics-for-version",
-        "tls-cipher-suites",
         "tls-curve-preferences",
-        "tls-min-version",
         "tls-sni-cert-key",
         "vmodule",
     ];

@@ -1,5 +1,6 @@
 //! Health and metrics on upstream's port, over TLS. Health is for everybody; for the rest the API
 //! server is asked who somebody is, and whether they may.
+use super::Strong;
 use ::apiserver::tls::{self, Pair};
 use anyhow::Context as _;
 use api::group::GroupResource;
@@ -51,6 +52,8 @@ pub struct Serving {
     /// Paths that everybody may read.
     #[arg(long, value_delimiter = ',', default_value = OPEN)]
     authorization_always_allow_paths: Vec<String>,
+    #[command(flatten)]
+    strong: Strong,
 }
 
 impl Serving {
@@ -62,6 +65,7 @@ impl Serving {
             tls_cert_file: None,
             tls_private_key_file: None,
             authorization_always_allow_paths: OPEN.split(',').map(str::to_owned).collect(),
+            strong: Strong::default(),
         }
     }
 
@@ -105,9 +109,10 @@ impl Serving {
     }
 
     fn tls(&self) -> anyhow::Result<Arc<ServerConfig>> {
+        let strength = self.strong.strength()?;
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
             let pair = Pair { certificate: certificate.clone(), key: key.clone() };
-            let mut tls = tls::server(&pair, &[])?;
+            let mut tls = tls::server_as(&pair, &[], &strength)?;
             if let Some(tls) = Arc::get_mut(&mut tls) {
                 tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             }
@@ -117,9 +122,10 @@ impl Serving {
         let names = names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
         let made = rcgen::generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
+        let mut provider = rustls::crypto::ring::default_provider();
+        strength.limit(&mut provider);
+        let config = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(strength.versions())?
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key)?;
         Ok(Arc::new(config))
@@ -222,6 +228,29 @@ mod tests {
         );
         let page = forbidden(&json!({ "username": "a" }), "/<b>", "no");
         assert!(page.body.contains("&lt;b&gt;\\\": no"), "{}", page.body);
+    }
+
+    /// The versions of TLS that are served with these flags.
+    fn versions(flags: &[&str]) -> anyhow::Result<Vec<rustls::ProtocolVersion>> {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        #[command(no_binary_name = true)]
+        struct Line {
+            #[command(flatten)]
+            serving: Serving,
+        }
+        let strong = Line::try_parse_from(flags)?.serving;
+        strong.tls()?;
+        Ok(strong.strong.strength()?.versions().iter().map(|one| one.version).collect())
+    }
+
+    #[test]
+    fn tls_is_as_strong_as_somebody_wants_it() {
+        use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};
+        assert!(versions(&[]).unwrap().contains(&TLSv1_2));
+        assert_eq!(versions(&["--tls-min-version=VersionTLS13"]).unwrap(), [TLSv1_3]);
+        assert!(versions(&["--tls-min-version=VersionTLS9"]).is_err());
+        assert!(versions(&["--tls-cipher-suites=TLS_NONSENSE"]).is_err());
     }
 
     #[test]

@@ -84,7 +84,6 @@ const ACCEPTED: &[&str] = &[
     "cloud-config",
     "cloud-provider",
     "cluster-name",
-    "cluster-signing-duration",
     "configure-cloud-routes",
     "contention-profiling",
     "controller-start-interval",
@@ -131,7 +130,5 @@ const ACCEPTED: &[&str] = &[
     "route-reconciliation-period",
     "service-cluster-ip-range",
     "show-hidden-metrics-for-version",
-    "tls-cipher-suites",
-    "tls-min-version",
     "vmodule",
 ];

@@ -12,6 +12,7 @@ use ::apiserver::tls::Pair;
 use ::proxy::balancer::{Pool, announce};
 use api::names::NamespacedName;
 use client::{Client, Context, Registry, Source};
+use controllers::csr::Signers;
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
@@ -166,12 +167,15 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     let settings = Settings {
         root_ca: std::fs::read_to_string(&cluster.ca)?,
         cluster_cidr: cluster.machine.cluster_cidr.clone(),
-        authority: match cluster.pki.as_ref().map(|pki| pki.authority()) {
-            Some(pair) => Some(controllers::csr::Authority {
-                certificate: std::fs::read_to_string(&pair.certificate)?,
-                key: std::fs::read_to_string(&pair.key)?,
-            }),
-            None => None,
+        signers: Signers {
+            authority: match cluster.pki.as_ref().map(|pki| pki.authority()) {
+                Some(pair) => Some(controllers::csr::Authority {
+                    certificate: std::fs::read_to_string(&pair.certificate)?,
+                    key: std::fs::read_to_string(&pair.key)?,
+                }),
+                None => None,
+            },
+            ..Signers::default()
         },
         approve_of_nodes: true,
         servers: cluster.pki.as_ref().map(|pki| pki.servers()).unwrap_or_default(),
