@@ -54,7 +54,6 @@ impl Upstreams for Flags {
         "authorization-webhook-cache-authorized-ttl",
         "authorization-webhook-cache-unauthorized-ttl",
         "cert-dir",
-        "client-ca-file",
         "contention-profiling",
         "disable-http2-serving",
         "disabled-metrics",

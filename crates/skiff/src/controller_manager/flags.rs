@@ -80,7 +80,6 @@ const ACCEPTED: &[&str] = &[
     "authorization-webhook-cache-unauthorized-ttl",
     "cert-dir",
     "cidr-allocator-type",
-    "client-ca-file",
     "cloud-config",
     "cloud-provider",
     "cluster-name",

@@ -108,7 +108,7 @@ impl Cluster {
     async fn with_pages(&self, source: &Arc<dyn Source>, served: Served) -> Context {
         let registry = Arc::new(Registry::default());
         let context = self.context.clone().with_metrics(registry.clone());
-        let serving = Serving::at(self.node_ip());
+        let serving = Serving::at(self.node_ip(), &self.ca);
         if let Err(error) = serving.start(&context, source, registry, served).await {
             tracing::warn!("no health and metrics of {}: {error:#}", served.name);
         }
