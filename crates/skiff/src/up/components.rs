@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -286,7 +286,18 @@ async fn network_policy(cluster: Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A component's part of the process, which ends with it.
+struct Own(Context);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 const DNS_PORT: u16 = 53;
+/// CoreDNS's.
+const DNS_METRICS_PORT: u16 = 9153;
 /// Where the machine's own address has port 53, somebody else may listen there.
 const OTHER_DNS_PORT: u16 = 10053;
 
@@ -391,6 +402,12 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
         }
         None => vec![SocketAddr::new(cluster.node_ip(), OTHER_DNS_PORT)],
     };
+    let metrics = listen.first().map(|at: &SocketAddr| SocketAddr::new(at.ip(), DNS_METRICS_PORT));
+    // Names are worth more than counts of them: where somebody has the port, there are none.
+    let metrics = match metrics {
+        Some(at) => TcpListener::bind(at).await.map(|_| at).ok(),
+        None => None,
+    };
     // A node that joined serves its own pods alone.
     let who = match cluster.pki.is_some() {
         true => {
@@ -407,12 +424,15 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
         upstreams: ::dns::name_servers(&servers),
         config_map: Some(("kube-system".to_owned(), "coredns".to_owned())),
         clients: clients(cluster.network.clone()),
+        metrics,
         ..::dns::Config::new(listen.clone())
     };
     let (mut up, here) = (config.is_up.subscribe(), cluster.dns_here.clone());
     here.send_replace(Vec::new());
     let source = cluster.source("coredns", &who)?;
-    let running = ::dns::run(cluster.context.clone(), source, config);
+    // Its pages end with it: one that is started again has their port.
+    let own = Own(cluster.context.part());
+    let running = ::dns::run(own.0.clone(), source, config);
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => return Ok(ended?),
