@@ -11,6 +11,8 @@ use ::apiserver::pki::Pki;
 use ::apiserver::tls::Pair;
 use ::proxy::balancer::{Pool, announce};
 use api::names::NamespacedName;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use client::{Client, Context, Registry, Source};
 use controllers::csr::Signers;
 use controllers::{Settings, Sources};
@@ -412,7 +414,8 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
     let who = match cluster.pki.is_some() {
         true => {
             let admin = Client::new(cluster.source("skiff", &administrator())?);
-            ::dns::publish(&admin, &cluster.node_name, &cluster.machine.dns_ips(), &listen)
+            let ips = cluster.machine.dns_ips();
+            ::dns::publish(&admin, &cluster.node_name, &ips, &listen, metrics)
                 .await
                 .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
             account("coredns")
@@ -499,6 +502,13 @@ pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
     for objects in objects {
         addons::install(&admin, objects).await?;
     }
+    if let Some(pki) = &cluster.pki {
+        let server = SocketAddr::new(cluster.node_ip(), cluster.api_port);
+        let authority = STANDARD.encode(std::fs::read(pki.ca())?);
+        let info = addons::cluster_info(&format!("https://{server}"), &authority);
+        addons::apply(&admin, info).await?;
+    }
+    taken_back::take_back(cluster, &admin).await;
     if !cluster.runs(ingress::NAME) {
         // It may have served before; a node that is not there yet has not.
         let _ = ingress::mark(cluster, &admin, serde_json::Value::Null).await;
