@@ -53,6 +53,9 @@ pub struct Options {
     /// The address the API server listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind_address: IpAddr,
+    /// More names and addresses that the API server is found by, for its certificate; may be repeated.
+    #[arg(long, value_delimiter = ',', value_parser = found_by)]
+    tls_san: Vec<FoundBy>,
     /// Where to write the administrator's kubeconfig; by default into the data directory.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -91,6 +94,30 @@ impl Options {
     }
 }
 
+/// What a certificate says of where a server is.
+#[derive(Debug, Clone, PartialEq)]
+enum FoundBy {
+    Address(IpAddr),
+    Name(String),
+}
+
+/// An address, or a name as DNS has it; `*` may be the first part of one.
+fn found_by(text: &str) -> Result<FoundBy, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(FoundBy::Address(address));
+    }
+    let name = text.to_ascii_lowercase();
+    let is_part = |part: &str| {
+        let is_inside = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        !part.is_empty() && part.len() < 64 && part.chars().all(is_inside)
+    };
+    let rest = name.strip_prefix("*.").unwrap_or(&name);
+    match rest.len() < 254 && rest.split('.').all(is_part) {
+        true => Ok(FoundBy::Name(name)),
+        false => Err(format!("{text:?} is neither an address nor a name of DNS")),
+    }
+}
+
 /// Components that act on the machine itself.
 const OF_NODE: &[&str] = &["kubelet", "proxy"];
 
@@ -102,14 +129,20 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let (node_name, node_ips) = (options.machine.node_name()?, options.machine.node_ips());
     let mut addresses = vec![options.bind_address];
     addresses.extend(node_ips.iter().copied().chain(options.machine.api_ips()));
+    let mut names = Vec::new();
+    for one in &options.tls_san {
+        match one {
+            FoundBy::Address(address) => addresses.push(*address),
+            FoundBy::Name(name) => names.push(name.clone()),
+        }
+    }
     let store = options.etcd.store().await?;
     let is_one_of_several = store.is_some();
     if let Some(store) = &store {
         keys::share(store, &options.machine.data_dir, options.token.as_deref()).await?;
     }
-    let pki =
-        Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?.with_node(&node_name)?;
-    let pki = Arc::new(pki);
+    let pki = Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?;
+    let pki = Arc::new(pki.with_names(&names)?.with_node(&node_name)?);
     let control_plane = ControlPlane::start(&options, &pki, store).await?;
     rootless::publish(SocketAddr::new(options.bind_address, control_plane.address.port()))?;
     let server = format!("https://{}", control_plane.address);
@@ -219,5 +252,21 @@ impl End {
         let mut command = std::process::Command::new(std::env::current_exe()?);
         command.arg0(arguments.next().unwrap_or_default()).args(arguments);
         Err(anyhow::Error::new(command.exec()).context("failed to start again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_found_by_names_and_addresses() {
+        let name = |text: &str| Ok(FoundBy::Name(text.to_owned()));
+        assert_eq!(found_by("API.example.com"), name("api.example.com"));
+        assert_eq!(found_by("*.example.com"), name("*.example.com"));
+        assert_eq!(found_by("fd00::1"), Ok(FoundBy::Address("fd00::1".parse().unwrap())));
+        for wrong in ["", "a..b", "https://a", "a b", "*", "a.*.b"] {
+            assert!(found_by(wrong).is_err(), "{wrong}");
+        }
     }
 }
