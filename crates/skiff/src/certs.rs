@@ -3,6 +3,7 @@
 //! They are renewed by themselves while the cluster runs; this is for who wants to look, for a machine
 //! that was off for a year, and for keys that somebody may have seen. Servers read new files by
 //! themselves.
+use crate::up::given;
 use ::apiserver::pki::{self, Pki, Shown};
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -80,7 +81,7 @@ fn rewrite_kubeconfigs(data: &Path, pki: &Pki) -> anyhow::Result<()> {
         let config = client::https::Config::from_kubeconfig(&path, None)?;
         pki.write_kubeconfig(&path, &config.server, client)?;
     }
-    Ok(())
+    given::give_again(data).context("the kubeconfig of who called sudo is the old one")
 }
 
 fn page(found: &[Shown], now: Timestamp) -> String {

@@ -16,6 +16,7 @@ pub mod agent;
 mod checklist;
 mod components;
 mod control_plane;
+pub mod given;
 mod images;
 mod ingress;
 pub mod join;
@@ -152,13 +153,29 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     for row in COMPONENTS.iter().filter(|row| !options.runs(row.name)) {
         files.extend(row.client.map(|client| (client, folder.join(format!("{}.conf", row.name)))));
     }
+    // Where somebody said where it is to be, it is theirs to give.
+    let caller = given::caller().filter(|_| options.kubeconfig.is_none());
+    let mut shown = kubeconfig.clone();
     let write = {
-        let server = server.clone();
+        let (server, caller) = (server.clone(), caller.clone());
         move |pki: &Pki| -> Result<(), ::apiserver::pki::Error> {
-            files.iter().try_for_each(|(client, path)| pki.write_kubeconfig(path, &server, client))
+            files
+                .iter()
+                .try_for_each(|(client, path)| pki.write_kubeconfig(path, &server, client))?;
+            if let Some(caller) = &caller
+                && let Err(error) = given::give(&folder, &kubeconfig, caller)
+            {
+                tracing::warn!(%error, "who called sudo has no kubeconfig");
+            }
+            Ok(())
         }
     };
     write(&pki)?;
+    if caller.is_some()
+        && let Some((path, ..)) = given::given(&options.machine.data_dir)
+    {
+        shown = path;
+    }
     let keeping = pki.clone();
     tokio::spawn(async move { keeping.keep(write).await });
     checklist.done("api-server");
@@ -205,8 +222,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }
         checklist.end();
         // Whoever waited for it may have gone since, with the other end of the pipe.
-        let ready =
-            format!("skiff is ready at {server}: export KUBECONFIG={}", kubeconfig.display());
+        let ready = format!("skiff is ready at {server}: export KUBECONFIG={}", shown.display());
         let _ = writeln!(std::io::stdout(), "{ready}");
     };
     let (machine, known) = (cluster.machine.clone(), cluster.node_ips.clone());
