@@ -1,6 +1,7 @@
 //! The components of a cluster beside its API server: one row each.
 use super::{
     Machine, addons, images, ingress, local_storage, manifests, metrics_server, stand_ins,
+    taken_back,
 };
 use crate::alone::{self, Leading, Served, Serving};
 use crate::node::kubelet::attend;
@@ -61,8 +62,19 @@ pub const COMPONENTS: &[Component] = &[
 
 /// What `--disable` understands.
 pub fn names() -> Vec<&'static str> {
-    COMPONENTS.iter().map(|row| row.name).chain(["*"]).collect()
+    COMPONENTS.iter().map(|row| row.name).chain([NETWORK, "*"]).collect()
 }
+
+/// What `--disable` understands on a machine that joins.
+pub fn names_of_node() -> Vec<&'static str> {
+    OF_NODE.into_iter().chain([NETWORK]).collect()
+}
+
+/// What a node runs of a cluster.
+pub const OF_NODE: [&str; 4] = ["kubelet", "network-policy", "proxy", "dns"];
+
+/// The built-in network of pods, which is no component: the kubelet's runtime makes it.
+pub const NETWORK: &str = "network";
 
 /// What components have in common. Cheap to clone.
 #[derive(Clone)]
@@ -556,6 +568,8 @@ async fn node_ready(cluster: Cluster) {
         // Taints are for another to take away, who may come later.
         false => says_ready,
     };
+    // Whoever brings the plugins needs a cluster first.
+    let is_ready = if cluster.machine.waits_for_plugins() { |_: &Node| true } else { is_ready };
     look_until::<Node>(&cluster, "", &cluster.node_name, is_ready).await;
 }
 

@@ -244,7 +244,6 @@ const EMPTY: &str = "it is empty, and what it made stays: remove the file if tha
 
 /// Records of files as they are before anything is applied, and what is to be applied: the object, and the
 /// file that has it. A file that says nothing that can be understood keeps what it has made.
-#[expect(clippy::type_complexity, reason = "a pair that has no name elsewhere")]
 fn plan(
     files: &BTreeMap<String, Seen>,
     before: &BTreeMap<String, Record>,
@@ -589,7 +588,7 @@ mod tests {
     fn what_is_refused_is_found_among_what_was_made() {
         let made = Reference { namespace: "default".to_owned(), ..one("ConfigMap", "a") };
         assert!(made.is_meant_by(&one("ConfigMap", "a")));
-        let elsewhere = Reference { namespace: "other".to_owned(), ..made.clone() };
+        let elsewhere = Reference { namespace: "other".to_owned(), ..made };
         assert!(
             !elsewhere.is_meant_by(&one("ConfigMap", "a")) && elsewhere.is_meant_by(&elsewhere)
         );

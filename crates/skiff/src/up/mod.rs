@@ -26,8 +26,10 @@ mod machine;
 pub mod manifests;
 mod metrics_server;
 mod preflight;
+pub mod running;
 mod servers;
 mod stand_ins;
+mod taken_back;
 mod tunnels;
 
 use crate::alone::Leading;
@@ -69,7 +71,7 @@ pub struct Options {
     #[arg(long, default_value = "")]
     gateway_pool: Pool,
     /// Components to leave out, for others to take their place; their kubeconfigs are written into
-    /// the data directory. `*` is all of them.
+    /// the data directory. `*` is all of them; without `network` pods wait for a CNI plugin.
     #[arg(long, value_delimiter = ',', value_parser = components::names())]
     pub disable: Vec<String>,
     /// What the servers of one cluster know, with --etcd-servers; the first one makes it, and keeps it in
@@ -122,7 +124,8 @@ fn found_by(text: &str) -> Result<FoundBy, String> {
 /// Components that act on the machine itself.
 const OF_NODE: &[&str] = &["kubelet", "proxy"];
 
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub async fn run(mut options: Options) -> anyhow::Result<()> {
+    options.machine.leave_network_to_plugins_if(&options.disable);
     let stop = crate::stop_signal()?;
     let mut checklist = Checklist::start();
     rootless::begin().context("failed to connect this user's namespaces with the machine")?;
@@ -209,6 +212,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         gateway_pool: options.gateway_pool,
     };
     give_rights(&cluster).await?;
+    running::tell(&cluster)?;
     let running: Vec<_> = COMPONENTS
         .iter()
         .filter(|row| cluster.runs(row.name))
