@@ -63,7 +63,8 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
     let applier = Applier { client, node: cluster.node_name.clone() };
     let watched = Watched::new(&folder)?;
     let mut again = AGAIN;
-    // What somebody has changed or removed in the cluster comes back at the start, and then and now.
+    // What somebody has changed or removed in the cluster comes back at the start. Not more often: a Job that is
+    // done and was tidied away would run again and again.
     let mut look = Look::All;
     loop {
         let files = read(&folder, SystemTime::now())?;
@@ -76,7 +77,7 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
                 false
             }),
         };
-        look = if is_done { Look::All } else { Look::Changed };
+        look = Look::Changed;
         let pause = match is_done {
             true => RESYNC,
             false if is_writing => SETTLE,
@@ -90,7 +91,6 @@ pub async fn run(cluster: Cluster) -> anyhow::Result<()> {
             changed = watched.changed() => {
                 changed?;
                 again = AGAIN;
-                look = Look::Changed;
             }
         }
     }
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_as_it_was_is_applied_only_at_the_start_and_then_and_now() {
+    fn a_file_that_is_as_it_was_is_applied_only_at_the_start() {
         let files = || [("1.yaml", Seen::Text("kind: A\nmetadata: {name: a}".to_owned()))];
         let mut before = made(&[("1.yaml", &[one("A", "a")])]);
         let hash = Sha256::digest("kind: A\nmetadata: {name: a}");

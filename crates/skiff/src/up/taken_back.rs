@@ -8,6 +8,7 @@ use super::{addons, ingress, local_storage, metrics_server};
 use api::status::Status;
 use client::source::Delete;
 use client::{ApiResource, Client};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 /// Those who install.
@@ -35,7 +36,7 @@ pub async fn take_back(cluster: &Cluster, admin: &Client) {
         return;
     }
     for (component, ..) in INSTALLED.iter().filter(|(component, ..)| !cluster.runs(component)) {
-        for (resource, namespace, name) in installed(component) {
+        for (resource, namespace, name) in installed(component, &cluster.node_name) {
             if let Err(status) = remove(admin, resource, namespace, &name).await {
                 tracing::warn!(component, name, problem = status.message, "it stays installed");
             }
@@ -43,10 +44,21 @@ pub async fn take_back(cluster: &Cluster, admin: &Client) {
     }
 }
 
-/// Everything that a component installs, what is found first to go first.
-fn installed(component: &str) -> Vec<(ApiResource, &'static str, String)> {
+/// Where a component's own endpoints are, of which nobody else would know that they lead nowhere.
+fn slices(component: &str, node: &str) -> Vec<String> {
+    match component {
+        "dns" => ["ipv4", "ipv6"].map(|family| format!("kube-dns-{node}-{family}")).to_vec(),
+        metrics_server::NAME => vec![format!("{component}-{node}")],
+        _ => Vec::new(),
+    }
+}
+
+/// Everything that a component installs on a node's server, what is found first to go first.
+fn installed(component: &str, node: &str) -> Vec<(ApiResource, &'static str, String)> {
     let rows = INSTALLED.iter().filter(|(name, ..)| *name == component);
-    let mut found = Vec::new();
+    let slice = ApiResource::of::<EndpointSlice>();
+    let slices = slices(component, node).into_iter();
+    let mut found: Vec<_> = slices.map(|name| (slice.clone(), NAMESPACE, name)).collect();
     for (_, rights, more) in rows {
         let rights: Vec<Value> = serde_json::from_str(rights).unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -121,12 +133,10 @@ mod tests {
         for (component, rights, more) in INSTALLED {
             let rights: Vec<Value> = serde_json::from_str(rights).expect("objects");
             let class = usize::from(*component == ingress::NAME);
-            assert_eq!(
-                installed(component).len(),
-                rights.len() + more.len() + class,
-                "{component}"
-            );
+            let all = slices(component, "n").len() + rights.len() + more.len() + class;
+            assert_eq!(installed(component, "n").len(), all, "{component}");
         }
-        assert_eq!(installed("scheduler").len(), 0);
+        assert_eq!(installed("dns", "n")[0].2, "kube-dns-n-ipv4");
+        assert_eq!(installed("scheduler", "n").len(), 0);
     }
 }
