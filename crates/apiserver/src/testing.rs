@@ -65,7 +65,8 @@ impl Server {
         std::fs::write(&key, KeyPair::generate().expect("a key").serialize_pem()).expect("written");
         let keys = Keys::read(&key, &[]).expect("keys");
         let name = vec!["https://kubernetes.default.svc".to_owned()];
-        let issuer = Issuer { keys, names: name.clone(), audiences: name };
+        let issuer =
+            Issuer { keys, names: name.clone(), audiences: name, lifetimes: Default::default() };
         let engine = Embedded::open(&folder.path().join("store"), Default::default());
         let store = Store::from(engine.expect("a store"));
         let mut options = Options::new(store, issuer).expect("options");

@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,16 +86,24 @@ pub async fn serve_local(
         let (context, page) = (context.clone(), page.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = talk(stream, everybody(), page) => {}
+                () = talk(stream, Vec::new(), everybody(), page) => {}
                 () = context.stopped() => {}
             }
         });
     }
 }
 
-/// Who may see a page: its path and the token that came along; a refusal is a page too.
-pub type Guard =
-    Arc<dyn Fn(&str, Option<&str>) -> BoxFuture<'static, Result<(), Page>> + Send + Sync>;
+/// What somebody shows who asks for a page.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    pub token: Option<&'a str>,
+    /// Their own certificate first. They have its key; whether anybody who is believed has signed it is not
+    /// known yet.
+    pub certificates: &'a [CertificateDer<'static>],
+}
+
+/// Who may see a page: its path and what was shown for it; a refusal is a page too.
+pub type Guard = Arc<dyn Fn(&str, Shown<'_>) -> BoxFuture<'static, Result<(), Page>> + Send + Sync>;
 
 /// The same over TLS, for those whom a guard lets in.
 pub async fn serve_guarded(
@@ -137,12 +146,14 @@ async fn accept(
         tokio::spawn(async move {
             let connection = async {
                 match tls {
-                    None => talk(stream, guard, page).await,
+                    None => talk(stream, Vec::new(), guard, page).await,
                     Some(tls) => {
                         // Whoever does not greet in time is not waited for.
                         let greeting = tokio::time::timeout(PATIENCE, tls.accept(stream)).await;
                         if let Ok(Ok(stream)) = greeting {
-                            talk(stream, guard, page).await;
+                            let shown = stream.get_ref().1.peer_certificates();
+                            let certificates = shown.unwrap_or_default().to_vec();
+                            talk(stream, certificates, guard, page).await;
                         }
                     }
                 }
@@ -158,6 +169,7 @@ async fn accept(
 
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    certificates: Vec<CertificateDer<'static>>,
     guard: Guard,
     page: Pages,
 ) {
@@ -165,7 +177,8 @@ async fn talk(
         let path = request.uri().path().to_owned();
         let header = request.headers().get(header::AUTHORIZATION);
         let token = header.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-        let (allowed, page) = (guard(&path, token), page.clone());
+        let shown = Shown { token, certificates: &certificates };
+        let (allowed, page) = (guard(&path, shown), page.clone());
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let accept = accept.unwrap_or_default().to_owned();
         async move {

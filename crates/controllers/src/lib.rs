@@ -168,8 +168,8 @@ pub struct Settings {
     pub legacy_token_clean_up_period: SignedDuration,
     /// A node that is lost keeps its volumes, until somebody says that it is out of service.
     pub keep_attached: bool,
-    /// Who signs certificates; without one nobody does.
-    pub authority: Option<csr::Authority>,
+    /// Who signs certificates.
+    pub signers: csr::Signers,
     /// Whether nodes get what they serve with, and what their kube-proxies are known by, without anybody
     /// looking: upstream leaves that to others.
     pub approve_of_nodes: bool,
@@ -199,7 +199,7 @@ impl Default for Settings {
             token_signer: None,
             legacy_token_clean_up_period: SignedDuration::from_hours(365 * 24),
             keep_attached: false,
-            authority: None,
+            signers: csr::Signers::default(),
             approve_of_nodes: false,
             servers: Vec::new(),
             policy_check: None,

@@ -85,7 +85,7 @@ pub fn settings() -> Settings {
     Settings {
         root_ca: "PEM".to_owned(),
         cluster_cidr: "10.244.0.0/16".to_owned(),
-        authority: Some(authority()),
+        signers: crate::csr::Signers { authority: Some(authority()), ..Default::default() },
         approve_of_nodes: true,
         servers: vec![[203, 0, 113, 1].into()],
         policy_check: Some(crate::policy_status::testing::check()),

@@ -17,13 +17,21 @@ pub async fn publish(
     server: &str,
     cluster_ips: &[IpAddr],
     listen: &[SocketAddr],
+    metrics: Option<SocketAddr>,
 ) -> Result<(), Status> {
     let labels = json!({
         "k8s-app": SERVICE,
         "kubernetes.io/cluster-service": "true",
         "kubernetes.io/name": "CoreDNS",
     });
-    let port = |name, protocol, port| json!({ "name": name, "protocol": protocol, "port": port });
+    // As CoreDNS's service has them.
+    let ports = |dns: u16, metrics: Option<SocketAddr>| {
+        let port =
+            |name, protocol, port| json!({ "name": name, "protocol": protocol, "port": port });
+        let metrics = metrics.map(|at| port("metrics", "TCP", at.port()));
+        let dns = [port("dns", "UDP", dns), port("dns-tcp", "TCP", dns)];
+        dns.into_iter().chain(metrics).collect::<Vec<_>>()
+    };
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -32,7 +40,7 @@ pub async fn publish(
             "clusterIP": cluster_ips.first(),
             "clusterIPs": cluster_ips,
             "ipFamilyPolicy": if cluster_ips.len() > 1 { "PreferDualStack" } else { "SingleStack" },
-            "ports": [port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)],
+            "ports": ports(53, metrics),
         },
     });
     // No selector: nobody but us makes its endpoints.
@@ -54,7 +62,7 @@ pub async fn publish(
             },
             "addressType": family,
             "endpoints": [{ "addresses": [at.ip()], "nodeName": server, "conditions": { "ready": true } }],
-            "ports": [port("dns", "UDP", at.port()), port("dns-tcp", "TCP", at.port())],
+            "ports": ports(at.port(), metrics.filter(|metrics| metrics.is_ipv4() == is_ipv4)),
         });
         apply::<EndpointSlice>(client, &name, slice).await?;
     }

@@ -447,8 +447,9 @@ async fn the_cluster_finds_its_dns() {
     let context = Context::new();
     let world = World::new(&context);
     let (ip, at) = ("10.96.0.10".parse().unwrap(), "10.99.1.1:10053".parse().unwrap());
+    let metrics = "10.99.1.1:9153".parse().unwrap();
     for _ in 0..2 {
-        crate::publish(&world.client(), "n", &[ip], &[at]).await.unwrap();
+        crate::publish(&world.client(), "n", &[ip], &[at], Some(metrics)).await.unwrap();
     }
     let service = world.get::<Service>("kube-system", "kube-dns").unwrap();
     let spec = service.spec.as_ref().unwrap();
@@ -456,7 +457,7 @@ async fn the_cluster_finds_its_dns() {
     let slice = world.get::<EndpointSlice>("kube-system", "kube-dns-n-ipv4").unwrap();
     assert_eq!(slice.endpoints.iter().flatten().next().unwrap().addresses, ["10.99.1.1"]);
     let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
-    assert_eq!(ports, [Some(10053), Some(10053)]);
+    assert_eq!(ports, [Some(10053), Some(10053), Some(9153)]);
 }
 
 /// Whatever comes, from clients or from other servers, is refused or answered, and nothing breaks.

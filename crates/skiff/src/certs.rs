@@ -3,6 +3,7 @@
 //! They are renewed by themselves while the cluster runs; this is for who wants to look, for a machine
 //! that was off for a year, and for keys that somebody may have seen. Servers read new files by
 //! themselves.
+use crate::up::given;
 use ::apiserver::pki::{self, Pki, Shown};
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -80,7 +81,7 @@ fn rewrite_kubeconfigs(data: &Path, pki: &Pki) -> anyhow::Result<()> {
         let config = client::https::Config::from_kubeconfig(&path, None)?;
         pki.write_kubeconfig(&path, &config.server, client)?;
     }
-    Ok(())
+    given::give_again(data).context("the kubeconfig of who called sudo is the old one")
 }
 
 fn page(found: &[Shown], now: Timestamp) -> String {
@@ -113,7 +114,9 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("pki");
         let address = "192.0.2.7".parse().unwrap();
-        let pki = Pki::open_for(&folder, &[address]).unwrap().with_node("one").unwrap();
+        let names = ["api.example.com".to_owned()];
+        let pki = Pki::open_for(&folder, &[address]).unwrap().with_names(&names).unwrap();
+        let pki = pki.with_node("one").unwrap();
         let kubeconfig = data.path().join("kubeconfig");
         pki.write_kubeconfig(&kubeconfig, "https://192.0.2.7:6443", "admin").unwrap();
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
@@ -141,7 +144,8 @@ mod tests {
         assert_eq!(read(&folder.join("ca.crt")), before.1);
         assert_eq!(read(&folder.join("proxy.crt")), before.2);
         // A server that is made again is found where it was found before.
-        assert!(pki::shown(&folder.join("apiserver.crt")).unwrap().addresses.contains(&address));
+        let shown = pki::shown(&folder.join("apiserver.crt")).unwrap();
+        assert!(shown.addresses.contains(&address) && shown.names.contains(&names[0]), "{shown:?}");
     }
 
     #[test]
@@ -153,6 +157,7 @@ mod tests {
             issuer: "c".into(),
             ends: at("2026-01-01T00:00:00Z"),
             addresses: vec![],
+            names: vec![],
         };
         let left = |now: &str| {
             page(std::slice::from_ref(&one), at(now)).lines().nth(1).unwrap()[110..].to_owned()

@@ -35,24 +35,27 @@ pub fn with_file(cli: &Command, typed: Vec<OsString>) -> anyhow::Result<Vec<OsSt
         Some((at, *row))
     });
     let Some((at, command)) = found else { return Ok(typed) };
-    let Some(file) = file(&typed[at..]) else { return Ok(typed) };
-    let settings = read(&file)?;
+    let settings = match named(&typed[at..]) {
+        Some(file) => read(&file, true)?,
+        None => read(Path::new(DEFAULT), false)?,
+    };
     let mut all = typed[..=at].to_vec();
     for (name, (value, from)) in settings {
-        if !is_known(cli, command, &name) {
-            bail!(
+        let flag = known(cli, command, &name).with_context(|| {
+            format!(
                 "{}: there is no setting {name:?}: --help of the command names them",
                 from.display()
-            );
-        }
-        all.extend(flags(&name, &value).with_context(|| format!("{}: {name}", from.display()))?);
+            )
+        })?;
+        let made = flags(flag, &name, &value);
+        all.extend(made.with_context(|| format!("{}: {name}", from.display()))?);
     }
     all.extend_from_slice(&typed[at + 1..]);
     Ok(all)
 }
 
-/// The file that was named, or the one that is there.
-fn file(typed: &[OsString]) -> Option<PathBuf> {
+/// The file that was named.
+fn named(typed: &[OsString]) -> Option<PathBuf> {
     for (at, word) in typed.iter().enumerate() {
         let Some(text) = word.to_str() else { continue };
         if text == "--config" {
@@ -62,7 +65,7 @@ fn file(typed: &[OsString]) -> Option<PathBuf> {
             return Some(path.into());
         }
     }
-    Some(PathBuf::from(DEFAULT)).filter(|path| path.exists() || drop_ins(path).exists())
+    None
 }
 
 fn drop_ins(file: &Path) -> PathBuf {
@@ -71,8 +74,8 @@ fn drop_ins(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// Every setting, and the file that says it.
-fn read(file: &Path) -> anyhow::Result<BTreeMap<String, (Value, PathBuf)>> {
+/// Every setting, and the file that says it. A file that somebody named has to be there, or others beside it.
+fn read(file: &Path, is_named: bool) -> anyhow::Result<BTreeMap<String, (Value, PathBuf)>> {
     let folder = drop_ins(file);
     let mut files: Vec<PathBuf> = match std::fs::read_dir(&folder) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
@@ -80,7 +83,7 @@ fn read(file: &Path) -> anyhow::Result<BTreeMap<String, (Value, PathBuf)>> {
     };
     files.retain(|path| matches!(path.extension().and_then(OsStr::to_str), Some("yaml" | "yml")));
     files.sort();
-    if file.exists() || files.is_empty() {
+    if file.exists() || (is_named && files.is_empty()) {
         files.insert(0, file.to_owned());
     }
     let mut settings = BTreeMap::new();
@@ -103,17 +106,28 @@ fn read(file: &Path) -> anyhow::Result<BTreeMap<String, (Value, PathBuf)>> {
     Ok(settings)
 }
 
-fn is_known(cli: &Command, command: &Command, name: &str) -> bool {
+/// Whether a file, or one of those beside it, has a setting of this name.
+pub fn says(file: &Path, name: &str) -> anyhow::Result<bool> {
+    Ok(read(file, false)?.contains_key(name))
+}
+
+/// Whether a command has a setting of this name.
+pub fn is_setting(command: &str, name: &str) -> bool {
+    let cli = <crate::Cli as clap::CommandFactory>::command();
+    cli.find_subcommand(command).is_some_and(|command| known(&cli, command, name).is_some())
+}
+
+fn known<'a>(cli: &'a Command, command: &'a Command, name: &str) -> Option<&'a clap::Arg> {
     let mut all =
         command.get_arguments().chain(cli.get_arguments().filter(|flag| flag.is_global_set()));
     let is = |flag: &clap::Arg| {
         flag.get_long() == Some(name)
             || flag.get_all_aliases().is_some_and(|names| names.contains(&name))
     };
-    name != "config" && all.any(is)
+    all.find(|flag| is(flag)).filter(|_| name != "config")
 }
 
-fn flags(name: &str, value: &Value) -> anyhow::Result<Vec<OsString>> {
+fn flags(flag: &clap::Arg, name: &str, value: &Value) -> anyhow::Result<Vec<OsString>> {
     let one = |value: &Value| {
         Ok(match value {
             Value::String(text) => format!("--{name}={text}"),
@@ -123,6 +137,8 @@ fn flags(name: &str, value: &Value) -> anyhow::Result<Vec<OsString>> {
         })
     };
     let all = match value {
+        // One that is on unless somebody says otherwise.
+        Value::Bool(false) if flag.get_action().takes_values() => vec![format!("--{name}=false")],
         Value::Null | Value::Bool(false) => Vec::new(),
         Value::Array(values) => values.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?,
         value => vec![one(value)?],
@@ -181,8 +197,29 @@ mod tests {
             "skiff agent --config FILE",
             Ok("skiff agent --encrypt --config FILE"),
         );
+        check(
+            &[("config.yaml", "tunnel: false\nencrypt: false\ndisable: [network]")],
+            "skiff agent --config FILE",
+            Ok("skiff agent --disable=network --tunnel=false --config FILE"),
+        );
+        check(
+            &[("config.yaml", "tls-san: [a.example.com, 192.0.2.1]\nv: 2")],
+            "skiff server --config FILE",
+            Ok("skiff server --tls-san=a.example.com --tls-san=192.0.2.1 --v=2 --config FILE"),
+        );
         // Other commands have no file.
         check(&[file], "skiff status --config FILE", Ok("skiff status --config FILE"));
+    }
+
+    #[test]
+    fn nobody_has_to_have_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        assert!(!says(&file, "server").unwrap());
+        std::fs::create_dir(drop_ins(&file)).unwrap();
+        assert!(!says(&file, "server").unwrap());
+        std::fs::write(drop_ins(&file).join("a.yaml"), "server: x").unwrap();
+        assert!(says(&file, "server").unwrap());
     }
 
     #[test]

@@ -2,12 +2,15 @@
 //! back.
 //!
 //! What is to be done is a list of steps, made of what the machine has; then they are done. Settings go
-//! into the configuration file, not into the service, so that an upgrade is a new binary and a restart.
+//! into a file beside the configuration, not into the service, so that an upgrade is a new binary and a
+//! restart: installed again, the machine is what it was, with the settings that it had.
 mod service;
 mod steps;
 
 use anyhow::Context as _;
+use serde_json::Value;
 use service::Manager;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use steps::Step;
 pub use steps::write;
@@ -21,6 +24,9 @@ const LINKS: [&str; 5] =
 
 /// The clients that everybody types, linked where a machine has none.
 const CLIENTS: [&str; 2] = ["kubectl", "crictl"];
+
+/// Settings that were given when it was installed, beside those that people write.
+const SETTINGS: &str = "/etc/skiff/config.yaml.d/install.yaml";
 
 /// Where others may have put theirs.
 const PLACES: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/snap/bin"];
@@ -42,7 +48,8 @@ pub struct Install {
     /// sudo.
     #[arg(long)]
     user: Option<String>,
-    /// A setting for the configuration file, as `NAME=VALUE`; may be repeated.
+    /// A setting, as the configuration file has it, as `NAME=VALUE`; may be repeated. Those of an earlier
+    /// installation stay.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
     /// Do not start it now.
@@ -71,14 +78,23 @@ pub fn install(options: &Install) -> anyhow::Result<()> {
     let manager = Manager::of(root).context(
         "neither systemd nor OpenRC is on this machine: start `skiff up` by whatever starts services here",
     )?;
-    let role = if options.server.is_some() { "agent" } else { "up" };
-    let settings = settings(options)?;
+    let settings = settings(options, root)?;
+    // Who has a file that says which server to join wants to join it.
+    let file = steps::below(root, Path::new(crate::configuration::DEFAULT));
+    let joins = settings.contains_key("server") || crate::configuration::says(&file, "server")?;
+    let role = if joins { "agent" } else { "up" };
+    for name in settings.keys() {
+        anyhow::ensure!(
+            crate::configuration::is_setting(role, name),
+            "there is no setting {name:?} of {role}: its --help names them"
+        );
+    }
     let steps = plan(manager, role, &settings, options, root)?;
     for step in &steps {
         println!("{step}");
         step.run(root).with_context(|| format!("failed: {step}"))?;
     }
-    if options.server.is_none() && !options.no_start && root == Path::new("/") {
+    if role == "up" && !options.no_start && root == Path::new("/") {
         give_kubeconfig(
             options.user.clone().or_else(|| std::env::var("SUDO_USER").ok()).as_deref(),
         )?;
@@ -100,7 +116,15 @@ pub fn uninstall(options: &Uninstall) -> anyhow::Result<()> {
     let links = LINKS.iter().chain(&CLIENTS).map(|name| Path::new(BINARY).with_file_name(name));
     let links = links.filter(|path| own(path));
     steps.extend(links.map(Step::Remove));
-    steps.push(Step::Remove(crate::configuration::DEFAULT.into()));
+    steps.push(Step::Remove(SETTINGS.into()));
+    // What people have written there stays, and the folders with it.
+    steps.extend(
+        Path::new(SETTINGS)
+            .ancestors()
+            .skip(1)
+            .take(2)
+            .map(|folder| Step::RemoveEmpty(folder.into())),
+    );
     steps.push(Step::Remove(BINARY.into()));
     for step in &steps {
         println!("{step}");
@@ -119,32 +143,47 @@ pub fn uninstall(options: &Uninstall) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration file's text: what was asked for, in place of what it said before.
-fn settings(options: &Install) -> anyhow::Result<String> {
-    let mut lines = Vec::new();
+/// Whether a service of this machine starts it.
+pub fn is_installed() -> bool {
+    let root = Path::new("/");
+    Manager::of(root).is_some_and(|manager| manager.is_installed(root))
+}
+
+type Settings = BTreeMap<String, Value>;
+
+/// What was asked for, in place of what an earlier installation said of the same.
+fn settings(options: &Install, root: &Path) -> anyhow::Result<Settings> {
+    let path = steps::below(root, Path::new(SETTINGS));
+    let mut all: Settings = match std::fs::read_to_string(&path) {
+        Ok(text) => serde_saphyr::from_str(&text)
+            .with_context(|| format!("failed to read {}", path.display()))?,
+        Err(_) => Settings::new(),
+    };
     for (name, value) in [("server", &options.server), ("token", &options.token)] {
-        lines.extend(value.as_ref().map(|value| format!("{name}: {}\n", serde_json::json!(value))));
+        all.extend(value.as_ref().map(|value| (name.to_owned(), Value::from(value.as_str()))));
     }
     for setting in &options.settings {
         let (name, value) = setting
             .split_once('=')
             .with_context(|| format!("--set {setting:?} is not NAME=VALUE"))?;
-        lines.push(format!("{name}: {value}\n"));
+        let value = serde_saphyr::from_str(value).unwrap_or_else(|_| Value::from(value));
+        all.insert(name.to_owned(), value);
     }
-    Ok(lines.concat())
+    Ok(all)
 }
 
 fn plan(
     manager: Manager,
     role: &str,
-    settings: &str,
+    settings: &Settings,
     options: &Install,
     root: &Path,
 ) -> anyhow::Result<Vec<Step>> {
     let binary = std::env::current_exe().context("failed to find this program")?;
     let mut steps = vec![Step::Copy { from: binary, to: BINARY.into() }];
     if options.links {
-        let free = |path: &PathBuf| !steps::below(root, path).exists();
+        // A link that leads nowhere is somebody's, too.
+        let free = |path: &PathBuf| steps::below(root, path).symlink_metadata().is_err();
         let paths = LINKS.iter().map(|name| Path::new(BINARY).with_file_name(name));
         steps.extend(paths.filter(free).map(|path| Step::Link { path, target: BINARY.into() }));
     }
@@ -160,11 +199,9 @@ fn plan(
     }
     if !settings.is_empty() {
         // A token is in it.
-        steps.push(Step::Write {
-            path: crate::configuration::DEFAULT.into(),
-            text: settings.to_owned(),
-            mode: 0o600,
-        });
+        let lines = settings.iter().map(|(name, value)| format!("{name}: {value}\n"));
+        let text = lines.collect();
+        steps.push(Step::Write { path: SETTINGS.into(), text, mode: 0o600 });
     }
     steps.extend(manager.installation(BINARY, role, !options.no_start && root == Path::new("/")));
     Ok(steps)
@@ -213,7 +250,7 @@ fn give_kubeconfig(user: Option<&str>) -> anyhow::Result<()> {
 
 /// Does something with the rights of a user and no others: what is in a user's home may be links that lead
 /// anywhere, and root would follow them.
-fn as_user(
+pub fn as_user(
     uid: u32,
     gid: u32,
     work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
@@ -276,10 +313,25 @@ mod tests {
             install(&options).unwrap();
             let text = std::fs::read_to_string(root.path().join(unit)).unwrap();
             assert!(text.contains("/usr/local/bin/skiff") && text.contains("agent"), "{text}");
-            let config = root.path().join("etc/skiff/config.yaml");
+            let config = root.path().join("etc/skiff/config.yaml.d/install.yaml");
             assert_eq!(
                 std::fs::read_to_string(&config).unwrap(),
-                "server: \"https://a:6443\"\ntoken: \"x.y\"\nnode-name: b\n"
+                "node-name: \"b\"\nserver: \"https://a:6443\"\ntoken: \"x.y\"\n"
+            );
+            // Installed again it is the same, with one setting more; a misspelt one changes nothing.
+            let before = std::fs::read_to_string(root.path().join(unit)).unwrap();
+            let again = |set: &str| {
+                let words = ["install", "--root", at, "--links", "--set", set];
+                let crate::Command::Install(options) = parsed(&words) else { panic!() };
+                install(&options)
+            };
+            let refused = again("prot=1").unwrap_err().to_string();
+            assert_eq!(refused, "there is no setting \"prot\" of agent: its --help names them");
+            again("tunnel=false").unwrap();
+            assert_eq!(std::fs::read_to_string(root.path().join(unit)).unwrap(), before);
+            assert_eq!(
+                std::fs::read_to_string(&config).unwrap(),
+                "node-name: \"b\"\nserver: \"https://a:6443\"\ntoken: \"x.y\"\ntunnel: false\n"
             );
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(config.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -297,7 +349,10 @@ mod tests {
             };
             uninstall(&options).unwrap();
             assert!(root.path().join(unit).exists());
+            let theirs = root.path().join("etc/skiff/registries.yaml");
+            std::fs::write(&theirs, "").unwrap();
             uninstall(&Uninstall { yes: true, ..options }).unwrap();
+            assert!(theirs.exists() && !root.path().join("etc/skiff/config.yaml.d").exists());
             let left: Vec<_> = std::fs::read_dir(root.path().join("usr/local/bin"))
                 .unwrap()
                 .flatten()
@@ -306,6 +361,33 @@ mod tests {
             assert_eq!(left, ["kubelet"]);
             assert!(!root.path().join(unit).exists() && !config.exists());
         }
+    }
+
+    #[test]
+    fn who_has_a_file_with_a_server_joins_it() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("run/systemd/system/.keep", "");
+        let at = root.path().to_str().unwrap();
+        let role = || {
+            let crate::Command::Install(options) = parsed(&["install", "--root", at]) else {
+                panic!()
+            };
+            install(&options).unwrap();
+            let unit = root.path().join("etc/systemd/system/skiff.service");
+            let text = std::fs::read_to_string(unit).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+            line.rsplit(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(role(), "up");
+        write("etc/skiff/config.yaml", "server: https://a:6443\ntoken: x\n");
+        assert_eq!(role(), "agent");
+        let theirs = std::fs::read_to_string(root.path().join("etc/skiff/config.yaml")).unwrap();
+        assert_eq!(theirs, "server: https://a:6443\ntoken: x\n", "it is left alone");
     }
 
     /// Whoever has the home may have put links there.

@@ -32,6 +32,7 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -40,9 +41,18 @@ use tokio::signal::unix::{SignalKind, signal};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// What this is, of which commit, and which Kubernetes.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let (own, commit) = (env!("CARGO_PKG_VERSION"), env!("SKIFF_COMMIT"));
+        format!("{own} ({commit}), Kubernetes {}", api::VERSION)
+    });
+    &VERSION
+}
+
 /// All of Kubernetes in one binary.
 #[derive(Parser)]
-#[command(version)]
+#[command(version = version())]
 struct Cli {
     /// How much to log: 0 what is wrong, 2 what happens, 4 and more why.
     #[arg(short, long = "v", value_name = "LEVEL", default_value_t = 0, global = true)]
@@ -67,6 +77,8 @@ enum Command {
     Why(why::Options),
     /// Show the cluster in a browser.
     Dashboard(dashboard::Options),
+    /// Say which commit of skiff and which Kubernetes this is.
+    Version,
     /// Say whether this machine is fit to be a node, and what to do if it is not.
     Check(check::Options),
     /// List certificates and when they end, or make them again.
@@ -162,6 +174,10 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Command::Token(options) => tasks.block_on(token::run(options)),
         Command::Status(options) => tasks.block_on(status::run(options)),
         Command::Why(options) => tasks.block_on(why::run(options)),
+        Command::Version => {
+            println!("skiff {}", version());
+            Ok(())
+        }
         Command::Dashboard(options) => tasks.block_on(dashboard::run(options)),
         Command::Check(options) => check::run(&options),
         Command::Certs(options) => certs::run(&options),
@@ -264,6 +280,14 @@ mod tests {
         assert_eq!(called(&["/usr/local/bin/crictl", "-D"]), Some(vec!["-D".into()]));
         assert_eq!(called(&["skiff", "crictl"]), Some(Vec::new()));
         assert_eq!(called(&["skiff", "ps"]), None);
+    }
+
+    #[test]
+    fn a_version_names_the_commit_and_kubernetes() {
+        let error = Cli::command().try_get_matches_from(["skiff", "--version"]).unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("skiff ") && said.trim_end().ends_with(api::VERSION), "{said}");
+        assert!(said.contains(env!("SKIFF_COMMIT")), "{said}");
     }
 
     /// Every `skiff …` that a text of this repository's programs tells people to type.

@@ -90,6 +90,15 @@ pub struct Plugins {
     /// Where CNI plugins are; can be given several times.
     #[arg(long, default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dir: Vec<PathBuf>,
+    /// Whether pods wait for plugins where nobody has configured any yet.
+    #[arg(skip)]
+    pub always: bool,
+}
+
+impl Plugins {
+    pub fn are_configured(&self) -> bool {
+        std::fs::read_dir(&self.cni_conf_dir).is_ok_and(|mut files| files.next().is_some())
+    }
 }
 
 impl Places {
@@ -160,11 +169,11 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// CNI plugins, if somebody has configured any.
+/// CNI plugins, if somebody has configured any, or will.
 pub fn cni(places: &Places) -> Option<Arc<dyn Network>> {
-    let Plugins { cni_conf_dir, cni_bin_dir } = places.plugins.clone();
-    let configured = std::fs::read_dir(&cni_conf_dir).is_ok_and(|mut d| d.next().is_some());
-    configured
+    let Plugins { cni_conf_dir, cni_bin_dir, always } = places.plugins.clone();
+    let are_wanted = always || places.plugins.are_configured();
+    are_wanted
         .then(|| Arc::new(Cni::new(cni_conf_dir, cni_bin_dir, places.state.join("cni"))) as Arc<_>)
 }
 

@@ -1,5 +1,5 @@
 //! `skiff reset`: everything that `skiff up` made on this machine goes, after it has been listed.
-use crate::up::NodePlaces;
+use crate::up::{NodePlaces, given};
 use anyhow::Context as _;
 use proxy::Proxy;
 use runtime::reset::Thing;
@@ -69,6 +69,13 @@ pub fn run(options: &Options, tasks: &tokio::runtime::Runtime) -> anyhow::Result
     // `skiff cri` has its sandboxes there; by now they have ended.
     if places.cgroup_root == NodePlaces::CGROUP_ROOT {
         things.push(Thing::EmptyCgroup("/skiff".to_owned()));
+    }
+    if let Some((path, ..)) = given::given(&options.data_dir) {
+        println!("file       {}", path.display());
+        if options.yes {
+            given::take(&options.data_dir)
+                .with_context(|| format!("failed to remove {}", path.display()))?;
+        }
     }
     // Folders say what to log out of, and by then nothing of them is mounted any more.
     let (folders, before): (Vec<Thing>, Vec<Thing>) =

@@ -54,7 +54,6 @@ impl Upstreams for Flags {
         "authorization-webhook-cache-authorized-ttl",
         "authorization-webhook-cache-unauthorized-ttl",
         "cert-dir",
-        "client-ca-file",
         "contention-profiling",
         "disable-http2-serving",
         "disabled-metrics",
@@ -81,9 +80,7 @@ impl Upstreams for Flags {
         "requestheader-uid-headers",
         "requestheader-username-headers",
         "show-hidden-metrics-for-version",
-        "tls-cipher-suites",
         "tls-curve-preferences",
-        "tls-min-version",
         "tls-sni-cert-key",
         "vmodule",
     ];

@@ -1,5 +1,5 @@
 //! `skiff status`: how the cluster on this machine is, in a few lines.
-use crate::up::manifests;
+use crate::up::{manifests, running};
 use anyhow::Context as _;
 use api::selector::label;
 use client::https::{Config, Https};
@@ -24,15 +24,25 @@ pub struct Options {
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
-    let file = options.kubeconfig.clone().unwrap_or_else(|| options.data_dir.join("kubeconfig"));
+    let data = &options.data_dir;
+    let file = options.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
+    if !file.exists() && options.kubeconfig.is_none() && data.join("agent/ca.crt").exists() {
+        return of_a_node(data).await;
+    }
     let config = Config::from_kubeconfig(&file, None)
         .context("is there a cluster here? `skiff up` makes one")?;
     let address = config.server.clone();
     let source = Https::new(&Context::new(), config.for_component("skiff-status"))?;
     let ready = source.raw(Raw::get("/readyz")).await;
-    ready.map_err(|status| {
-        anyhow::anyhow!("the API server at {address} is not ready: {}", status.message)
-    })?;
+    if let Err(status) = ready {
+        // What the machine itself knows may say why: a certificate that has ended, a store that is full.
+        of_this_machine(data, Timestamp::now()).iter().for_each(|line| println!("{line}"));
+        anyhow::bail!(
+            "the API server at {address} is not ready: {}; {}",
+            status.message,
+            remedy(crate::install::is_installed())
+        );
+    }
     let nodes = all::<Node>(&source).await?;
     let pods = all::<Pod>(&source).await?;
     let version =
@@ -40,26 +50,52 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let version: serde_json::Value = serde_json::from_slice(&version)?;
     let version = version["gitVersion"].as_str().unwrap_or("?");
     println!("API server  {version}, ready at {address}");
+    running::lines(data).await.iter().for_each(|line| println!("{line}"));
     nodes_and_pods(&nodes, &pods).iter().for_each(|line| println!("{line}"));
     let labelled = label::Selector::parse(manifests::LABEL)?;
     let of = Collection::all(ApiResource::of::<ConfigMap>()).in_namespace("kube-system");
     let kept = source.list(of.with_labels(labelled), Page::default()).await.map_err(told)?;
     for object in kept.items {
-        refused(&object.decode::<ConfigMap>()?).iter().for_each(|line| println!("{line}"));
+        applied(&object.decode::<ConfigMap>()?).iter().for_each(|line| println!("{line}"));
     }
     of_this_machine(&options.data_dir, Timestamp::now()).iter().for_each(|line| println!("{line}"));
     Ok(())
+}
+
+/// What is known on a machine that has joined: it may not ask for more.
+async fn of_a_node(data: &Path) -> anyhow::Result<()> {
+    let servers = std::fs::read_to_string(data.join("agent/servers")).unwrap_or_default();
+    let servers: Vec<&str> = servers.lines().collect();
+    println!("This machine is a node of the cluster at {}.", servers.join(", "));
+    running::lines(data).await.iter().for_each(|line| println!("{line}"));
+    of_this_machine(data, Timestamp::now()).iter().for_each(|line| println!("{line}"));
+    println!("`skiff status` on a server of the cluster says more.");
+    Ok(())
+}
+
+/// What to do where nothing answers.
+fn remedy(is_installed: bool) -> &'static str {
+    match is_installed {
+        true => {
+            "start it with `systemctl start skiff` or `rc-service skiff start`; its log says why it ended"
+        }
+        false => "`skiff up` starts it",
+    }
 }
 
 fn told(status: api::status::Status) -> anyhow::Error {
     anyhow::anyhow!(status.message)
 }
 
-/// Manifests that the API server did not take.
-fn refused(kept: &ConfigMap) -> Vec<String> {
+/// Manifests of a folder, and those that the API server did not take.
+fn applied(kept: &ConfigMap) -> Vec<String> {
     let records = manifests::records(kept);
+    let objects: usize = records.values().map(manifests::Record::count).sum();
+    let files = records.keys().filter(|name| *name != manifests::REMOVED).count();
     let failed = records.iter().filter(|(_, record)| !record.error.is_empty());
-    failed.map(|(file, record)| format!("Manifest    {file}: {}", record.error)).collect()
+    let failed = failed.map(|(file, record)| format!("Manifest    {file}: {}", record.error));
+    let all = (files > 0).then(|| format!("Manifests   {objects} objects of {files} files"));
+    all.into_iter().chain(failed).collect()
 }
 
 /// What only the machine itself knows: how large the store is, and which certificate ends first.
@@ -109,6 +145,12 @@ fn nodes_and_pods(nodes: &[Node], pods: &[Pod]) -> Vec<String> {
     };
     let ready = nodes.iter().filter(is_ready).count();
     let mut lines = vec![format!("Nodes       {ready} of {} ready", nodes.len())];
+    for node in nodes.iter().filter(is_ready).take(NAMED) {
+        lines.push(format!("            {}", described(node)));
+    }
+    if ready > NAMED {
+        lines.push(format!("            and {} more", ready - NAMED));
+    }
     for node in nodes.iter().filter(|node| !is_ready(node)) {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let why = conditions.into_iter().find(|one| one.type_ == "Ready");
@@ -138,6 +180,31 @@ fn nodes_and_pods(nodes: &[Node], pods: &[Pod]) -> Vec<String> {
         lines.push(format!("            and {} more", troubled.len() - NAMED));
     }
     lines
+}
+
+/// A node's name, version and addresses, and what it lacks though it is ready.
+fn described(node: &Node) -> String {
+    let status = node.status.clone().unwrap_or_default();
+    let name = node.metadata.name.as_deref().unwrap_or("?");
+    let version = status.node_info.map(|info| info.kubelet_version).unwrap_or_default();
+    let addresses = status.addresses.unwrap_or_default();
+    let addresses: Vec<&str> = addresses
+        .iter()
+        .filter(|one| one.type_ == "InternalIP" || one.type_ == "ExternalIP")
+        .map(|one| &*one.address)
+        .collect();
+    let conditions = status.conditions.unwrap_or_default();
+    let mut wrong: Vec<String> = conditions
+        .iter()
+        .filter(|one| one.type_ != "Ready" && one.status == "True")
+        .map(|one| one.type_.clone())
+        .collect();
+    if node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)) {
+        wrong.push(format!("cordoned (`kubectl uncordon {name}` takes that back)"));
+    }
+    let parts = [version, addresses.join(" "), wrong.join(", ")];
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    parts.fold(name.to_owned(), |line, part| line + ", " + part)
 }
 
 /// Why a pod does not run, if it should.
@@ -185,7 +252,33 @@ mod tests {
         let kept: ConfigMap = serde_json::from_value(json!({ "data": {
             "good.yaml": "{}", "bad.yaml": "{\"error\": \"Pod x: no\"}" } }))
         .unwrap();
-        assert_eq!(refused(&kept), ["Manifest    bad.yaml: Pod x: no"]);
+        assert_eq!(
+            applied(&kept),
+            ["Manifests   0 objects of 2 files", "Manifest    bad.yaml: Pod x: no"]
+        );
+        assert_eq!(applied(&ConfigMap::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn nodes_are_told_with_what_they_are_and_lack() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": "a" }, "spec": { "unschedulable": true },
+            "status": {
+                "nodeInfo": { "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+                    "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "v1.37.0",
+                    "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "" },
+                "addresses": [{ "type": "Hostname", "address": "a" },
+                    { "type": "InternalIP", "address": "192.0.2.1" },
+                    { "type": "InternalIP", "address": "fd00::1" }],
+                "conditions": [{ "type": "Ready", "status": "True" },
+                    { "type": "DiskPressure", "status": "True" },
+                    { "type": "PIDPressure", "status": "False" }] } }))
+        .expect("a node");
+        assert_eq!(
+            described(&node),
+            "a, v1.37.0, 192.0.2.1 fd00::1, DiskPressure, cordoned (`kubectl uncordon a` takes that back)"
+        );
+        assert_eq!(described(&Node::default()), "?");
     }
 
     #[test]
@@ -219,6 +312,7 @@ mod tests {
             said,
             [
                 "Nodes       1 of 2 ready",
+                "            a",
                 "            b: no network",
                 "Pods        1 pending, 2 running",
                 "            default/big: 0/1 nodes are available",

@@ -35,6 +35,10 @@ enum Command {
         ttl_hours: u32,
         #[arg(long, default_value = "")]
         description: String,
+        /// Leave out the hash of the cluster's CA: what kubeadm knows as a token. The cluster is then known by
+        /// a signature that it makes with the token.
+        #[arg(long)]
+        short: bool,
     },
     /// List tokens, without their secrets.
     List,
@@ -54,10 +58,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let context = Context::new();
     let client = Client::new(Arc::new(Https::new(&context, config)?)).managed_by("skiff");
     match options.command {
-        Command::Create { ttl_hours, description } => {
+        Command::Create { ttl_hours, description, short } => {
             let pem = std::fs::read(options.data_dir.join("pki/ca.crt"))?;
             let ca = api::pem::blocks(&pem).next().context("ca.crt holds no certificate")?;
-            let token = Token { authority: join::hash(&ca.bytes)?, ..random() };
+            let authority = if short { None } else { Some(join::hash(&ca.bytes)?) };
+            let token = Token { authority, ..random() };
             let secret = secret(&token, ttl_hours, &description, context.now());
             client.create(&secret).await.map_err(told)?;
             println!("{token}");
@@ -79,7 +84,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             }
         }
         Command::Delete { id } => {
-            let id = id.split('.').nth(1).unwrap_or(&id);
+            // A whole token is understood as well: its secret is its last part.
+            let parts: Vec<&str> = id.split('.').collect();
+            let id = parts.iter().rev().nth(1).copied().unwrap_or(&id);
             let name = format!("{PREFIX}{id}");
             client.delete::<Secret>(NAMESPACE, &name, Delete::default()).await.map_err(told)?;
             println!("token {id} is no more");
@@ -93,7 +100,7 @@ fn told(status: api::status::Status) -> anyhow::Error {
 }
 
 fn random() -> Token {
-    Token { authority: String::new(), id: letters(6), secret: letters(16) }
+    Token { authority: None, id: letters(6), secret: letters(16) }
 }
 
 /// What nobody guesses.
@@ -120,6 +127,7 @@ fn secret(token: &Token, hours: u32, description: &str, now: Timestamp) -> Secre
         ("token-id".to_owned(), token.id.clone()),
         ("token-secret".to_owned(), token.secret.clone()),
         ("usage-bootstrap-authentication".to_owned(), "true".to_owned()),
+        ("usage-bootstrap-signing".to_owned(), "true".to_owned()),
         ("auth-extra-groups".to_owned(), GROUP.to_owned()),
     ]);
     if hours > 0 {

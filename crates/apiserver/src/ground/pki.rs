@@ -35,6 +35,8 @@ pub struct Pki {
     folder: PathBuf,
     /// Where servers are found, beside this machine's own addresses.
     addresses: Vec<IpAddr>,
+    /// Names that the API server is found by, beside those that every one has.
+    names: Vec<String>,
     /// The node that is this machine, if it is one.
     node: Option<String>,
 }
@@ -89,9 +91,17 @@ impl Pki {
     /// The same, for servers that are also found at these addresses.
     pub fn open_for(folder: &Path, addresses: &[IpAddr]) -> Result<Pki, Error> {
         let named = addresses.iter().copied().filter(|address| !address.is_unspecified());
-        let pki = Pki { folder: folder.to_owned(), addresses: named.collect(), node: None };
+        let addresses = named.collect();
+        let pki = Pki { folder: folder.to_owned(), addresses, names: Vec::new(), node: None };
         let written = |source| Error::Write { path: folder.display().to_string(), source };
         std::fs::create_dir_all(folder).map_err(written)?;
+        pki.renew(Timestamp::now())?;
+        Ok(pki)
+    }
+
+    /// The API server is also found by these names.
+    pub fn with_names(self, names: &[String]) -> Result<Pki, Error> {
+        let pki = Pki { names: names.to_vec(), ..self };
         pki.renew(Timestamp::now())?;
         Ok(pki)
     }
@@ -105,10 +115,13 @@ impl Pki {
 
     /// The PKI that is in a folder, as the certificates in it say: for whom, and found where.
     pub fn existing(folder: &Path) -> Result<Pki, Error> {
-        let mut pki = Pki { folder: folder.to_owned(), addresses: Vec::new(), node: None };
+        let (addresses, names) = (Vec::new(), Vec::new());
+        let mut pki = Pki { folder: folder.to_owned(), addresses, names, node: None };
         pki.read("ca.key")?;
         let of = |file: &str| shown(&folder.join(format!("{file}.crt")));
-        pki.addresses = of("apiserver").map(|shown| shown.addresses).unwrap_or_default();
+        if let Some(shown) = of("apiserver") {
+            (pki.addresses, pki.names) = (shown.addresses, shown.names);
+        }
         let node = of("kubelet")
             .and_then(|shown| Some(shown.name.strip_prefix("system:node:")?.to_owned()));
         pki.node = node;
@@ -187,7 +200,9 @@ impl Pki {
             for row in self.rows().iter().filter(|row| row.authority == *file) {
                 let addresses = self.addresses_of(row);
                 let subject = (&*row.name, row.organization);
-                if is_new || !self.is_good(row.file, now, subject, &addresses) {
+                let is_good = self.is_good(row.file, now, subject, &addresses)
+                    && (row.file != "apiserver" || self.is_named(row.file));
+                if is_new || !is_good {
                     self.issue(row, &addresses, &issuer, now)?;
                     renewed = true;
                 }
@@ -260,6 +275,12 @@ impl Pki {
         path("key").exists() && is_current && is_whose && addresses.iter().all(is_for)
     }
 
+    /// Whether a certificate has the names that were asked for.
+    fn is_named(&self, file: &str) -> bool {
+        let shown = shown(&self.folder.join(format!("{file}.crt")));
+        shown.is_some_and(|shown| self.names.iter().all(|name| shown.names.contains(name)))
+    }
+
     /// Where a server is found. The service of the API server has the first address of the default
     /// network.
     fn addresses_of(&self, row: &Row) -> Vec<IpAddr> {
@@ -293,7 +314,12 @@ impl Pki {
             (false, _) => Vec::new(),
             (true, Some(node)) if row.file == "kubelet" => vec![node.clone()],
             (true, _) if row.file == "metrics-server" => METRICS_SERVER.map(String::from).to_vec(),
-            (true, _) => API_SERVER.map(String::from).to_vec(),
+            (true, _) => {
+                let mut names = API_SERVER.map(String::from).to_vec();
+                let more = self.names.iter().filter(|name| !API_SERVER.contains(&name.as_str()));
+                names.extend(more.cloned());
+                names
+            }
         }
     }
 
@@ -395,6 +421,7 @@ pub struct Shown {
     pub issuer: String,
     pub ends: Timestamp,
     pub addresses: Vec<IpAddr>,
+    pub names: Vec<String>,
 }
 
 /// Reads the first certificate of a file.
@@ -416,12 +443,17 @@ pub fn shown(path: &Path) -> Option<Shown> {
         },
         _ => None,
     };
+    let dns = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    };
     Some(Shown {
         file: path.file_stem()?.to_string_lossy().into_owned(),
         name: common(parsed.subject()).unwrap_or_default(),
         issuer: common(parsed.issuer()).unwrap_or_default(),
         ends: Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()?,
         addresses: names.iter().filter_map(address).collect(),
+        names: names.iter().filter_map(dns).collect(),
     })
 }
 

@@ -145,6 +145,12 @@ impl Trust {
     }
 }
 
+/// Asks clients for certificates that these have signed, and takes any.
+pub fn ask_for(believed: &[&Trust], provider: Arc<CryptoProvider>) -> Arc<dyn ClientCertVerifier> {
+    let subjects = believed.iter().flat_map(|trust| trust.subjects()).collect();
+    Arc::new(Presented { subjects, provider })
+}
+
 /// Takes any certificate whose key the client holds; what it is worth is decided later, per request.
 #[derive(Debug)]
 struct Presented {
@@ -272,8 +278,7 @@ pub fn server_as(
     let builder = if believed.is_empty() {
         builder.with_no_client_auth()
     } else {
-        let subjects = believed.iter().flat_map(|trust| trust.subjects()).collect();
-        builder.with_client_cert_verifier(Arc::new(Presented { subjects, provider }))
+        builder.with_client_cert_verifier(ask_for(believed, provider))
     };
     let mut config = builder.with_cert_resolver(Certified::read(serving)?);
     config.ignore_client_order = true;

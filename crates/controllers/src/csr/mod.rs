@@ -11,7 +11,7 @@ mod renamed;
 mod signer;
 pub mod signing;
 
-pub use signer::Authority;
+pub use signer::{Authority, CLIENT, KUBELET_CLIENT, KUBELET_SERVING, Signers};
 
 use api::x509::{self, Subject};
 use jiff::Timestamp;

@@ -6,6 +6,7 @@ use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose as Extended, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -27,17 +28,40 @@ pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
-/// How long certificates live unless they are asked for less, in seconds; and the least.
+/// How long certificates usually live, in seconds; and the least that they can be asked for.
 const LIFETIME: i64 = 365 * 24 * 60 * 60;
 const SHORTEST: i64 = 10 * 60;
 /// Certificates are valid a little before they are made, for clocks that are behind.
 const BACKDATE: i64 = 5 * 60;
 
+/// Whose key signs what, and for how long.
+#[derive(Debug, Clone)]
+pub struct Signers {
+    /// Those that have a CA of their own, by the names of signers.
+    pub own: BTreeMap<&'static str, Authority>,
+    /// Of all others; without one they sign nothing.
+    pub authority: Option<Authority>,
+    /// How long certificates live unless they are asked for less, in seconds.
+    pub lifetime: i64,
+}
+
+impl Default for Signers {
+    fn default() -> Signers {
+        Signers { own: BTreeMap::new(), authority: None, lifetime: LIFETIME }
+    }
+}
+
+impl Signers {
+    pub fn of(&self, signer: &str) -> Option<&Authority> {
+        self.own.get(signer).or(self.authority.as_ref())
+    }
+}
+
 /// The certificate as PEM, or why the signer does not sign this; none if it is no signer of ours.
 pub fn sign(
     spec: &CertificateSigningRequestSpec,
     mut request: Asked,
-    authority: &Authority,
+    (authority, lifetime): (&Authority, i64),
     now: Timestamp,
 ) -> Option<Result<String, String>> {
     let usages: Vec<&str> = spec.usages.iter().flatten().map(String::as_str).collect();
@@ -50,7 +74,8 @@ pub fn sign(
     if let Err(cause) = checked {
         return Some(Err(cause));
     }
-    let asked = spec.expiration_seconds.map_or(LIFETIME, i64::from).clamp(SHORTEST, LIFETIME);
+    let asked = spec.expiration_seconds.map_or(lifetime, i64::from);
+    let asked = asked.max(SHORTEST).min(lifetime);
     let params = &mut request.params.params;
     params.distinguished_name = DistinguishedName::new();
     let now = now.as_second();
@@ -222,13 +247,45 @@ mod tests {
         read.verify_signature(Some(ca.public_key())).is_ok()
     }
 
+    #[test]
+    fn certificates_live_as_long_as_was_asked_for_and_no_longer_than_the_signer_says() {
+        let lives = |asked_for: Option<i32>, longest: i64| {
+            let mut object = asked(request(&[(NAME, UTF8, b"a")]), CLIENT, &["client auth"]);
+            object.spec.expiration_seconds = asked_for;
+            let parsed = parse(&object).expect("a request");
+            let signed = sign(&object.spec, parsed, (&authority(), longest), Timestamp::now());
+            let pem = signed.expect("a signer").expect("signed");
+            let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+            let validity = block.parse_x509().expect("a certificate").validity().clone();
+            validity.not_after.timestamp() - validity.not_before.timestamp()
+        };
+        assert_eq!(lives(None, LIFETIME), LIFETIME);
+        assert_eq!((lives(Some(3600), LIFETIME), lives(Some(1), LIFETIME)), (3600, SHORTEST));
+        assert_eq!((lives(None, 7200), lives(Some(86_400), 7200)), (7200, 7200));
+        // Who signs for less than the least that can be asked for signs for that.
+        assert_eq!(lives(Some(3600), 60), 60);
+    }
+
+    #[test]
+    fn a_signer_may_have_a_ca_of_its_own() {
+        let of = |name: &str| Authority { certificate: name.to_owned(), key: String::new() };
+        let mut signers = Signers { authority: Some(of("all")), ..Signers::default() };
+        signers.own.insert(KUBELET_SERVING, of("serving"));
+        let name =
+            |signers: &Signers, signer| signers.of(signer).map(|one| one.certificate.clone());
+        assert_eq!(name(&signers, KUBELET_SERVING).as_deref(), Some("serving"));
+        assert_eq!(name(&signers, CLIENT).as_deref(), Some("all"));
+        signers.authority = None;
+        assert_eq!(name(&signers, CLIENT), None);
+    }
+
     /// Whoever a request is taken to be for is whom the certificate is for: `api::x509` is what
     /// admission decides by, and the server that believes it later. `None`: it is not signed.
     fn check_subject(attributes: &[(u8, u8, &[u8])], expected: Option<(&str, &[&str])>) {
         let object = asked(request(attributes), CLIENT, &["client auth"]);
         let signed = parse(&object).map(|request| {
             let checked = request.subject.clone();
-            let signed = sign(&object.spec, request, &authority(), Timestamp::now());
+            let signed = sign(&object.spec, request, (&authority(), LIFETIME), Timestamp::now());
             let pem = signed.expect("a signer").expect("signed");
             let block = api::pem::blocks(pem.as_bytes()).next().expect("PEM");
             assert!(is_believed(&block.bytes));
@@ -289,7 +346,8 @@ mod tests {
         let usages: Vec<&str> = usages.split(", ").collect();
         let object = asked(pem, &format!("kubernetes.io/{}", words[0]), &usages);
         let request = parse(&object).expect("a request");
-        let pem = sign(&object.spec, request, &authority(), Timestamp::now()).expect("a signer")?;
+        let pem = sign(&object.spec, request, (&authority(), LIFETIME), Timestamp::now())
+            .expect("a signer")?;
         let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
         let certificate = block.parse_x509().expect("a certificate");
         assert!(!certificate.is_ca(), "a request cannot make itself a CA");

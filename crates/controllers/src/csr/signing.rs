@@ -18,12 +18,13 @@ pub const CONTROLLER: Controller = Controller {
 
 fn reconcile(key: &NamespacedName, world: &World, now: Timestamp) -> Vec<Action> {
     let Some(request) = world.get::<CertificateSigningRequest>(key) else { return Vec::new() };
-    let Some(authority) = &world.settings.authority else { return Vec::new() };
+    let signers = &world.settings.signers;
+    let Some(authority) = signers.of(&request.spec.signer_name) else { return Vec::new() };
     if is_over(&request) || !has(&request, "Approved") {
         return Vec::new();
     }
     let Some(asked) = parse(&request) else { return Vec::new() };
-    let told = match signer::sign(&request.spec, asked, authority, now) {
+    let told = match signer::sign(&request.spec, asked, (authority, signers.lifetime), now) {
         None => return Vec::new(),
         Some(Ok(certificate)) => {
             let mut signed = (*request).clone();

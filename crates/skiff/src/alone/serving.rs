@@ -1,6 +1,7 @@
 //! Health and metrics on upstream's port, over TLS. Health is for everybody; for the rest the API
 //! server is asked who somebody is, and whether they may.
-use ::apiserver::tls::{self, Pair};
+use super::Strong;
+use ::apiserver::tls::{self, Pair, Trust};
 use anyhow::Context as _;
 use api::group::GroupResource;
 use api::quote::Quoted;
@@ -14,7 +15,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -51,17 +52,24 @@ pub struct Serving {
     /// Paths that everybody may read.
     #[arg(long, value_delimiter = ',', default_value = OPEN)]
     authorization_always_allow_paths: Vec<String>,
+    /// Whose certificates say who somebody is; all others show tokens.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    strong: Strong,
 }
 
 impl Serving {
     /// At an address of a machine that runs other components too, with all else as usual.
-    pub fn at(bind_address: IpAddr) -> Serving {
+    pub fn at(bind_address: IpAddr, client_ca: &Path) -> Serving {
         Serving {
             bind_address,
             secure_port: None,
             tls_cert_file: None,
             tls_private_key_file: None,
             authorization_always_allow_paths: OPEN.split(',').map(str::to_owned).collect(),
+            client_ca_file: Some(client_ca.to_owned()),
+            strong: Strong::default(),
         }
     }
 
@@ -92,8 +100,10 @@ impl Serving {
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("failed to listen on {address}"))?;
-        let tls = self.tls()?;
-        let guard = guard(Client::new(source.clone()), &self.authorization_always_allow_paths);
+        let trust = self.client_ca_file.as_deref().map(Trust::read).transpose()?;
+        let tls = self.tls(trust.as_ref())?;
+        let open = &self.authorization_always_allow_paths;
+        let guard = guard(Client::new(source.clone()), open, trust);
         let zpages = Zpages::new(served.name, PATHS, super::flags::given(), context.now());
         let clock = context.clone();
         let page = move |asked: Asked<'_>| {
@@ -104,10 +114,12 @@ impl Serving {
         Ok(())
     }
 
-    fn tls(&self) -> anyhow::Result<Arc<ServerConfig>> {
+    fn tls(&self, trust: Option<&Trust>) -> anyhow::Result<Arc<ServerConfig>> {
+        let trusts: Vec<&Trust> = trust.into_iter().collect();
+        let strength = self.strong.strength()?;
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
             let pair = Pair { certificate: certificate.clone(), key: key.clone() };
-            let mut tls = tls::server(&pair, &[])?;
+            let mut tls = tls::server_as(&pair, &trusts, &strength)?;
             if let Some(tls) = Arc::get_mut(&mut tls) {
                 tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             }
@@ -117,11 +129,16 @@ impl Serving {
         let names = names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
         let made = rcgen::generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)?;
+        let mut provider = rustls::crypto::ring::default_provider();
+        strength.limit(&mut provider);
+        let provider = Arc::new(provider);
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(strength.versions())?;
+        let builder = match trusts.is_empty() {
+            true => builder.with_no_client_auth(),
+            false => builder.with_client_cert_verifier(tls::ask_for(&trusts, provider)),
+        };
+        let config = builder.with_single_cert(vec![made.cert.der().clone()], key)?;
         Ok(Arc::new(config))
     }
 }
@@ -135,10 +152,10 @@ fn page(path: &str, registry: &Registry) -> Page {
     }
 }
 
-fn guard(client: Client, open: &[String]) -> Guard {
+fn guard(client: Client, open: &[String], trust: Option<Trust>) -> Guard {
     let open = open.to_vec();
     let turns = Arc::new(Semaphore::new(ASKED));
-    Arc::new(move |path, token| {
+    Arc::new(move |path, shown| {
         // `/healthz/*` too, as upstream has it for names that end so.
         let is_open = open.iter().any(|one| match one.strip_suffix('*') {
             Some(prefix) => path.starts_with(prefix),
@@ -148,17 +165,51 @@ fn guard(client: Client, open: &[String]) -> Guard {
             return std::future::ready(Ok(())).boxed();
         }
         let (client, path) = (client.clone(), path.to_owned());
-        let (token, turns) = (token.map(str::to_owned), turns.clone());
+        let proof = proof(shown, trust.as_ref());
+        let turns = turns.clone();
         async move {
             // Nobody closes it.
             let _turn = turns.acquire().await;
-            check(&client, &path, token).await
+            check(&client, &path, proof).await
         }
         .boxed()
     })
 }
 
-async fn check(client: &Client, path: &str, token: Option<String>) -> Result<(), Page> {
+/// By what it is known who somebody is.
+#[derive(Debug, PartialEq)]
+enum Proof {
+    Certificate {
+        name: String,
+        groups: Vec<String>,
+    },
+    Token(String),
+    /// A certificate of somebody who is not believed.
+    Wrong,
+    None,
+}
+
+/// A certificate counts before a token, as it does at the API server.
+fn proof(shown: pages::Shown<'_>, trust: Option<&Trust>) -> Proof {
+    let own = shown.certificates.split_first();
+    let believed =
+        own.filter(|(own, others)| trust.is_some_and(|trust| trust.verify(own, others).is_ok()));
+    let subject =
+        believed.and_then(|(own, _)| api::x509::certificate(own).ok()).map(|it| it.subject);
+    let token = shown.token.filter(|token| !token.trim().is_empty());
+    match (subject.filter(|subject| !subject.common_name.is_empty()), token) {
+        (Some(subject), _) => {
+            let mut groups = subject.organizations;
+            groups.push("system:authenticated".to_owned());
+            Proof::Certificate { name: subject.common_name, groups }
+        }
+        (None, Some(token)) => Proof::Token(token.to_owned()),
+        (None, None) if own.is_some() => Proof::Wrong,
+        (None, None) => Proof::None,
+    }
+}
+
+async fn check(client: &Client, path: &str, proof: Proof) -> Result<(), Page> {
     let ask = |resource: ApiResource, spec: Value| async move {
         let body =
             json!({ "apiVersion": resource.api_version(), "kind": resource.kind, "spec": spec });
@@ -167,10 +218,14 @@ async fn check(client: &Client, path: &str, token: Option<String>) -> Result<(),
         let unknown = |status: Status| Page::new(500, pages::TEXT, format!("{}\n", status.message));
         answer.map_err(unknown).map(|tree| tree["status"].clone())
     };
-    let user = match token.filter(|token| !token.trim().is_empty()) {
+    let user = match proof {
+        Proof::Certificate { name, groups } => json!({ "username": name, "groups": groups }),
+        Proof::Wrong => return Err(refusal(&Status::unauthorized("Unauthorized"))),
         // Nobody has rights too, if somebody gave them.
-        None => json!({ "username": "system:anonymous", "groups": ["system:unauthenticated"] }),
-        Some(token) => {
+        Proof::None => {
+            json!({ "username": "system:anonymous", "groups": ["system:unauthenticated"] })
+        }
+        Proof::Token(token) => {
             let known = ask(ApiResource::of::<TokenReview>(), json!({ "token": token })).await?;
             if known["authenticated"] != true {
                 return Err(refusal(&Status::unauthorized("Unauthorized")));
@@ -222,6 +277,58 @@ mod tests {
         );
         let page = forbidden(&json!({ "username": "a" }), "/<b>", "no");
         assert!(page.body.contains("&lt;b&gt;\\\": no"), "{}", page.body);
+    }
+
+    /// The versions of TLS that are served with these flags.
+    fn versions(flags: &[&str]) -> anyhow::Result<Vec<rustls::ProtocolVersion>> {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        #[command(no_binary_name = true)]
+        struct Line {
+            #[command(flatten)]
+            serving: Serving,
+        }
+        let strong = Line::try_parse_from(flags)?.serving;
+        strong.tls(None)?;
+        Ok(strong.strong.strength()?.versions().iter().map(|one| one.version).collect())
+    }
+
+    #[test]
+    fn a_certificate_counts_that_the_ca_has_signed() {
+        use pages::Shown;
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, theirs] = ["ours", "theirs"].map(|name| {
+            let path = folder.path().join(name);
+            ::apiserver::pki::Pki::open(&path).unwrap();
+            path
+        });
+        let certificate = |folder: &Path| {
+            let pem = std::fs::read(folder.join("admin.crt")).unwrap();
+            vec![rustls::pki_types::CertificateDer::from(
+                api::pem::blocks(&pem).next().unwrap().bytes,
+            )]
+        };
+        let trust = Trust::read(&ours.join("ca.crt")).unwrap();
+        let show = |certificates: &[_], token| proof(Shown { token, certificates }, Some(&trust));
+        let groups = ["system:masters", "system:authenticated"].map(str::to_owned).to_vec();
+        let admin =
+            || Proof::Certificate { name: "kubernetes-admin".to_owned(), groups: groups.clone() };
+        assert_eq!(show(&certificate(&ours), None), admin());
+        assert_eq!(show(&certificate(&ours), Some("t")), admin());
+        assert_eq!(show(&certificate(&theirs), None), Proof::Wrong);
+        assert_eq!(show(&certificate(&theirs), Some("t")), Proof::Token("t".to_owned()));
+        assert_eq!((show(&[], Some(" ")), show(&[], None)), (Proof::None, Proof::None));
+        let nobody = proof(Shown { token: None, certificates: &certificate(&ours) }, None);
+        assert_eq!(nobody, Proof::Wrong);
+    }
+
+    #[test]
+    fn tls_is_as_strong_as_somebody_wants_it() {
+        use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};
+        assert!(versions(&[]).unwrap().contains(&TLSv1_2));
+        assert_eq!(versions(&["--tls-min-version=VersionTLS13"]).unwrap(), [TLSv1_3]);
+        assert!(versions(&["--tls-min-version=VersionTLS9"]).is_err());
+        assert!(versions(&["--tls-cipher-suites=TLS_NONSENSE"]).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ::apiserver::admission::{Chain, TolerationSeconds};
 use ::apiserver::encryption::Encryption;
 use ::apiserver::listen::Connections;
 use ::apiserver::pki::{Pki, own_address};
-use ::apiserver::service_account::{Issuer, Keys};
+use ::apiserver::service_account::{Issuer, Keys, Lifetimes};
 use ::apiserver::tls::{self, Pair};
 use ::apiserver::{ApiServer, Debug};
 use anyhow::{Context, bail};
@@ -118,6 +118,14 @@ pub struct Options {
     /// How long events are kept.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
     event_ttl: Duration,
+    /// Whether tokens that kubelets ask for are good for a year, so that clients that read a token only once
+    /// go on; their late use is remarked.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        default_value_t = true, action = clap::ArgAction::Set)]
+    service_account_extend_token_expiration: bool,
+    /// The longest that anybody may ask for a token.
+    #[arg(long, value_parser = token_expiration)]
+    service_account_max_token_expiration: Option<Duration>,
     /// How many requests that only read may be under way at once.
     #[arg(long, default_value_t = 400)]
     max_requests_inflight: usize,
@@ -158,8 +166,7 @@ impl Upstreams for OfApiServer {
         "etcd-readycheck-timeout", "external-hostname", "feature-gates", "goaway-chance",
         "http2-max-streams-per-connection", "kubelet-timeout", "lease-reuse-duration-seconds",
         "livez-grace-period", "logging-format", "min-request-timeout", "permit-address-sharing",
-        "permit-port-sharing", "runtime-config", "service-account-extend-token-expiration",
-        "service-account-lookup", "shutdown-delay-duration", "shutdown-send-retry-after",
+        "permit-port-sharing", "runtime-config", "service-account-lookup", "shutdown-delay-duration", "shutdown-send-retry-after",
         "storage-backend", "storage-media-type", "watch-cache", "watch-cache-sizes",
     ];
 }
@@ -168,6 +175,15 @@ impl Upstreams for OfApiServer {
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(duration.nanos).map(Duration::from_nanos).map_err(|_| "it is negative".into())
+}
+
+/// In upstream's bounds (`pkg/kubeapiserver/options/authentication.go`).
+fn token_expiration(text: &str) -> Result<Duration, String> {
+    let longest = duration(text)?;
+    match (60 * 60..=1 << 32).contains(&longest.as_secs()) {
+        true => Ok(longest),
+        false => Err("it must be between 1 hour and 2^32 seconds".to_owned()),
+    }
 }
 
 pub async fn run(options: Options, verbosity: Verbosity) -> anyhow::Result<()> {
@@ -311,7 +327,11 @@ impl Options {
             true => names.iter().take(1).cloned().collect(),
             false => self.api_audiences.clone(),
         };
-        Ok(Issuer { keys: Keys::read(&signing, &believed)?, names, audiences })
+        let lifetimes = Lifetimes {
+            extended: self.service_account_extend_token_expiration,
+            longest: self.service_account_max_token_expiration.map(|it| it.as_secs().cast_signed()),
+        };
+        Ok(Issuer { keys: Keys::read(&signing, &believed)?, names, audiences, lifetimes })
     }
 
     /// The store, and the embedded engine if it is that, which wants to be closed.

@@ -1,6 +1,7 @@
 //! `skiff controller-manager`: the control loops alone, in the place of upstream's.
 mod accounts;
 mod flags;
+mod signing;
 
 use crate::alone::{self, Accepted, Leading, Served, Serving, duration, span};
 use ::apiserver::admission::policy::type_checking;
@@ -8,10 +9,10 @@ use ::apiserver::service_account::Keys;
 use anyhow::{Context as _, ensure};
 use client::https::Https;
 use client::{Context, Registry, Source};
-use controllers::csr::Authority;
 use controllers::{Settings, Sources, autoscaler, node_lifecycle, policy_status, tokens};
 use flags::{Flags, Workers};
 use jiff::SignedDuration;
+use signing::Signing;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,11 +52,8 @@ pub struct Options {
     node_cidr_mask_size_ipv4: Option<u32>,
     #[arg(long)]
     node_cidr_mask_size_ipv6: Option<u32>,
-    /// The CA that certificates are signed with, and its key; without them nobody signs.
-    #[arg(long, requires = "cluster_signing_key_file")]
-    cluster_signing_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "cluster_signing_cert_file")]
-    cluster_signing_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    signing: Signing,
     /// After how long without use a token of old is taken away.
     #[arg(long, value_parser = span, default_value = "8760h")]
     legacy_service_account_token_clean_up_period: SignedDuration,
@@ -175,12 +173,6 @@ impl Options {
             std::fs::read_to_string(file)
                 .with_context(|| format!("failed to read {}", file.display()))
         };
-        let authority = match (&self.cluster_signing_cert_file, &self.cluster_signing_key_file) {
-            (Some(certificate), Some(key)) => {
-                Some(Authority { certificate: read(certificate)?, key: read(key)? })
-            }
-            _ => None,
-        };
         ensure!(
             !self.allocate_node_cidrs || !self.cluster_cidr.is_empty(),
             "--allocate-node-cidrs needs --cluster-cidr"
@@ -198,7 +190,7 @@ impl Options {
             allocate_node_cidrs: self.allocate_node_cidrs,
             node_cidr_mask_ipv4: mask(self.node_cidr_mask_size_ipv4, 24),
             node_cidr_mask_ipv6: mask(self.node_cidr_mask_size_ipv6, 64),
-            authority,
+            signers: self.signing.signers()?,
             token_signer: key.map(signer).transpose()?,
             policy_check: Some(policy_check()),
             legacy_token_clean_up_period: self.legacy_service_account_token_clean_up_period,
@@ -250,7 +242,7 @@ mod tests {
             --kubeconfig=/etc/kubernetes/controller-manager.conf --leader-elect=true \
             --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt \
             --service-cluster-ip-range=10.96.0.0/12 --use-service-account-credentials=true \
-            --concurrent-deployment-syncs=7 --kube-api-qps=100 --feature-gates=A=true";
+            --tls-min-version=VersionTLS13 --concurrent-deployment-syncs=7 --kube-api-qps=100 --feature-gates=A=true";
         let found = settings(&flags.replace('\\', "")).expect("they are understood");
         assert_eq!(found.cluster_cidr, "10.244.0.0/16");
         assert_eq!(found.workers.get("deployment-controller"), Some(&7));

@@ -10,6 +10,8 @@ pub enum Manager {
 
 const UNIT: &str = "/etc/systemd/system/skiff.service";
 const SCRIPT: &str = "/etc/init.d/skiff";
+/// Where there is no journal.
+const LOG: &str = "/var/log/skiff.log";
 
 impl Manager {
     pub fn of(root: &Path) -> Option<Manager> {
@@ -22,6 +24,14 @@ impl Manager {
             return Some(Manager::Systemd);
         }
         (has("/sbin/openrc-run") || has("/etc/init.d")).then_some(Manager::OpenRc)
+    }
+
+    pub fn is_installed(self, root: &Path) -> bool {
+        let path = match self {
+            Manager::Systemd => UNIT,
+            Manager::OpenRc => SCRIPT,
+        };
+        below(root, Path::new(path)).exists()
     }
 
     pub fn installation(self, binary: &str, role: &str, start: bool) -> Vec<Step> {
@@ -60,6 +70,13 @@ impl Manager {
             false => Vec::new(),
         };
         steps.push(Step::Remove(path.into()));
+        match self {
+            Manager::Systemd if is_running => {
+                steps.push(Step::command(&["systemctl", "daemon-reload"]));
+            }
+            Manager::Systemd => {}
+            Manager::OpenRc => steps.push(Step::Remove(LOG.into())),
+        }
         steps
     }
 }
@@ -79,7 +96,7 @@ fn open_rc(binary: &str, role: &str) -> String {
     format!(
         "#!/sbin/openrc-run\nname=skiff\ndescription=\"Kubernetes by skiff\"\n\
          supervisor=supervise-daemon\ncommand={binary}\ncommand_args={role}\n\
-         output_log=/var/log/skiff.log\nerror_log=/var/log/skiff.log\nrespawn_delay=2\n\
+         output_log={LOG}\nerror_log={LOG}\nrespawn_delay=2\n\
          rc_ulimit=\"-n 1048576\"\n\ndepend() {{\n\tneed net\n\tafter firewall\n}}\n"
     )
 }

@@ -1,17 +1,29 @@
 //! What installing consists of, as a list that can be shown before it is done.
 use anyhow::Context as _;
 use std::fmt;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(Debug)]
 pub enum Step {
-    Copy { from: PathBuf, to: PathBuf },
-    Write { path: PathBuf, text: String, mode: u32 },
-    Link { path: PathBuf, target: PathBuf },
+    Copy {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Write {
+        path: PathBuf,
+        text: String,
+        mode: u32,
+    },
+    Link {
+        path: PathBuf,
+        target: PathBuf,
+    },
     Remove(PathBuf),
+    /// A folder, unless something is in it.
+    RemoveEmpty(PathBuf),
     Run(Vec<String>),
 }
 
@@ -22,6 +34,7 @@ impl fmt::Display for Step {
             Step::Write { path, .. } => write!(f, "write   {}", path.display()),
             Step::Link { path, .. } => write!(f, "link    {}", path.display()),
             Step::Remove(path) => write!(f, "remove  {}", path.display()),
+            Step::RemoveEmpty(path) => write!(f, "remove  {} if it is empty", path.display()),
             Step::Run(words) => write!(f, "run     {}", words.join(" ")),
         }
     }
@@ -50,7 +63,18 @@ impl Step {
             Step::Write { path, text, mode } => write(&below(root, path), text.as_bytes(), *mode)?,
             Step::Link { path, target } => std::os::unix::fs::symlink(target, below(root, path))?,
             Step::Remove(path) => match std::fs::remove_file(below(root, path)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            },
+            Step::RemoveEmpty(path) => match std::fs::remove_dir(below(root, path)) {
+                Err(error)
+                    if !matches!(
+                        error.kind(),
+                        ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty
+                    ) =>
+                {
                     return Err(error.into());
                 }
                 _ => {}

@@ -1,7 +1,7 @@
 //! Objects that a component needs beside itself: accounts, roles, bindings.
 use client::source::{Ask, Call, Patch, Write};
 use client::{ApiResource, Client, Status};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Who the cluster's DNS is, and what it may read: as upstream's installers have it.
 pub const DNS: &str = r#"[
@@ -217,6 +217,31 @@ pub const AGENTS: &str = r#"[
       "subjects": [{ "kind": "ServiceAccount", "name": "node-certificates-approver",
         "namespace": "kube-system" }] }
 ]"#;
+
+/// What the cluster says of itself to everybody, for those who come with a token and do not know its CA yet.
+/// It is signed with every token by a control loop.
+pub fn cluster_info(server: &str, authority: &str) -> Vec<Value> {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config",
+        "clusters": [{ "name": "", "cluster": {
+            "server": server, "certificate-authority-data": authority } }],
+        "contexts": [], "users": [], "current-context": "", "preferences": {},
+    });
+    let rbac = "rbac.authorization.k8s.io";
+    vec![
+        json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "cluster-info", "namespace": "kube-public" },
+            "data": { "kubeconfig": api::codec::yaml::encode(&kubeconfig) } }),
+        json!({ "apiVersion": format!("{rbac}/v1"), "kind": "Role",
+            "metadata": { "name": "skiff:cluster-info", "namespace": "kube-public" },
+            "rules": [{ "apiGroups": [""], "resources": ["configmaps"],
+                "resourceNames": ["cluster-info"], "verbs": ["get"] }] }),
+        json!({ "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding",
+            "metadata": { "name": "skiff:cluster-info", "namespace": "kube-public" },
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": "skiff:cluster-info" },
+            "subjects": [{ "kind": "User", "name": "system:anonymous", "apiGroup": rbac }] }),
+    ]
+}
 
 /// It is there, whoever made it.
 pub fn made<T>(outcome: Result<T, Status>) -> Result<(), Status> {

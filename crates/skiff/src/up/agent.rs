@@ -3,9 +3,9 @@
 //! A token says who may join, and of which cluster: the hash of its CA is in it, so that the token is
 //! shown to nobody else. With it the node asks for a certificate of its own, which it renews itself;
 //! afterwards the token is not needed any more.
-use super::components::{self, COMPONENTS, Cluster};
+use super::components::{self, COMPONENTS, Cluster, OF_NODE};
 use super::servers::Servers;
-use super::{Machine, join, preflight, tunnels, until_end};
+use super::{Machine, join, preflight, running, tunnels, until_end};
 use crate::alone::Leading;
 use crate::rootless;
 use ::apiserver::pki;
@@ -21,9 +21,6 @@ use std::sync::Arc;
 
 const KUBELET_PORT: u16 = 10250;
 
-/// What a node runs of a cluster.
-const OF_NODE: [&str; 4] = ["kubelet", "network-policy", "proxy", "dns"];
-
 #[derive(clap::Args)]
 pub struct Options {
     /// The API server to join: `https://HOST:6443`.
@@ -36,14 +33,27 @@ pub struct Options {
     /// they cannot dial it.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     tunnel: bool,
+    /// Components to leave out on this node, for others to take their place; without `network` pods wait for
+    /// a CNI plugin.
+    #[arg(long, value_delimiter = ',', value_parser = components::names_of_node())]
+    disable: Vec<String>,
     #[command(flatten)]
     machine: Machine,
 }
 
-pub async fn run(options: Options) -> anyhow::Result<()> {
+impl Options {
+    fn runs(&self, component: &str) -> bool {
+        !self.disable.iter().any(|disabled| disabled == component)
+    }
+}
+
+pub async fn run(mut options: Options) -> anyhow::Result<()> {
+    options.machine.leave_network_to_plugins_if(&options.disable);
     let stop = crate::stop_signal()?;
     rootless::begin().context("failed to connect this user's namespaces with the machine")?;
     preflight::check(true, &options.machine)?;
+    let runs: Vec<String> =
+        OF_NODE.into_iter().filter(|name| options.runs(name)).map(str::to_owned).collect();
     let (machine, context) = (Arc::new(options.machine), Context::new());
     let (node_name, node_ips) = (machine.node_name()?, machine.node_ips());
     let folder = machine.data_dir.join("agent");
@@ -86,7 +96,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let renewing = [(Purpose::Client, files), (Purpose::Proxy, proxy_files)];
     keep_certificates(&context, source, &node_name, renewing, &folder);
 
-    let network = machine.network(true)?;
+    let network = match runs.iter().any(|name| name == "kubelet") {
+        true => machine.network(runs.iter().any(|name| name == "network-policy"))?,
+        false => None,
+    };
     let dialing = context.clone();
     let cluster = Cluster {
         machine,
@@ -107,8 +120,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         dns_here: Default::default(),
         pool: Default::default(),
         gateway_pool: Default::default(),
-        runs: OF_NODE.map(str::to_owned).to_vec(),
+        runs,
     };
+    running::tell(&cluster)?;
     let rows = COMPONENTS.iter().filter(|row| cluster.runs(row.name));
     let running: Vec<_> =
         rows.map(|row| (row, tokio::spawn(components::supervise(row, cluster.clone())))).collect();

@@ -1,6 +1,7 @@
 //! The components of a cluster beside its API server: one row each.
 use super::{
     Machine, addons, images, ingress, local_storage, manifests, metrics_server, stand_ins,
+    taken_back,
 };
 use crate::alone::{self, Leading, Served, Serving};
 use crate::node::kubelet::attend;
@@ -11,7 +12,10 @@ use ::apiserver::pki::Pki;
 use ::apiserver::tls::Pair;
 use ::proxy::balancer::{Pool, announce};
 use api::names::NamespacedName;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use client::{Client, Context, Registry, Source};
+use controllers::csr::Signers;
 use controllers::{Settings, Sources};
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
@@ -23,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -58,8 +62,19 @@ pub const COMPONENTS: &[Component] = &[
 
 /// What `--disable` understands.
 pub fn names() -> Vec<&'static str> {
-    COMPONENTS.iter().map(|row| row.name).chain(["*"]).collect()
+    COMPONENTS.iter().map(|row| row.name).chain([NETWORK, "*"]).collect()
 }
+
+/// What `--disable` understands on a machine that joins.
+pub fn names_of_node() -> Vec<&'static str> {
+    OF_NODE.into_iter().chain([NETWORK]).collect()
+}
+
+/// What a node runs of a cluster.
+pub const OF_NODE: [&str; 4] = ["kubelet", "network-policy", "proxy", "dns"];
+
+/// The built-in network of pods, which is no component: the kubelet's runtime makes it.
+pub const NETWORK: &str = "network";
 
 /// What components have in common. Cheap to clone.
 #[derive(Clone)]
@@ -107,7 +122,7 @@ impl Cluster {
     async fn with_pages(&self, source: &Arc<dyn Source>, served: Served) -> Context {
         let registry = Arc::new(Registry::default());
         let context = self.context.clone().with_metrics(registry.clone());
-        let serving = Serving::at(self.node_ip());
+        let serving = Serving::at(self.node_ip(), &self.ca);
         if let Err(error) = serving.start(&context, source, registry, served).await {
             tracing::warn!("no health and metrics of {}: {error:#}", served.name);
         }
@@ -166,12 +181,15 @@ async fn controller_manager(cluster: Cluster) -> anyhow::Result<()> {
     let settings = Settings {
         root_ca: std::fs::read_to_string(&cluster.ca)?,
         cluster_cidr: cluster.machine.cluster_cidr.clone(),
-        authority: match cluster.pki.as_ref().map(|pki| pki.authority()) {
-            Some(pair) => Some(controllers::csr::Authority {
-                certificate: std::fs::read_to_string(&pair.certificate)?,
-                key: std::fs::read_to_string(&pair.key)?,
-            }),
-            None => None,
+        signers: Signers {
+            authority: match cluster.pki.as_ref().map(|pki| pki.authority()) {
+                Some(pair) => Some(controllers::csr::Authority {
+                    certificate: std::fs::read_to_string(&pair.certificate)?,
+                    key: std::fs::read_to_string(&pair.key)?,
+                }),
+                None => None,
+            },
+            ..Signers::default()
         },
         approve_of_nodes: true,
         servers: cluster.pki.as_ref().map(|pki| pki.servers()).unwrap_or_default(),
@@ -282,7 +300,18 @@ async fn network_policy(cluster: Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A component's part of the process, which ends with it.
+struct Own(Context);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 const DNS_PORT: u16 = 53;
+/// CoreDNS's.
+const DNS_METRICS_PORT: u16 = 9153;
 /// Where the machine's own address has port 53, somebody else may listen there.
 const OTHER_DNS_PORT: u16 = 10053;
 
@@ -387,11 +416,18 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
         }
         None => vec![SocketAddr::new(cluster.node_ip(), OTHER_DNS_PORT)],
     };
+    let metrics = listen.first().map(|at: &SocketAddr| SocketAddr::new(at.ip(), DNS_METRICS_PORT));
+    // Names are worth more than counts of them: where somebody has the port, there are none.
+    let metrics = match metrics {
+        Some(at) => TcpListener::bind(at).await.map(|_| at).ok(),
+        None => None,
+    };
     // A node that joined serves its own pods alone.
     let who = match cluster.pki.is_some() {
         true => {
             let admin = Client::new(cluster.source("skiff", &administrator())?);
-            ::dns::publish(&admin, &cluster.node_name, &cluster.machine.dns_ips(), &listen)
+            let ips = cluster.machine.dns_ips();
+            ::dns::publish(&admin, &cluster.node_name, &ips, &listen, metrics)
                 .await
                 .map_err(|status| anyhow::anyhow!("failed to publish DNS: {}", status.message))?;
             account("coredns")
@@ -403,12 +439,15 @@ async fn dns(cluster: Cluster) -> anyhow::Result<()> {
         upstreams: ::dns::name_servers(&servers),
         config_map: Some(("kube-system".to_owned(), "coredns".to_owned())),
         clients: clients(cluster.network.clone()),
+        metrics,
         ..::dns::Config::new(listen.clone())
     };
     let (mut up, here) = (config.is_up.subscribe(), cluster.dns_here.clone());
     here.send_replace(Vec::new());
     let source = cluster.source("coredns", &who)?;
-    let running = ::dns::run(cluster.context.clone(), source, config);
+    // Its pages end with it: one that is started again has their port.
+    let own = Own(cluster.context.part());
+    let running = ::dns::run(own.0.clone(), source, config);
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => return Ok(ended?),
@@ -475,6 +514,13 @@ pub async fn give_rights(cluster: &Cluster) -> anyhow::Result<()> {
     for objects in objects {
         addons::install(&admin, objects).await?;
     }
+    if let Some(pki) = &cluster.pki {
+        let server = SocketAddr::new(cluster.node_ip(), cluster.api_port);
+        let authority = STANDARD.encode(std::fs::read(pki.ca())?);
+        let info = addons::cluster_info(&format!("https://{server}"), &authority);
+        addons::apply(&admin, info).await?;
+    }
+    taken_back::take_back(cluster, &admin).await;
     if !cluster.runs(ingress::NAME) {
         // It may have served before; a node that is not there yet has not.
         let _ = ingress::mark(cluster, &admin, serde_json::Value::Null).await;
@@ -522,6 +568,8 @@ async fn node_ready(cluster: Cluster) {
         // Taints are for another to take away, who may come later.
         false => says_ready,
     };
+    // Whoever brings the plugins needs a cluster first.
+    let is_ready = if cluster.machine.waits_for_plugins() { |_: &Node| true } else { is_ready };
     look_until::<Node>(&cluster, "", &cluster.node_name, is_ready).await;
 }
 

@@ -50,7 +50,8 @@ impl ControlPlane {
         };
         let keys = Keys::read(&pki.service_account_key(), &[])?;
         let name = "https://kubernetes.default.svc".to_owned();
-        let issuer = Issuer { keys, names: vec![name.clone()], audiences: vec![name] };
+        let (names, audiences) = (vec![name.clone()], vec![name]);
+        let issuer = Issuer { keys, names, audiences, lifetimes: Default::default() };
         let client = pki.pair("apiserver-kubelet-client");
         let clients = Trust::read(&pki.ca())?;
         let front_proxy =

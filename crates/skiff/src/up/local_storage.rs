@@ -77,7 +77,7 @@ async fn install(cluster: &Cluster, admin: &Client) {
     }
 }
 
-const CLASS: &str = "local";
+pub const CLASS: &str = "local";
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// It is made, and the default one, where there is no class at all. Whatever becomes of it later is its owner's affair.

@@ -139,6 +139,18 @@ impl Machine {
         Embedded::at(root, &places.state_dir, &places.cgroup_root, registries, plugins)
     }
 
+    /// Who leaves out the built-in network brings plugins, now or later.
+    pub fn leave_network_to_plugins_if(&mut self, disabled: &[String]) {
+        self.plugins.always = disabled.iter().any(|name| name == super::components::NETWORK);
+    }
+
+    /// Whether the network of pods is for plugins to make that nobody has configured yet.
+    pub fn waits_for_plugins(&self) -> bool {
+        self.container_runtime_endpoint.is_none()
+            && self.plugins.always
+            && !self.plugins.are_configured()
+    }
+
     /// Whether pods have the built-in network: plugins, or another runtime, make their own.
     pub fn has_own_network(&self) -> bool {
         self.container_runtime_endpoint.is_none()
@@ -225,6 +237,20 @@ mod tests {
         assert_eq!(machine.container_runtime_endpoint, Some(PathBuf::from("/run/other.sock")));
         assert!(!machine.has_own_network());
         assert!(parse("--container-runtime-endpoint=/run/other.sock").is_err());
+    }
+
+    #[test]
+    fn without_the_built_in_network_plugins_are_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let flag = format!("--cni-conf-dir={}", folder.path().display());
+        let Ok(mut machine) = Line::try_parse_from([flag]).map(|line| line.machine) else {
+            panic!("it is a flag")
+        };
+        assert!(machine.has_own_network() && !machine.waits_for_plugins());
+        machine.leave_network_to_plugins_if(&["proxy".to_owned(), "network".to_owned()]);
+        assert!(!machine.has_own_network() && machine.waits_for_plugins());
+        std::fs::write(folder.path().join("10-other.conflist"), "{}").unwrap();
+        assert!(!machine.has_own_network() && !machine.waits_for_plugins());
     }
 
     #[test]

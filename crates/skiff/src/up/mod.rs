@@ -16,6 +16,7 @@ pub mod agent;
 mod checklist;
 mod components;
 mod control_plane;
+pub mod given;
 mod images;
 mod ingress;
 pub mod join;
@@ -25,8 +26,10 @@ mod machine;
 pub mod manifests;
 mod metrics_server;
 mod preflight;
+pub mod running;
 mod servers;
 mod stand_ins;
+mod taken_back;
 mod tunnels;
 
 use crate::alone::Leading;
@@ -53,6 +56,9 @@ pub struct Options {
     /// The address the API server listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind_address: IpAddr,
+    /// More names and addresses that the API server is found by, for its certificate; may be repeated.
+    #[arg(long, value_delimiter = ',', value_parser = found_by)]
+    tls_san: Vec<FoundBy>,
     /// Where to write the administrator's kubeconfig; by default into the data directory.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -65,7 +71,7 @@ pub struct Options {
     #[arg(long, default_value = "")]
     gateway_pool: Pool,
     /// Components to leave out, for others to take their place; their kubeconfigs are written into
-    /// the data directory. `*` is all of them.
+    /// the data directory. `*` is all of them; without `network` pods wait for a CNI plugin.
     #[arg(long, value_delimiter = ',', value_parser = components::names())]
     pub disable: Vec<String>,
     /// What the servers of one cluster know, with --etcd-servers; the first one makes it, and keeps it in
@@ -91,10 +97,35 @@ impl Options {
     }
 }
 
+/// What a certificate says of where a server is.
+#[derive(Debug, Clone, PartialEq)]
+enum FoundBy {
+    Address(IpAddr),
+    Name(String),
+}
+
+/// An address, or a name as DNS has it; `*` may be the first part of one.
+fn found_by(text: &str) -> Result<FoundBy, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(FoundBy::Address(address));
+    }
+    let name = text.to_ascii_lowercase();
+    let is_part = |part: &str| {
+        let is_inside = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        !part.is_empty() && part.len() < 64 && part.chars().all(is_inside)
+    };
+    let rest = name.strip_prefix("*.").unwrap_or(&name);
+    match rest.len() < 254 && rest.split('.').all(is_part) {
+        true => Ok(FoundBy::Name(name)),
+        false => Err(format!("{text:?} is neither an address nor a name of DNS")),
+    }
+}
+
 /// Components that act on the machine itself.
 const OF_NODE: &[&str] = &["kubelet", "proxy"];
 
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub async fn run(mut options: Options) -> anyhow::Result<()> {
+    options.machine.leave_network_to_plugins_if(&options.disable);
     let stop = crate::stop_signal()?;
     let mut checklist = Checklist::start();
     rootless::begin().context("failed to connect this user's namespaces with the machine")?;
@@ -102,14 +133,20 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let (node_name, node_ips) = (options.machine.node_name()?, options.machine.node_ips());
     let mut addresses = vec![options.bind_address];
     addresses.extend(node_ips.iter().copied().chain(options.machine.api_ips()));
+    let mut names = Vec::new();
+    for one in &options.tls_san {
+        match one {
+            FoundBy::Address(address) => addresses.push(*address),
+            FoundBy::Name(name) => names.push(name.clone()),
+        }
+    }
     let store = options.etcd.store().await?;
     let is_one_of_several = store.is_some();
     if let Some(store) = &store {
         keys::share(store, &options.machine.data_dir, options.token.as_deref()).await?;
     }
-    let pki =
-        Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?.with_node(&node_name)?;
-    let pki = Arc::new(pki);
+    let pki = Pki::open_for(&options.machine.data_dir.join("pki"), &addresses)?;
+    let pki = Arc::new(pki.with_names(&names)?.with_node(&node_name)?);
     let control_plane = ControlPlane::start(&options, &pki, store).await?;
     rootless::publish(SocketAddr::new(options.bind_address, control_plane.address.port()))?;
     let server = format!("https://{}", control_plane.address);
@@ -119,13 +156,29 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     for row in COMPONENTS.iter().filter(|row| !options.runs(row.name)) {
         files.extend(row.client.map(|client| (client, folder.join(format!("{}.conf", row.name)))));
     }
+    // Where somebody said where it is to be, it is theirs to give.
+    let caller = given::caller().filter(|_| options.kubeconfig.is_none());
+    let mut shown = kubeconfig.clone();
     let write = {
-        let server = server.clone();
+        let (server, caller) = (server.clone(), caller.clone());
         move |pki: &Pki| -> Result<(), ::apiserver::pki::Error> {
-            files.iter().try_for_each(|(client, path)| pki.write_kubeconfig(path, &server, client))
+            files
+                .iter()
+                .try_for_each(|(client, path)| pki.write_kubeconfig(path, &server, client))?;
+            if let Some(caller) = &caller
+                && let Err(error) = given::give(&folder, &kubeconfig, caller)
+            {
+                tracing::warn!(%error, "who called sudo has no kubeconfig");
+            }
+            Ok(())
         }
     };
     write(&pki)?;
+    if caller.is_some()
+        && let Some((path, ..)) = given::given(&options.machine.data_dir)
+    {
+        shown = path;
+    }
     let keeping = pki.clone();
     tokio::spawn(async move { keeping.keep(write).await });
     checklist.done("api-server");
@@ -159,6 +212,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         gateway_pool: options.gateway_pool,
     };
     give_rights(&cluster).await?;
+    running::tell(&cluster)?;
     let running: Vec<_> = COMPONENTS
         .iter()
         .filter(|row| cluster.runs(row.name))
@@ -172,8 +226,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }
         checklist.end();
         // Whoever waited for it may have gone since, with the other end of the pipe.
-        let ready =
-            format!("skiff is ready at {server}: export KUBECONFIG={}", kubeconfig.display());
+        let ready = format!("skiff is ready at {server}: export KUBECONFIG={}", shown.display());
         let _ = writeln!(std::io::stdout(), "{ready}");
     };
     let (machine, known) = (cluster.machine.clone(), cluster.node_ips.clone());
@@ -219,5 +272,21 @@ impl End {
         let mut command = std::process::Command::new(std::env::current_exe()?);
         command.arg0(arguments.next().unwrap_or_default()).args(arguments);
         Err(anyhow::Error::new(command.exec()).context("failed to start again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_found_by_names_and_addresses() {
+        let name = |text: &str| Ok(FoundBy::Name(text.to_owned()));
+        assert_eq!(found_by("API.example.com"), name("api.example.com"));
+        assert_eq!(found_by("*.example.com"), name("*.example.com"));
+        assert_eq!(found_by("fd00::1"), Ok(FoundBy::Address("fd00::1".parse().unwrap())));
+        for wrong in ["", "a..b", "https://a", "a b", "*", "a.*.b"] {
+            assert!(found_by(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Facts, as one sentence and the command that leads on.
 use super::gather::Facts;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -141,7 +141,13 @@ fn pod(pod: &Value, warnings: &[Value]) -> Option<Answer> {
                 format!("{title} waits for somebody to open its scheduling gates."),
                 format!("kubectl get {it} -o jsonpath={{.spec.schedulingGates}}"),
             ),
-            _ => answer_of(format!("{title} fits nowhere: {message}"), "kubectl describe nodes"),
+            _ => {
+                let next = match waited_for(pod, message) {
+                    Some(claim) => format!("skiff why {}", argument(&claim)),
+                    None => "kubectl describe nodes".to_owned(),
+                };
+                answer_of(format!("{title} fits nowhere: {message}"), next)
+            }
         });
     }
     if text(&pod["spec"]["nodeName"]).is_empty() {
@@ -180,6 +186,18 @@ fn pod(pod: &Value, warnings: &[Value]) -> Option<Answer> {
         return Some(answer_of(says, format!("kubectl describe {it}")));
     }
     None
+}
+
+/// The claim that a pod waits for, if that is what its scheduler says.
+fn waited_for(pod: &Value, message: &str) -> Option<Value> {
+    let volumes = items(&pod["spec"]["volumes"]);
+    let claims: Vec<&str> =
+        volumes.filter_map(|one| one["persistentVolumeClaim"]["claimName"].as_str()).collect();
+    // Some messages name the claim, others say that there is one.
+    let named = claims.iter().find(|claim| message.contains(&format!("\"{claim}\"")));
+    let any = claims.first().filter(|_| message.contains("PersistentVolumeClaims"));
+    let metadata = json!({ "name": named.or(any)?, "namespace": pod["metadata"]["namespace"] });
+    Some(json!({ "kind": "PersistentVolumeClaim", "metadata": metadata }))
 }
 
 /// A container that waits, and not only for its turn.
@@ -252,11 +270,14 @@ fn named(item: &Value, kind: &str) -> Value {
 /// Why a workload has fewer pods than it should: nobody may make them, or one of them says.
 fn workload(facts: &Facts) -> Option<Answer> {
     let (object, title) = (&facts.object, title(&facts.object));
-    let failed = ["ReplicaFailure", "Failed"];
-    let refused = items(&object["status"]["conditions"])
-        .find(|one| failed.iter().any(|kind| one["type"] == *kind) && one["status"] == "True");
-    if let Some(condition) = refused {
-        let says = format!("{title} gets no pods: {}", text(&condition["message"]));
+    let failed = [("ReplicaFailure", "gets no pods"), ("Failed", "has failed")];
+    let refused = items(&object["status"]["conditions"]).find_map(|one| {
+        let what =
+            failed.iter().find(|(kind, _)| one["type"] == *kind && one["status"] == "True")?;
+        Some((one, what.1))
+    });
+    if let Some((condition, what)) = refused {
+        let says = format!("{title} {what}: {}", text(&condition["message"]));
         return Some(answer_of(says, format!("kubectl describe {}", argument(object))));
     }
     let troubled = facts.pods.iter().find_map(|one| {
@@ -399,6 +420,46 @@ warnings: [{reason: Unhealthy, message: 'Readiness probe failed: HTTP probe fail
             expect![[r#"
                 Nothing is known to be wrong with pod web.
                 > "#]],
+        );
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_a_claim_leads_to_the_claim() {
+        let pod = |message: &str| {
+            format!(
+                "object: {{kind: Pod, metadata: {{name: db, namespace: shop}}, spec: {{volumes: [\
+                 {{name: a, persistentVolumeClaim: {{claimName: logs}}}}, {{name: b, persistentVolumeClaim: \
+                 {{claimName: data}}}}]}}, status: {{conditions: [{{type: PodScheduled, status: 'False', \
+                 reason: Unschedulable, message: '{message}'}}]}}}}"
+            )
+        };
+        check(
+            &pod("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."),
+            expect![[r#"
+                pod shop/db fits nowhere: 0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.
+                > skiff why persistentvolumeclaim/logs -n shop"#]],
+        );
+        check(
+            &pod(r#"persistentvolumeclaim "data" not found"#),
+            expect![[r#"
+                pod shop/db fits nowhere: persistentvolumeclaim "data" not found
+                > skiff why persistentvolumeclaim/data -n shop"#]],
+        );
+        check(
+            &pod("0/1 nodes are available: 1 Insufficient cpu."),
+            expect![[r#"
+                pod shop/db fits nowhere: 0/1 nodes are available: 1 Insufficient cpu.
+                > kubectl describe nodes"#]],
+        );
+    }
+
+    #[test]
+    fn a_job_that_has_failed_says_so() {
+        check(
+            "object: {kind: Job, metadata: {name: once}, spec: {}, status: {conditions: [{type: Failed, status: 'True', message: Job has reached the specified backoff limit}]}}",
+            expect![[r#"
+                job once has failed: Job has reached the specified backoff limit
+                > kubectl describe job/once"#]],
         );
     }
 

@@ -13,6 +13,8 @@ pub const NO_NODE: &str = "kubelet,network-policy,proxy,metrics-server,servicelb
 fn up(data: &Path, arguments: &[&str]) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
     command.args(["up", "--bind-address=127.0.0.1", "--data-dir"]).arg(data).args(arguments);
+    // Whoever runs the tests by sudo gets no kubeconfig of theirs.
+    command.env_remove("SUDO_UID");
     let mut process = command.stdout(Stdio::piped()).spawn().expect("skiff starts");
     let mut line = String::new();
     let output = process.stdout.take().expect("a pipe");
@@ -86,10 +88,66 @@ fn manifests_in_a_folder_are_applied_and_pruned() {
     while !status().contains("Manifest    third.yaml: Secret A_B:") {
         assert!(begun.elapsed() < Duration::from_secs(60), "{}", status());
     }
+    // What cannot be understood takes nothing away: it may be where something went.
+    std::fs::write(folder.join("first.yaml"), configmap("c")).expect("a file");
+    std::fs::write(folder.join("fourth.yaml"), "kind: [").expect("a file");
+    let begun = Instant::now();
+    while !status().contains("Manifest    fourth.yaml: ") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", status());
+    }
+    std::fs::write(folder.join("first.yaml"), "").expect("a file");
+    while !status().contains("Manifest    first.yaml: it is empty, and what it made stays") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", status());
+    }
+    let there = kubectl(data, "get configmaps -o name");
+    assert!(there.contains("configmap/b") && there.contains("configmap/c"), "{there}");
+    // It went to the other file, which is whole now; another one is in none any more.
+    let moved = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, labels: {is: moved}}\n";
+    std::fs::write(folder.join("fourth.yaml"), moved).expect("a file");
+    std::fs::remove_file(folder.join("first.yaml")).expect("it was there");
+    until(data, "get configmap c", "NotFound");
+    until(data, "get configmaps -l is=moved -o name", "configmap/b");
     // A file that is gone takes everything along.
     std::fs::remove_file(folder.join("second.yaml")).expect("it was there");
     until(data, "get crd boats.example.com", "NotFound");
     assert!(kubectl(data, "get configmaps -o name").contains("configmap/b"));
+}
+
+#[test]
+fn what_is_left_out_later_goes_and_comes_back() {
+    let data = TempDir::new().expect("a folder");
+    let data = data.path();
+    let found_by = |name: &str| {
+        let shown =
+            ::apiserver::pki::shown(&data.join("pki/apiserver.crt")).expect("a certificate");
+        shown.names.iter().any(|one| one == name)
+    };
+    let all = ["--port=0", "--disable", NO_NODE];
+    let server = up(data, &all);
+    until(data, "get ingressclass skiff -o name", "ingressclass");
+    until(data, "get storageclass local -o name", "storageclass");
+    assert!(!found_by("api.example.test"));
+    // Somebody has made this one theirs.
+    let changed = kubectl(data, "label clusterrole skiff:local-storage is=theirs");
+    assert!(changed.contains("labeled"), "{changed}");
+    drop(server);
+    let fewer =
+        [&all[..], &["--disable=ingress,local-storage", "--tls-san=api.example.test"]].concat();
+    let server = up(data, &fewer);
+    for gone in ["ingressclass skiff", "storageclass local", "clusterrole skiff:ingress"] {
+        until(data, &format!("get {gone}"), "NotFound");
+    }
+    let theirs = kubectl(data, "get clusterrole skiff:local-storage -o name");
+    assert_eq!(theirs, "clusterrole.rbac.authorization.k8s.io/skiff:local-storage");
+    // Definitions stay: people's own objects would go with them.
+    let definition = kubectl(data, "get crd gateways.gateway.networking.k8s.io -o name");
+    assert!(definition.starts_with("customresourcedefinition"), "{definition}");
+    assert!(found_by("api.example.test"));
+    drop(server);
+    let _server = up(data, &all);
+    until(data, "get ingressclass skiff -o name", "ingressclass");
+    until(data, "get storageclass local -o name", "storageclass");
+    until(data, "get clusterrole skiff:ingress -o name", "clusterrole");
 }
 
 #[test]

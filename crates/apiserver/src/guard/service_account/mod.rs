@@ -20,6 +20,23 @@ pub struct Issuer {
     pub names: Vec<String>,
     /// Whom a token is for that names nobody.
     pub audiences: Vec<String>,
+    pub lifetimes: Lifetimes,
+}
+
+/// How long tokens are good.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lifetimes {
+    /// Whether one that a kubelet asked for on behalf of a pod is good for a year, and its late use only
+    /// remarked.
+    pub extended: bool,
+    /// The longest that anybody may ask for, in seconds.
+    pub longest: Option<i64>,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        Lifetimes { extended: true, longest: None }
+    }
 }
 
 impl Issuer {

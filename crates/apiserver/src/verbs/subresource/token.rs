@@ -2,7 +2,7 @@
 //! is bound to.
 use crate::admission;
 use crate::answer;
-use crate::guard::service_account::{Bound, issue};
+use crate::guard::service_account::{Bound, Lifetimes, issue};
 use crate::server::ApiServer;
 use crate::state::objects;
 use crate::verbs::object::{decode_as, metadata, text};
@@ -53,6 +53,8 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let lifetime = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_LIFETIME);
     check_lifetime(lifetime)?;
     let issuer = api.issuer();
+    let (lifetime, shortened) = within(issuer.lifetimes, lifetime);
+    warnings.extend(shortened);
     let mut audiences: Vec<String> =
         serde_json::from_value(request["spec"]["audiences"].clone()).unwrap_or_default();
     if audiences.is_empty() {
@@ -61,10 +63,7 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let bound = bound(api, call, &request["spec"]["boundObjectRef"]).await?;
     let to_pod = bound.objects.iter().any(|(kind, ..)| *kind == "pod");
     let ours = audiences.iter().all(|audience| issuer.audiences.contains(audience));
-    let times = match to_pod && ours && lifetime == LENIENT_LIFETIME {
-        true => (YEAR, Some(lifetime)),
-        false => (lifetime, None),
-    };
+    let times = times(issuer.lifetimes, lifetime, to_pod && ours);
     let now = Timestamp::now();
     let (token, _) = issue(issuer, &account, &bound, &audiences, times, now)
         .map_err(|_| Status::internal_error("failed to sign the token"))?;
@@ -83,6 +82,26 @@ pub async fn run(context: Context<'_>) -> Outgoing {
     let expires = api::time::format(now.as_second() + lifetime);
     request["status"] = json!({ "token": token, "expirationTimestamp": expires });
     Ok((answer::of_type(StatusCode::CREATED, request, ty, &view), warnings))
+}
+
+/// No longer than somebody may ask for, with what is said of that.
+fn within(lifetimes: Lifetimes, asked: i64) -> (i64, Option<String>) {
+    match lifetimes.longest {
+        Some(longest) if asked > longest => {
+            let said =
+                format!("requested expiration of {asked} seconds shortened to {longest} seconds");
+            (longest, Some(said))
+        }
+        _ => (asked, None),
+    }
+}
+
+/// How long a token is good, and after which time its use is remarked.
+fn times(lifetimes: Lifetimes, lifetime: i64, is_of_a_pod: bool) -> (i64, Option<i64>) {
+    match lifetimes.extended && is_of_a_pod && lifetime == LENIENT_LIFETIME {
+        true => (YEAR, Some(lifetime)),
+        false => (lifetime, None),
+    }
 }
 
 fn invalid(name: &str, error: Error) -> Status {
@@ -152,4 +171,22 @@ async fn bound(
         bound.objects.push(("node", node.to_owned(), uid));
     }
     Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_as_long_as_the_administrator_allows() {
+        let usual = Lifetimes::default();
+        assert_eq!(within(usual, YEAR), (YEAR, None));
+        assert_eq!(times(usual, LENIENT_LIFETIME, true), (YEAR, Some(LENIENT_LIFETIME)));
+        assert_eq!(times(usual, LENIENT_LIFETIME, false), (LENIENT_LIFETIME, None));
+        let strict = Lifetimes { extended: false, longest: Some(7200) };
+        assert_eq!(times(strict, LENIENT_LIFETIME, true), (LENIENT_LIFETIME, None));
+        assert_eq!(within(strict, 7200), (7200, None));
+        let said = "requested expiration of 7201 seconds shortened to 7200 seconds".to_owned();
+        assert_eq!(within(strict, 7201), (7200, Some(said)));
+    }
 }

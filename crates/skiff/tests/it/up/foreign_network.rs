@@ -2,6 +2,7 @@
 use crate::cluster::Cluster;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 const POD: &str = r#"
 apiVersion: v1
@@ -12,13 +13,16 @@ spec:
   containers: [{name: demo, image: localhost/skiff/demo}]
 "#;
 
-#[test]
-fn plugins_of_others_make_the_pod_network() {
-    let folder = tempfile::TempDir::new().expect("a temporary folder");
-    let at = |name: &str| folder.path().join(name);
-    fs::create_dir(at("net.d")).expect("a folder");
+/// Says which plugin makes the network.
+fn configure(folder: &Path) {
     let list = r#"{"cniVersion": "1.0.0", "name": "theirs", "plugins": [{"type": "theirs"}]}"#;
-    fs::write(at("net.d/10-theirs.conflist"), list).expect("a file");
+    fs::write(folder.join("net.d/10-theirs.conflist"), list).expect("a file");
+}
+
+/// A plugin in a folder that says what it was asked in the file `said`, and the flags with which it is used.
+fn plugin(folder: &Path) -> [String; 2] {
+    let at = |name: &str| folder.join(name);
+    fs::create_dir(at("net.d")).expect("a folder");
     // It says what it was asked, with whose result, and gives everybody the same address.
     let said = at("said").display().to_string();
     let plugin = format!(
@@ -29,10 +33,37 @@ fn plugins_of_others_make_the_pod_network() {
     );
     fs::write(at("theirs"), plugin).expect("a file");
     fs::set_permissions(at("theirs"), fs::Permissions::from_mode(0o755)).expect("a program");
-    let flags = [
+    [
         format!("--cni-conf-dir={}", at("net.d").display()),
-        format!("--cni-bin-dir={}", folder.path().display()),
-    ];
+        format!("--cni-bin-dir={}", folder.display()),
+    ]
+}
+
+#[test]
+fn plugins_that_come_later_make_the_pod_network() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let [conf, bin] = plugin(folder.path());
+    // It is ready without a network: whoever brings one needs a cluster.
+    let flags = ["--disable=network", &conf, &bin];
+    let cluster = Cluster::whole_on(testkit::network::machine(), &flags);
+    let ready = "get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+    cluster.until(ready, "False");
+    let why = "get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].message}";
+    let why = cluster.kubectl(why);
+    assert!(why.contains("no network config found"), "{why}");
+    configure(folder.path());
+    cluster.until(ready, "True");
+    cluster.kubectl_with("apply -f -", POD);
+    cluster.until("get pod web -o jsonpath={.status.podIP}", "10.77.0.2");
+    cluster.kubectl("delete pod web --wait=true");
+}
+
+#[test]
+fn plugins_of_others_make_the_pod_network() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let said = folder.path().join("said");
+    let flags = plugin(folder.path());
+    configure(folder.path());
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let cluster = Cluster::whole_on(testkit::network::machine(), &flags);
     cluster.kubectl_with("apply -f -", POD);

@@ -17,14 +17,26 @@ pub(super) struct Agent {
 }
 
 impl Agent {
+    /// By a token without the CA's hash.
     fn join(cluster: &Cluster, network: Held, server: u8) -> Agent {
-        Agent::join_with(cluster, network, server, &[])
+        Agent::join_by(cluster, network, server, &["--short"], &[])
     }
 
     pub(super) fn join_with(cluster: &Cluster, network: Held, server: u8, flags: &[&str]) -> Agent {
+        Agent::join_by(cluster, network, server, &[], flags)
+    }
+
+    fn join_by(
+        cluster: &Cluster,
+        network: Held,
+        server: u8,
+        form: &[&str],
+        flags: &[&str],
+    ) -> Agent {
         let folder = TempDir::new().expect("a folder");
         let mut token = within(cluster.network.as_ref(), env!("CARGO_BIN_EXE_skiff").as_ref());
-        token.args(["token", "create", "--data-dir"]).arg(cluster.folder.path().join("data"));
+        token.args(["token", "create"]).args(form);
+        token.arg("--data-dir").arg(cluster.folder.path().join("data"));
         token.arg("--kubeconfig").arg(cluster.kubeconfig());
         let token = token.output().expect("it runs").stdout;
         let token = String::from_utf8(token).expect("text");

@@ -8,6 +8,7 @@ mod ingress;
 mod machines;
 mod policy;
 mod rootless;
+mod status;
 mod storage;
 mod workloads;
 
