@@ -114,6 +114,8 @@ pub struct Config {
     pub runtime_patience: Duration,
     /// Pulls at once: `maxParallelImagePulls`.
     pub parallel_pulls: Option<usize>,
+    /// How often pods' volumes are measured, if they are: `volumeStatsAggPeriod`.
+    pub volume_stats_period: Option<Duration>,
     /// When pods have to go for the sake of the node.
     pub eviction: eviction::Config,
     /// How the machine is looked at.
@@ -180,6 +182,7 @@ impl Config {
             credential_providers: None,
             runtime_patience: Duration::from_secs(120),
             parallel_pulls: None,
+            volume_stats_period: Some(Duration::from_secs(60)),
             eviction: eviction::Config::default(),
             machine: Machine::default(),
             iscsi_host: iscsi::Host::default(),

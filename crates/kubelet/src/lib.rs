@@ -214,6 +214,7 @@ pub async fn run(
             eviction::watch(&kubelet),
             shutdown::watch(&kubelet),
             oom::watch(&kubelet),
+            worker::measure_volumes(&kubelet),
             watchdog::feed(&context),
         )
     };

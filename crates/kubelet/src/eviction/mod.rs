@@ -16,6 +16,8 @@ pub(crate) mod rank;
 mod tests;
 pub mod thresholds;
 
+pub use observe::disk_use;
+
 use crate::garbage;
 use crate::pod;
 use crate::worker::{Evicted, Kubelet};

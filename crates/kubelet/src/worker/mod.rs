@@ -15,6 +15,7 @@ mod finish;
 mod images;
 mod kill;
 mod local;
+mod measured;
 mod message;
 mod mounts;
 mod references;
@@ -26,6 +27,7 @@ mod watched;
 
 pub use attached::LOOKS;
 pub use evict::Evicted;
+pub use measured::{Measured, watch as measure_volumes};
 
 use crate::backoff::Backoff;
 use crate::config::Config;
@@ -129,6 +131,8 @@ pub struct Memory {
     /// Nothing of it runs any more.
     pub over: Notify,
     pub probes: Probes,
+    /// What is mounted for it, and how full that is.
+    pub volumes: measured::Volumes,
 }
 
 #[derive(Default)]
@@ -162,6 +166,7 @@ impl Memory {
     /// Nothing of the pod runs any more: whoever waits for that goes on.
     fn end(&self) {
         self.notes.lock().is_over = true;
+        self.volumes.clear();
         self.over.notify_waiters();
     }
 }

@@ -341,7 +341,15 @@ impl Kubelet {
         let folder = self.config.pod_folder(pod::uid(pod));
         let resolved = self.with_claims(pod, memory).await?;
         let places = volumes::set_up(&folder, &resolved.pod, &contents);
-        Ok((places.map_err(|error| error.line())?, resolved.devices))
+        let places = places.map_err(|error| error.line())?;
+        let mut measures = resolved.measures;
+        for volume in pod::spec(pod).volumes.iter().flatten() {
+            let place = places.get(&volume.name);
+            let own = place.and_then(|place| volumes::usage::own(volume, place));
+            measures.extend(own.map(|measure| (volume.name.clone(), measure)));
+        }
+        memory.volumes.know(measures);
+        Ok((places, resolved.devices))
     }
 
     /// Brings volumes up to date that show objects, for a pod that runs.
