@@ -32,6 +32,8 @@ struct State {
     exec_hangs: bool,
     /// Commands are not run.
     exec_fails: bool,
+    /// Limits of containers are not changed.
+    resize_fails: bool,
     /// What pods use of memory, by uid.
     memory: BTreeMap<String, u64>,
 }
@@ -71,6 +73,10 @@ impl Fake {
 
     pub fn exec_fails(&self, fails: bool) {
         self.state.lock().exec_fails = fails;
+    }
+
+    pub fn resize_fails(&self, fails: bool) {
+        self.state.lock().resize_fails = fails;
     }
 
     /// How far pulls are; they end without.
@@ -308,6 +314,10 @@ impl Runtime for Fake {
                 image_ref: "sha256:1".into(),
                 labels: config.labels.clone(),
                 annotations: config.annotations.clone(),
+                resources: config.linux.as_ref().map(|linux| ContainerResources {
+                    linux: linux.resources.clone(),
+                    ..Default::default()
+                }),
                 ..Default::default()
             };
             state.containers.insert(id.clone(), (made, request.pod_sandbox_id));
@@ -414,9 +424,17 @@ impl Runtime for Fake {
     }
     fn update_container_resources(
         &self,
-        _: UpdateContainerResourcesRequest,
+        request: UpdateContainerResourcesRequest,
     ) -> Reply<'_, UpdateContainerResourcesResponse> {
-        refused("resources")
+        if self.state.lock().resize_fails {
+            return refused("resources");
+        }
+        self.act("resize".to_owned(), |state, _| {
+            let (one, _) = state.containers.get_mut(&request.container_id).unwrap();
+            let limits = request.linux;
+            one.resources = Some(ContainerResources { linux: limits, ..Default::default() });
+            UpdateContainerResourcesResponse {}
+        })
     }
     fn remove_image(&self, _: RemoveImageRequest) -> Reply<'_, RemoveImageResponse> {
         refused("images")

@@ -108,6 +108,19 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
             type_: RESIZE_PENDING.to_owned(),
         });
     }
+    if let Some(progress) = look.resizing {
+        let same = old.iter().find(|one| one.type_ == RESIZING && one.status == "True");
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message: progress.error.clone(),
+            observed_generation: Some(progress.generation),
+            reason: progress.error.is_some().then(|| "Error".to_owned()),
+            status: "True".to_owned(),
+            type_: RESIZING.to_owned(),
+        });
+    }
     let ended = look.found.running().next().is_none();
     if let Some(message) = look.disrupted.filter(|_| ended) {
         let same = old.iter().find(|one| one.type_ == DISRUPTION_TARGET);
@@ -155,17 +168,19 @@ fn gates(pod: &Pod, conditions: &[PodCondition]) -> Option<String> {
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
+const RESIZING: &str = "PodResizeInProgress";
 const RESTARTING: &str = "AllContainersRestarting";
 const RESTARTING_WHY: &str = "container exited with restart policy rule";
 
 pub(super) fn is_foreign(type_: &str) -> bool {
-    const OURS: [&str; 7] = [
+    const OURS: [&str; 8] = [
         "PodReadyToStartContainers",
         "Initialized",
         "Ready",
         "ContainersReady",
         "PodScheduled",
         RESIZE_PENDING,
+        RESIZING,
         RESTARTING,
     ];
     !OURS.contains(&type_)

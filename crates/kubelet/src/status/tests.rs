@@ -19,6 +19,7 @@ fn status(world: &str, waiting: &[(&str, &str)]) -> PodStatus {
         failed: None,
         disrupted: None,
         resize_pending: None,
+        resizing: None,
         host_ips: &["10.1.1.1".parse().unwrap()],
         runtime_name: "skiff",
         now: testing::at(world.now),
