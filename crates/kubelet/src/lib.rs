@@ -89,7 +89,7 @@ use client::events::{Recorder, Reporter};
 use client::source::{Collection, Source};
 use client::{ApiResource, Client, Context, Informers};
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -150,6 +150,8 @@ pub async fn run(
     let fields = api::selector::field::Selector::equals("spec.nodeName", &config.node_name);
     let pods = informers.keep::<Pod>(Collection::all(ApiResource::of::<Pod>()).with_fields(fields));
     let services = informers.of::<Service>();
+    let own = api::selector::field::Selector::equals("metadata.name", &config.node_name);
+    let node = informers.keep::<Node>(Collection::all(ApiResource::of::<Node>()).with_fields(own));
     let kubelet = Kubelet::new(
         config.clone(),
         context.clone(),
@@ -158,6 +160,7 @@ pub async fn run(
         recorder.clone(),
         pods,
         services,
+        node,
         name,
     );
     for folder in ["pods", "plugins"] {

@@ -3,6 +3,7 @@ mod authors;
 mod away;
 mod ends;
 mod locals;
+mod preempts;
 mod probed;
 mod resizes;
 

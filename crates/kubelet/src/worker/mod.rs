@@ -61,7 +61,7 @@ use api::status::Status;
 use client::events::{Happening, Recorder};
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, ResourceRequirements, Service};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -86,6 +86,8 @@ pub struct Kubelet {
     pub pods: Informer<Pod>,
     pub by_uid: client::informer::Index,
     pub services: Informer<Service>,
+    /// This machine's, as the API has it.
+    pub node: Informer<Node>,
     pub queue: WorkQueue<String>,
     pub facts: Facts,
     pub runtime_name: String,
@@ -199,6 +201,7 @@ impl Kubelet {
         recorder: Recorder,
         pods: Informer<Pod>,
         services: Informer<Service>,
+        node: Informer<Node>,
         runtime_name: String,
     ) -> Arc<Kubelet> {
         let by_uid = pods.index("uid", |_, pod: &Pod| vec![pod::uid(pod).to_owned()]);
@@ -227,6 +230,7 @@ impl Kubelet {
             pods,
             by_uid,
             services,
+            node,
             queue,
             facts,
             runtime_name,

@@ -332,7 +332,7 @@ fn feasible(pod: &Pod, given: &Pod, settings: &Settings<'_>) -> Result<(), Refus
 fn summary(what: &str, pod: &Pod, generation: i64, error: &str) -> String {
     let of = |wanted: fn(Role) -> bool| -> Vec<Asked> {
         let all = pod::containers(pod).filter(|(role, _)| wanted(*role));
-        all.map(|(_, one)| Asked::by(&one)).collect()
+        all.map(|(_, one)| Asked::by(one)).collect()
     };
     let summary = Summary {
         init_containers: of(|role| matches!(role, Role::Init | Role::Sidecar)),
