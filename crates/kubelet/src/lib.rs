@@ -174,12 +174,15 @@ pub async fn run(
     kubelet.dra.take_up(&config.root, context.now());
     kubelet.memory_grants.take_up(&config.root);
     kubelet.users.take_up(&config.root.join("pods"));
+    let mut limited = None;
     if config.cgroups_per_qos {
         // What the kubelet itself sees of the machine: capacity less what is reserved.
         let left = node::without_reserved(&config, &kubelet.facts);
-        if let Err(error) = cgroups::prepare(&config.cgroup_root, &left) {
+        let made = cgroups::prepare(&config.cgroup_root, &left);
+        if let Err(error) = &made {
             tracing::warn!("failed to limit {}: {error}", config.cgroup_root);
         }
+        limited = Some(made.map_err(|error| error.to_string()));
     }
     if kubelet.pull_records.were_interrupted()
         && let Ok(listed) = runtime.list_images(Default::default()).await
@@ -199,6 +202,7 @@ pub async fn run(
         in_use: kubelet.in_use.clone(),
         devices: kubelet.devices.clone(),
         going_down: kubelet.going_down.clone(),
+        limited,
     };
     let serve = async {
         match server {

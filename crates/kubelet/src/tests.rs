@@ -196,6 +196,15 @@ async fn the_node_registers_and_renews_its_lease() {
         status.conditions.as_ref().unwrap().iter().find(|one| one.type_ == "Ready").unwrap();
     assert_eq!(ready.status, "True", "{ready:?}");
     assert_eq!(status.node_info.as_ref().unwrap().container_runtime_version, "fake://1");
+    let events = machine.world.all::<Event>();
+    let mut told: Vec<&str> = events
+        .iter()
+        .filter(|event| event.involved_object.kind.as_deref() == Some("Node"))
+        .map(|event| event.reason.as_deref().unwrap())
+        .collect();
+    told.sort_unstable();
+    // Of events of one instant the API takes one: they have one name, which no other clock gives them.
+    assert_eq!(told, ["NodeHasSufficientMemory", "Starting"]);
     let lease = machine.world.get::<Lease>("kube-node-lease", "n1").unwrap();
     let renewed = lease.spec.as_ref().unwrap().renew_time.clone().unwrap();
     assert!(machine.context.now().duration_since(renewed.0).as_secs() <= 10);
