@@ -32,6 +32,7 @@ struct State {
     exec_hangs: bool,
     /// Commands are not run.
     exec_fails: bool,
+    cannot_checkpoint: bool,
     /// Limits of containers are not changed.
     resize_fails: bool,
     /// What pods use of memory, by uid.
@@ -73,6 +74,10 @@ impl Fake {
 
     pub fn exec_fails(&self, fails: bool) {
         self.state.lock().exec_fails = fails;
+    }
+
+    pub fn cannot_checkpoint(&self) {
+        self.state.lock().cannot_checkpoint = true;
     }
 
     pub fn resize_fails(&self, fails: bool) {
@@ -435,6 +440,16 @@ impl Runtime for Fake {
             one.resources = Some(ContainerResources { linux: limits, ..Default::default() });
             UpdateContainerResourcesResponse {}
         })
+    }
+    fn checkpoint_container(
+        &self,
+        request: CheckpointContainerRequest,
+    ) -> Reply<'_, CheckpointContainerResponse> {
+        if self.state.lock().cannot_checkpoint {
+            return refused("checkpoint");
+        }
+        let call = format!("checkpoint {} {}", request.location, request.timeout);
+        self.act(call, |_, _| CheckpointContainerResponse {})
     }
     fn remove_image(&self, _: RemoveImageRequest) -> Reply<'_, RemoveImageResponse> {
         refused("images")

@@ -163,7 +163,7 @@ pub async fn run(
         node,
         name,
     );
-    for folder in ["pods", "plugins"] {
+    for folder in ["pods", "plugins", server::CHECKPOINTS] {
         let folder = config.root.join(folder);
         own_folder(&folder).map_err(|source| Error::Folder { folder, source })?;
     }
