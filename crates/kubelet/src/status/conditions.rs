@@ -47,12 +47,12 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
         Some(text) if containers.0 => (false, Some("ReadinessGatesNotReady"), Some(text)),
         _ => containers.clone(),
     };
-    let sandbox = look
-        .found
-        .sandbox()
-        .is_some_and(|one| pod::uses_host_network(look.pod) || !one.ips.is_empty() || started);
+    let sandbox = match sandbox_trouble(look, started) {
+        None => (true, None, None),
+        Some(why) => (false, Some("PodSandboxNotReady"), Some(why.to_owned())),
+    };
     let rows = [
-        ("PodReadyToStartContainers", (sandbox, None, None)),
+        ("PodReadyToStartContainers", sandbox),
         ("Initialized", initialized),
         ("Ready", ready),
         ("ContainersReady", containers),
@@ -145,6 +145,20 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
     let foreign = old.iter().filter(|one| is_foreign(&one.type_));
     made.extend(foreign.cloned());
     made
+}
+
+/// Why another sandbox is needed, in upstream's words (`PodSandboxChanged` in `pkg/kubelet/kuberuntime/util`).
+fn sandbox_trouble(look: &Look<'_>, started: bool) -> Option<&'static str> {
+    let all = &look.found.sandboxes;
+    let Some(latest) = all.first() else { return Some("no pod sandbox exists") };
+    if all.iter().filter(|one| one.is_ready).count() > 1 {
+        return Some("multiple pod sandboxes are ready and need to be reconciled");
+    }
+    if !latest.is_ready {
+        return Some("pod sandbox is not ready");
+    }
+    let has_address = pod::uses_host_network(look.pod) || !latest.ips.is_empty() || started;
+    (!has_address).then_some("pod sandbox has no IP address")
 }
 
 /// Which of the conditions that others set are not there yet.

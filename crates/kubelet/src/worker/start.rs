@@ -3,6 +3,7 @@ use super::images::Wanted;
 use super::mounts::Sources;
 use super::{Kubelet, Memory, SyncError};
 use crate::container::env::{self, Place};
+use crate::container::security::Filters;
 use crate::container::{config, sandbox};
 use crate::found::Found;
 use crate::handler::Target;
@@ -174,7 +175,10 @@ impl Kubelet {
             target,
             enforcement: &self.enforcement,
             users,
-            seccomp_default: self.config.seccomp_default,
+            filters: Filters {
+                by_default: self.config.seccomp_default,
+                folder: &self.config.root.join("seccomp"),
+            },
             has_cpus: self.cpus.exclusive(pod::uid(pod)).contains(&container.name),
         };
         let mut config = config::config(parts).map_err(config_error)?;
