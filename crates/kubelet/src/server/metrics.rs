@@ -4,12 +4,14 @@ use super::answer::{self, Refused, Reply};
 use super::cadvisor;
 use super::stats::{self, PodUsage, label, value};
 use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE};
+use crate::identity;
 use crate::node::Usage;
 use crate::pod;
 use crate::runtime::cri;
 use crate::volumes;
 use crate::worker::Kubelet;
 use http::{Method, StatusCode};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -188,9 +190,38 @@ async fn own(kubelet: &Kubelet) -> Result<String, Refused> {
     for ((method, page), count) in kubelet.counters.requests.lock().iter() {
         requests.add(&format!("method=\"{method}\",path=\"{page}\""), count);
     }
+    text += &certificates(&kubelet.config.renewed, kubelet.context.now());
     text += &claimed_volumes(kubelet);
     text += &kubelet.config.registry.text();
     Ok(text)
+}
+
+/// How long the certificates are good that the kubelet renews (`pkg/kubelet/certificate/kubelet.go`).
+fn certificates(renewed: &identity::Renewed, now: Timestamp) -> String {
+    let rows = [
+        (
+            &renewed.client,
+            "kubelet_certificate_manager_client_ttl_seconds",
+            "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in \
+             seconds until certificate expiry (negative if already expired). If client certificate is \
+             invalid or unused, the value will be +INF.",
+        ),
+        (
+            &renewed.server,
+            "kubelet_certificate_manager_server_ttl_seconds",
+            "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The \
+             value is in seconds until certificate expiry (negative if already expired). If serving \
+             certificate is invalid or unused, the value will be +INF.",
+        ),
+    ];
+    let mut text = String::new();
+    for (file, name, help) in rows {
+        let Some(file) = file else { continue };
+        let left = identity::seconds_left(file, now);
+        let left = left.map_or_else(|| "+Inf".to_owned(), |left| left.to_string());
+        family(&mut text, name, "gauge", help).add("", left);
+    }
+    text
 }
 
 /// Families of `pkg/kubelet/metrics/collectors/volume_stats.go`.
@@ -379,6 +410,15 @@ mod tests {
             prober_probe_total{probe_type="Readiness",pod_uid="a"} 2
         "#]]
         .assert_eq(&probes(&counters));
+    }
+
+    #[test]
+    fn certificates_that_are_renewed_are_told() {
+        let file = std::path::PathBuf::from("/nowhere/kubelet.crt");
+        let renewed = identity::Renewed { client: None, server: Some(file) };
+        let text = certificates(&renewed, Timestamp::UNIX_EPOCH);
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(rows, ["kubelet_certificate_manager_server_ttl_seconds +Inf"]);
     }
 
     #[test]
