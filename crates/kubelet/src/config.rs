@@ -2,6 +2,7 @@
 use crate::container::resources::Enforcement;
 use crate::cpus;
 use crate::eviction;
+use crate::identity;
 use crate::node::Facts;
 use crate::numa;
 use crate::pulls::providers::Providers;
@@ -84,6 +85,8 @@ pub struct Config {
     pub seccomp_default: bool,
     /// What the cloud calls this machine.
     pub provider_id: Option<String>,
+    /// The kubelet's own certificates, as far as it renews them.
+    pub renewed: identity::Renewed,
     /// Images that the Node names at most; no bound without it.
     pub status_images: Option<usize>,
     /// Whether groups of QoS classes and pods are made and limited: `--cgroups-per-qos`.
@@ -114,6 +117,8 @@ pub struct Config {
     pub runtime_patience: Duration,
     /// Pulls at once: `maxParallelImagePulls`.
     pub parallel_pulls: Option<usize>,
+    /// How often pods' volumes are measured, if they are: `volumeStatsAggPeriod`.
+    pub volume_stats_period: Option<Duration>,
     /// When pods have to go for the sake of the node.
     pub eviction: eviction::Config,
     /// How the machine is looked at.
@@ -163,6 +168,7 @@ impl Config {
             longest_backoff: Duration::from_secs(300),
             seccomp_default: false,
             provider_id: None,
+            renewed: identity::Renewed::default(),
             status_images: Some(50),
             cgroups_per_qos: true,
             registers: true,
@@ -180,6 +186,7 @@ impl Config {
             credential_providers: None,
             runtime_patience: Duration::from_secs(120),
             parallel_pulls: None,
+            volume_stats_period: Some(Duration::from_secs(60)),
             eviction: eviction::Config::default(),
             machine: Machine::default(),
             iscsi_host: iscsi::Host::default(),

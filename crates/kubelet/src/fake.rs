@@ -32,6 +32,9 @@ struct State {
     exec_hangs: bool,
     /// Commands are not run.
     exec_fails: bool,
+    cannot_checkpoint: bool,
+    /// Limits of containers are not changed.
+    resize_fails: bool,
     /// What pods use of memory, by uid.
     memory: BTreeMap<String, u64>,
 }
@@ -71,6 +74,14 @@ impl Fake {
 
     pub fn exec_fails(&self, fails: bool) {
         self.state.lock().exec_fails = fails;
+    }
+
+    pub fn cannot_checkpoint(&self) {
+        self.state.lock().cannot_checkpoint = true;
+    }
+
+    pub fn resize_fails(&self, fails: bool) {
+        self.state.lock().resize_fails = fails;
     }
 
     /// How far pulls are; they end without.
@@ -308,6 +319,10 @@ impl Runtime for Fake {
                 image_ref: "sha256:1".into(),
                 labels: config.labels.clone(),
                 annotations: config.annotations.clone(),
+                resources: config.linux.as_ref().map(|linux| ContainerResources {
+                    linux: linux.resources.clone(),
+                    ..Default::default()
+                }),
                 ..Default::default()
             };
             state.containers.insert(id.clone(), (made, request.pod_sandbox_id));
@@ -414,9 +429,27 @@ impl Runtime for Fake {
     }
     fn update_container_resources(
         &self,
-        _: UpdateContainerResourcesRequest,
+        request: UpdateContainerResourcesRequest,
     ) -> Reply<'_, UpdateContainerResourcesResponse> {
-        refused("resources")
+        if self.state.lock().resize_fails {
+            return refused("resources");
+        }
+        self.act("resize".to_owned(), |state, _| {
+            let (one, _) = state.containers.get_mut(&request.container_id).unwrap();
+            let limits = request.linux;
+            one.resources = Some(ContainerResources { linux: limits, ..Default::default() });
+            UpdateContainerResourcesResponse {}
+        })
+    }
+    fn checkpoint_container(
+        &self,
+        request: CheckpointContainerRequest,
+    ) -> Reply<'_, CheckpointContainerResponse> {
+        if self.state.lock().cannot_checkpoint {
+            return refused("checkpoint");
+        }
+        let call = format!("checkpoint {} {}", request.location, request.timeout);
+        self.act(call, |_, _| CheckpointContainerResponse {})
     }
     fn remove_image(&self, _: RemoveImageRequest) -> Reply<'_, RemoveImageResponse> {
         refused("images")

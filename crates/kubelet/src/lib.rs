@@ -93,7 +93,7 @@ use client::events::{Recorder, Reporter};
 use client::source::{Collection, Source};
 use client::{ApiResource, Client, Context, Informers};
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -154,6 +154,8 @@ pub async fn run(
     let fields = api::selector::field::Selector::equals("spec.nodeName", &config.node_name);
     let pods = informers.keep::<Pod>(Collection::all(ApiResource::of::<Pod>()).with_fields(fields));
     let services = informers.of::<Service>();
+    let own = api::selector::field::Selector::equals("metadata.name", &config.node_name);
+    let node = informers.keep::<Node>(Collection::all(ApiResource::of::<Node>()).with_fields(own));
     let kubelet = Kubelet::new(
         config.clone(),
         context.clone(),
@@ -162,9 +164,10 @@ pub async fn run(
         recorder.clone(),
         pods,
         services,
+        node,
         name,
     );
-    for folder in ["pods", "plugins"] {
+    for folder in ["pods", "plugins", server::CHECKPOINTS] {
         let folder = config.root.join(folder);
         own_folder(&folder).map_err(|source| Error::Folder { folder, source })?;
     }
@@ -175,12 +178,15 @@ pub async fn run(
     kubelet.dra.take_up(&config.root, context.now());
     kubelet.memory_grants.take_up(&config.root);
     kubelet.users.take_up(&config.root.join("pods"));
+    let mut limited = None;
     if config.cgroups_per_qos {
         // What the kubelet itself sees of the machine: capacity less what is reserved.
         let left = node::without_reserved(&config, &kubelet.facts);
-        if let Err(error) = cgroups::prepare(&config.cgroup_root, &left) {
+        let made = cgroups::prepare(&config.cgroup_root, &left);
+        if let Err(error) = &made {
             tracing::warn!("failed to limit {}: {error}", config.cgroup_root);
         }
+        limited = Some(made.map_err(|error| error.to_string()));
     }
     if kubelet.pull_records.were_interrupted()
         && let Ok(listed) = runtime.list_images(Default::default()).await
@@ -200,6 +206,7 @@ pub async fn run(
         in_use: kubelet.in_use.clone(),
         devices: kubelet.devices.clone(),
         going_down: kubelet.going_down.clone(),
+        limited,
     };
     let serve = async {
         match server {
@@ -218,6 +225,7 @@ pub async fn run(
             eviction::watch(&kubelet),
             shutdown::watch(&kubelet),
             oom::watch(&kubelet),
+            worker::measure_volumes(&kubelet),
             watchdog::feed(&context),
             pods_api::serve(&kubelet),
         )

@@ -369,6 +369,14 @@ fn end(look: &Look<'_>) -> Plan {
 }
 
 impl Plan {
+    /// Whether containers are to have other limits than they have.
+    pub fn resizes(&self) -> bool {
+        let resizes = |step: &Step| {
+            matches!(step, Step::Resize { .. } | Step::Kill { why: Why::Resized, .. })
+        };
+        self.steps.iter().any(resizes)
+    }
+
     fn of(steps: Vec<Step>) -> Plan {
         Plan { steps, ..Plan::default() }
     }

@@ -160,6 +160,8 @@ verbs! {
     remove_container: RemoveContainerRequest => RemoveContainerResponse;
     list_containers: ListContainersRequest => ListContainersResponse;
     container_status: ContainerStatusRequest => ContainerStatusResponse;
+    checkpoint_container: CheckpointContainerRequest => CheckpointContainerResponse,
+        within |usual, request| Some(seconds(request.timeout).unwrap_or(usual));
     reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse;
     update_container_resources:
         UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;

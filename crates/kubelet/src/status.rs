@@ -11,6 +11,7 @@ pub use told::{Told, hearsay, in_api, is_overwritten, known};
 use crate::found::{Container as Found1, Found, State};
 use crate::plan::{self, Probed};
 use crate::pod::{self, Role};
+use crate::worker::Progress;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
@@ -35,6 +36,8 @@ pub struct Look<'a> {
     pub disrupted: Option<&'a str>,
     /// Why the pod cannot be given what it asks for now.
     pub resize_pending: Option<&'a (String, String)>,
+    /// What the pod has been given and does not have yet.
+    pub resizing: Option<&'a Progress>,
     /// The node's; the first is what it is known by.
     pub host_ips: &'a [IpAddr],
     /// `skiff`: how containers' ids begin.

@@ -4,6 +4,7 @@ mod authors;
 mod away;
 mod ends;
 mod locals;
+mod preempts;
 mod probed;
 mod resizes;
 
@@ -11,12 +12,15 @@ use crate::config::Config;
 use crate::eviction::thresholds::Signal;
 use crate::fake::Fake;
 use crate::testing::until;
-use client::Context;
+use crate::worker::Kubelet;
+use client::events::{Recorder, Reporter};
 use client::testing::World;
+use client::{Context, Informers};
 use expect_test::{Expect, expect};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{AttachedVolume, ConfigMap, Event, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{AttachedVolume, ConfigMap, Event, Node, Pod, Secret, Service};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub struct Machine {
@@ -65,7 +69,27 @@ impl Machine {
         tokio::spawn(async move { drop(run.await) })
     }
 
-    fn pod(&self, spec: Value) {
+    /// One that does nothing by itself, beside the one that runs.
+    pub fn kubelet(&self) -> Arc<Kubelet> {
+        let mut config = Config::new("n1", "10.1.1.1".parse().unwrap());
+        config.root = self.folder.path().join("kubelet");
+        let (context, client) = (self.context.clone(), self.world.client());
+        let informers = Informers::new(&context, self.world.source());
+        let recorder = Recorder::core(&context, client.clone(), Reporter::new("kubelet", "n1"));
+        Kubelet::new(
+            Arc::new(config),
+            context,
+            client,
+            Arc::new(self.runtime.clone()),
+            recorder,
+            informers.of::<Pod>(),
+            informers.of::<Service>(),
+            informers.of::<Node>(),
+            "fake".to_owned(),
+        )
+    }
+
+    pub fn pod(&self, spec: Value) {
         let mut spec = spec;
         spec["nodeName"] = "n1".into();
         let pod = json!({ "metadata": { "name": "web", "namespace": "default", "uid": "u1", "generation": 1 }, "spec": spec });
@@ -196,6 +220,15 @@ async fn the_node_registers_and_renews_its_lease() {
         status.conditions.as_ref().unwrap().iter().find(|one| one.type_ == "Ready").unwrap();
     assert_eq!(ready.status, "True", "{ready:?}");
     assert_eq!(status.node_info.as_ref().unwrap().container_runtime_version, "fake://1");
+    let events = machine.world.all::<Event>();
+    let mut told: Vec<&str> = events
+        .iter()
+        .filter(|event| event.involved_object.kind.as_deref() == Some("Node"))
+        .map(|event| event.reason.as_deref().unwrap())
+        .collect();
+    told.sort_unstable();
+    // Of events of one instant the API takes one: they have one name, which no other clock gives them.
+    assert_eq!(told, ["NodeHasSufficientMemory", "Starting"]);
     let lease = machine.world.get::<Lease>("kube-node-lease", "n1").unwrap();
     let renewed = lease.spec.as_ref().unwrap().renew_time.clone().unwrap();
     assert!(machine.context.now().duration_since(renewed.0).as_secs() <= 10);

@@ -1,14 +1,16 @@
 //! Whether a pod may run here: what the scheduler made sure of is checked again, for a pod may name
 //! its node itself, and others may have come first. A pod that is refused has failed
 //! (`pkg/kubelet/lifecycle`).
+mod preemption;
 mod requests;
 mod sysctls;
 
+pub use preemption::victims;
 pub use requests::{Amounts, amounts, limits, requests, sum_of_limits};
 pub use sysctls::parse as sysctl;
 
 use crate::pod;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Taint};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,6 +30,11 @@ impl Refusal {
         Refusal::new(name, format!("Predicate {name} failed: {why}"))
     }
 
+    /// There is too little of something: others may make room.
+    pub fn is_of_room(&self) -> bool {
+        self.reason.starts_with(OUT_OF)
+    }
+
     /// Labels may have changed since they were read.
     pub fn is_of_labels(&self) -> bool {
         self.reason == AFFINITY
@@ -35,6 +42,7 @@ impl Refusal {
 }
 
 const AFFINITY: &str = "NodeAffinity";
+const OUT_OF: &str = "OutOf";
 
 /// What a pod is held against.
 pub struct Place<'a> {
@@ -44,6 +52,10 @@ pub struct Place<'a> {
     /// Pods that have been admitted and have not ended.
     pub others: &'a [Arc<Pod>],
     pub has_app_armor: bool,
+    /// The runtime can keep an image's groups from a container.
+    pub has_strict_groups: bool,
+    /// The node's.
+    pub taints: &'a [Taint],
     /// Settings of the kernel that pods may have besides the safe ones.
     pub sysctls: &'a [String],
 }
@@ -52,6 +64,11 @@ pub fn admit(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     supported(pod, place)?;
     sysctls::admit(pod, place.sysctls)?;
     fits(pod, place.allocatable, place.others)?;
+    besides_room(pod, place)
+}
+
+/// Whether a pod may run here if there is room for it.
+pub fn besides_room(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     if !api::placement::is_selected(pod::spec(pod), place.labels, place.node_name) {
         let why = "node(s) didn't match Pod's node affinity/selector";
         return Err(Refusal::predicate(AFFINITY, why));
@@ -61,7 +78,24 @@ pub fn admit(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
         let why = "node(s) didn't have free ports for the requested pod ports";
         return Err(Refusal::predicate("NodePorts", why));
     }
+    if !pod::is_static(pod) && !tolerates(pod, place.taints) {
+        let why = "node(s) had taints that the pod didn't tolerate";
+        return Err(Refusal::predicate("TaintToleration", why));
+    }
     Ok(())
+}
+
+/// Taints that keep pods from being scheduled do not matter to one that names its node.
+fn tolerates(pod: &Pod, taints: &[Taint]) -> bool {
+    let all = pod::spec(pod).tolerations.as_deref().unwrap_or_default();
+    let mut ending = taints.iter().filter(|taint| taint.effect == "NoExecute");
+    ending.all(|taint| all.iter().any(|one| api::placement::tolerates(one, taint)))
+}
+
+pub fn wants_strict_groups(pod: &Pod) -> bool {
+    let context = pod::spec(pod).security_context.as_ref();
+    let policy = context.and_then(|all| all.supplemental_groups_policy.as_deref());
+    policy == Some("Strict")
 }
 
 /// A pod that asks for what is not here fails and says why, rather than run without it.
@@ -76,6 +110,10 @@ fn supported(pod: &Pod, place: &Place<'_>) -> Result<(), Refusal> {
     if os != "linux" {
         let text = "Failed to admit pod as the OS field doesn't match node OS";
         return Err(Refusal::new("PodOSNotSupported", text));
+    }
+    if !place.has_strict_groups && wants_strict_groups(pod) {
+        let text = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        return Err(Refusal::new("SupplementalGroupsPolicyNotSupported", text));
     }
     if !place.has_app_armor && wants_app_armor(pod) {
         let text = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
@@ -101,8 +139,33 @@ fn wants_app_armor(pod: &Pod) -> bool {
         || asked.any(|(_, profile)| !profile.is_empty() && profile != "unconfined")
 }
 
-/// What the pod asks for and the others left: pods, processors, memory, and the rest by name.
+/// What a pod asks for and the others have not left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shortage {
+    pub resource: String,
+    pub requested: i64,
+    pub used: i64,
+    pub capacity: i64,
+}
+
+impl Shortage {
+    pub fn missing(&self) -> i64 {
+        self.requested - (self.capacity - self.used)
+    }
+}
+
+/// Whether what the pod asks for is what the others left.
 pub fn fits(pod: &Pod, allocatable: &Amounts, others: &[Arc<Pod>]) -> Result<(), Refusal> {
+    let Some(first) = shortages(pod, allocatable, others).into_iter().next() else { return Ok(()) };
+    let Shortage { resource, requested, used, capacity } = first;
+    let message = format!(
+        "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+    );
+    Err(Refusal::new(&format!("{OUT_OF}{resource}"), message))
+}
+
+/// Pods, processors, memory, and the rest by name.
+pub fn shortages(pod: &Pod, allocatable: &Amounts, others: &[Arc<Pod>]) -> Vec<Shortage> {
     let wanted = requests(pod);
     let mut used = Amounts::new();
     for other in others {
@@ -113,19 +176,20 @@ pub fn fits(pod: &Pod, allocatable: &Amounts, others: &[Arc<Pod>]) -> Result<(),
     used.insert("pods".to_owned(), i64::try_from(others.len()).unwrap_or(i64::MAX));
     let first = ["pods", "cpu", "memory", "ephemeral-storage"];
     let rest = wanted.keys().map(String::as_str).filter(|name| !first.contains(name));
-    for name in first.into_iter().chain(rest) {
+    let all = first.into_iter().chain(rest).filter_map(|name| {
         let requested = if name == "pods" { 1 } else { wanted.get(name).copied().unwrap_or(0) };
         // What a node does not know somebody else counts.
-        let Some(capacity) = allocatable.get(name).copied() else { continue };
+        let capacity = allocatable.get(name).copied()?;
         let used = used.get(name).copied().unwrap_or(0);
-        if requested > 0 && requested > capacity - used {
-            let message = format!(
-                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
-            );
-            return Err(Refusal::new(&format!("OutOf{name}"), message));
-        }
-    }
-    Ok(())
+        let resource = name.to_owned();
+        (requested > 0 && requested > capacity - used).then_some(Shortage {
+            resource,
+            requested,
+            used,
+            capacity,
+        })
+    });
+    all.collect()
 }
 
 /// A port of the host.
@@ -177,6 +241,11 @@ mod tests {
         let allocatable = [("cpu", 2000), ("memory", 1 << 30), ("pods", 3), ("hugepages-2Mi", 0)];
         let allocatable = allocatable.map(|(name, amount)| (name.to_owned(), amount)).into();
         let others: Vec<_> = others.iter().map(|spec| pod(spec.clone())).collect();
+        let taints = json!([{ "key": "down", "effect": "NoExecute" }, { "key": "new", "effect": "NoSchedule" }]);
+        let taints: Vec<Taint> = match spec.get("tolerations") {
+            Some(_) => serde_json::from_value(taints).unwrap(),
+            None => Vec::new(),
+        };
         let place = Place {
             sysctls: &[],
             node_name: "n1",
@@ -184,6 +253,8 @@ mod tests {
             allocatable: &allocatable,
             others: &others,
             has_app_armor: false,
+            has_strict_groups: false,
+            taints: &taints,
         };
         let said = match admit(&pod(spec), &place) {
             Ok(()) => String::new(),
@@ -250,5 +321,37 @@ mod tests {
         );
         check(profile("Unconfined"), &[], "");
         check(json!({ "hostUsers": false }), &[], "");
+        let groups =
+            |policy: &str| json!({ "securityContext": { "supplementalGroupsPolicy": policy } });
+        check(groups("Merge"), &[], "");
+        check(
+            groups("Strict"),
+            &[],
+            "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node",
+        );
+    }
+
+    #[test]
+    fn a_taint_that_ends_pods_keeps_them_out() {
+        let no = "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+        let with = |key: &str| json!({ "tolerations": [{ "key": key, "operator": "Exists" }] });
+        check(with("new"), &[], no);
+        check(with("down"), &[], "");
+        let mut pod = Pod::clone(&pod(json!({})));
+        let taint = Taint { key: "down".into(), effect: "NoExecute".into(), ..Taint::default() };
+        assert!(!tolerates(&pod, std::slice::from_ref(&taint)));
+        pod.metadata.annotations =
+            Some([("kubernetes.io/config.source".into(), "file".into())].into());
+        let place = Place {
+            sysctls: &[],
+            node_name: "n1",
+            labels: &BTreeMap::new(),
+            allocatable: &Amounts::new(),
+            others: &[],
+            has_app_armor: false,
+            has_strict_groups: false,
+            taints: &[taint],
+        };
+        assert_eq!(admit(&pod, &place), Ok(()), "who made it did so on the machine itself");
     }
 }

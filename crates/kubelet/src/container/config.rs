@@ -1,5 +1,6 @@
 //! The configuration that a container is made of.
 use super::expand::expand;
+use super::security::Filters;
 use super::{resources, security};
 use crate::found;
 use crate::pod::{self, Role};
@@ -25,8 +26,7 @@ pub struct Parts<'a> {
     pub users: Option<users::Map>,
     /// It has processors for itself, which nobody has to ration.
     pub has_cpus: bool,
-    /// A container that asks for no filter of system calls gets the runtime's.
-    pub seccomp_default: bool,
+    pub filters: Filters<'a>,
 }
 
 pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
@@ -52,7 +52,7 @@ pub fn config(parts: Parts<'_>) -> Result<cri::ContainerConfig, String> {
             parts.target.as_deref(),
             &parts.image_user,
             parts.users,
-            parts.seccomp_default,
+            parts.filters,
         )?),
     };
     Ok(cri::ContainerConfig {

@@ -137,18 +137,29 @@ pub fn throttled(request: i64, limit: i64, factor: f64) -> Option<i64> {
 /// Bytes: the share of the swap that the container's request is of the memory. Only burstable pods
 /// swap, and none that the node cannot do without.
 fn swap(pod: &Pod, request: i64, limit: i64, node: &Enforcement) -> i64 {
-    let may = node.limited_swap
-        && !is_critical(pod)
-        && qos(pod) == "Burstable"
-        && request > 0
-        && request != limit;
-    match may && node.memory > 0 {
+    match swaps(pod, request, limit, node) && node.memory > 0 {
         true => {
             let share = u128::from(request.unsigned_abs()) * u128::from(node.swap);
             i64::try_from(share / u128::from(node.memory)).unwrap_or(i64::MAX)
         }
         false => 0,
     }
+}
+
+fn swaps(pod: &Pod, request: i64, limit: i64, node: &Enforcement) -> bool {
+    node.limited_swap
+        && !is_critical(pod)
+        && qos(pod) == "Burstable"
+        && request > 0
+        && request != limit
+}
+
+/// Whether a container may have some of the swap.
+pub fn may_swap(pod: &Pod, container: &Container, node: &Enforcement) -> bool {
+    let own = |list: &str| {
+        amount(container.resources.as_ref(), list, "memory").map_or(0, |memory| memory.value())
+    };
+    swaps(pod, own("requests"), own("limits"), node)
 }
 
 /// Static pods, their mirrors, and pods of the system's priorities.

@@ -47,7 +47,11 @@ pub fn config(
                 supplemental_groups: security::groups(&whole),
                 supplemental_groups_policy: security::policy(&whole),
                 privileged,
-                seccomp: Some(security::seccomp(Some(&security::runtime_default()), privileged)),
+                seccomp: Some(security::seccomp(
+                    Some(&security::runtime_default()),
+                    privileged,
+                    &config.root,
+                )),
                 ..cri::LinuxSandboxSecurityContext::default()
             }),
             ..cri::LinuxPodSandboxConfig::default()

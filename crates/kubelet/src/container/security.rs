@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile,
     SecurityContext,
 };
+use std::path::Path;
 
 /// Paths of `/proc` that containers must not see, and those that they must not write: upstream's
 /// (`pkg/securitycontext`).
@@ -73,6 +74,15 @@ pub fn policy(context: &PodSecurityContext) -> i32 {
     }
 }
 
+/// Filters of system calls, as the node has them.
+#[derive(Clone, Copy)]
+pub struct Filters<'a> {
+    /// A container that asks for none gets the runtime's.
+    pub by_default: bool,
+    /// Where those are that pods name by their files: `seccomp` below the kubelet's folder.
+    pub folder: &'a Path,
+}
+
 /// `Err`: the pod asks for what must not be (`runAsNonRoot`) or cannot be here.
 pub fn linux(
     pod: &Pod,
@@ -81,7 +91,7 @@ pub fn linux(
     target: Option<&str>,
     image: &ImageUser,
     users: Option<users::Map>,
-    seccomp_default: bool,
+    filters: Filters<'_>,
 ) -> Result<cri::LinuxContainerSecurityContext, String> {
     let whole = pod_context(pod);
     let own = container.security_context.clone().unwrap_or_default();
@@ -93,7 +103,7 @@ pub fn linux(
         options.target_id = target.to_owned();
     }
     let privileged = own.privileged == Some(true);
-    let default = seccomp_default.then(runtime_default);
+    let default = filters.by_default.then(runtime_default);
     let unmasked = privileged || own.proc_mount.as_deref() == Some("Unmasked");
     let paths = |list: &[&str]| match unmasked {
         true => Vec::new(),
@@ -128,6 +138,7 @@ pub fn linux(
         seccomp: Some(seccomp(
             own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()).or(default.as_ref()),
             privileged,
+            filters.folder,
         )),
         ..cri::LinuxContainerSecurityContext::default()
     })
@@ -203,7 +214,11 @@ pub fn runtime_default() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }
 }
 
-pub fn seccomp(profile: Option<&SeccompProfile>, privileged: bool) -> cri::SecurityProfile {
+pub fn seccomp(
+    profile: Option<&SeccompProfile>,
+    privileged: bool,
+    folder: &Path,
+) -> cri::SecurityProfile {
     use cri::security_profile::ProfileType;
     let (profile_type, file) = match profile {
         _ if privileged => (ProfileType::Unconfined, None),
@@ -214,7 +229,7 @@ pub fn seccomp(profile: Option<&SeccompProfile>, privileged: bool) -> cri::Secur
         },
         None => (ProfileType::Unconfined, None),
     };
-    let localhost_ref = file.map(|file| format!("/var/lib/kubelet/seccomp/{file}"));
+    let localhost_ref = file.map(|file| folder.join(file).display().to_string());
     cri::SecurityProfile {
         profile_type: profile_type.into(),
         localhost_ref: localhost_ref.unwrap_or_default(),
@@ -240,7 +255,7 @@ mod tests {
             None,
             &image,
             None,
-            false,
+            Filters { by_default: false, folder: Path::new("/kubelet/seccomp") },
         )
     }
 
@@ -257,6 +272,18 @@ mod tests {
         assert!(made.readonly_rootfs && made.no_new_privs);
         assert_eq!(made.capabilities.unwrap().drop_capabilities, ["ALL"]);
         assert_eq!(made.masked_paths.len(), MASKED.len());
+    }
+
+    #[test]
+    fn filters_of_the_machine_are_below_the_kubelets_folder() {
+        let local =
+            json!({ "seccompProfile": { "type": "Localhost", "localhostProfile": "a/b.json" } });
+        let filter = |own| check(json!({}), own, ImageUser::Unsaid).unwrap().seccomp.unwrap();
+        assert_eq!(filter(local.clone()).localhost_ref, "/kubelet/seccomp/a/b.json");
+        assert_eq!(filter(json!({})).localhost_ref, "");
+        let mut privileged = local;
+        privileged["privileged"] = true.into();
+        assert_eq!(filter(privileged).localhost_ref, "");
     }
 
     #[test]

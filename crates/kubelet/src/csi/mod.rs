@@ -3,12 +3,14 @@
 //! ```text
 //!  volume    what the API says of a volume → where it is and what its driver is asked   (pure)
 //!  mount     attach, stage, publish, expand; and the way back
+//!  stats     how full a volume is, as its driver tells
 //!  register  a driver that came: its name, the node's id to it, where the node is
 //! ```
 //! What is mounted is written beside it on disk (`vol_data.json`, as upstream does), so that a
 //! kubelet which was killed takes it up, and what nobody needs any more goes.
 mod mount;
 mod register;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -96,6 +98,7 @@ calls! {
     node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse,
     node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse,
     node_get_capabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse,
+    node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse,
     node_get_info: NodeGetInfoRequest => NodeGetInfoResponse,
 }
 

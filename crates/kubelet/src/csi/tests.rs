@@ -142,9 +142,17 @@ impl Node for Mock {
 
     async fn node_get_volume_stats(
         &self,
-        _: Request<NodeGetVolumeStatsRequest>,
+        request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        Ok(Response::new(NodeGetVolumeStatsResponse::default()))
+        let request = request.into_inner();
+        self.note(format!("stats {} {}", request.volume_id, last(&request.volume_path)));
+        let bytes = VolumeUsage {
+            total: 100,
+            used: 40,
+            available: 60,
+            unit: volume_usage::Unit::Bytes.into(),
+        };
+        Ok(Response::new(NodeGetVolumeStatsResponse { usage: vec![bytes] }))
     }
 
     async fn node_expand_volume(
@@ -244,7 +252,8 @@ async fn start_in(
 ) -> (Machine, Mock, tokio::task::JoinHandle<()>) {
     machine.put_json::<CSIDriver>(json!({ "metadata": { "name": "mock.csi" }, "spec": driver }));
     let mock = Mock::start(&machine.root(), can);
-    let kubelet = machine.run_kubelet_with(context, |_| {});
+    let often = Some(std::time::Duration::from_millis(50));
+    let kubelet = machine.run_kubelet_with(context, |config| config.volume_stats_period = often);
     let node = || machine.world.get::<CSINode>("", "n1");
     until("the driver is known", || node().is_some_and(|node| !node.spec.drivers.is_empty())).await;
     let calls = mock.calls.clone();
@@ -340,6 +349,25 @@ async fn a_volume_lives_with_its_pod() {
     mock.called("unpublish").await;
     let calls = mock.calls();
     assert!(calls.len() == 1 && calls[0].starts_with("unpublish csi-"), "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_driver_that_can_tell_is_asked_how_full_a_volume_is() {
+    let (machine, mock) = start(json!({ "attachRequired": false }), &[Type::GetVolumeStats]).await;
+    machine.claimed("pv", json!({ "capacity": { "storage": "1Gi" } }));
+    machine.csi_pod("a", json!({ "name": "v", "persistentVolumeClaim": { "claimName": "pv" } }));
+    until("a runs", || machine.phase("a") == "Running").await;
+    // Again and again.
+    for _ in 0..2 {
+        mock.called("stats handle-pv mount").await;
+        mock.calls();
+    }
+    machine.delete("a");
+    mock.called("unpublish").await;
+    until("a is gone", || machine.world.get::<Pod>("default", "a").is_none()).await;
+    mock.calls();
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!(mock.calls(), [""; 0], "a volume that was taken away is not asked for");
 }
 
 #[tokio::test]

@@ -16,6 +16,8 @@ pub(crate) mod rank;
 mod tests;
 pub mod thresholds;
 
+pub use observe::disk_use;
+
 use crate::garbage;
 use crate::pod;
 use crate::worker::{Evicted, Kubelet};
@@ -208,7 +210,8 @@ async fn reclaim(kubelet: &Kubelet, threshold: &Threshold, has_image_disk: bool)
     !all.iter().any(|threshold| decide::met(threshold, &after.seen, true))
 }
 
-fn reference(kubelet: &Kubelet) -> ObjectReference {
+/// The node as events name it: upstream's have its name in place of its uid.
+pub fn reference(kubelet: &Kubelet) -> ObjectReference {
     let name = kubelet.config.node_name.clone();
     ObjectReference {
         kind: Some("Node".to_owned()),

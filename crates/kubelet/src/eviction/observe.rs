@@ -174,7 +174,7 @@ fn files_of(kubelet: &Kubelet, pod: &Pod) -> Files {
 
 /// What a folder takes on its disk, with what is in it. What is mounted in it counts elsewhere, and
 /// a file with several names counts once.
-fn disk_use(folder: &Path) -> Disk {
+pub fn disk_use(folder: &Path) -> Disk {
     let mut sum = Disk::default();
     let Ok(top) = fs::symlink_metadata(folder) else { return sum };
     let device = top.dev();

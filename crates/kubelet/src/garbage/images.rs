@@ -1,8 +1,10 @@
 //! Images that no container uses go, those first that were used longest ago, when the disk that they
 //! are on is fuller than the high threshold, until it is at the low one
 //! (`pkg/kubelet/images/image_gc_manager.go`).
+use crate::eviction;
 use crate::runtime::cri;
 use crate::worker::Kubelet;
+use client::events::Happening;
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -28,6 +30,11 @@ pub async fn collect(kubelet: &Kubelet, how_much: Wanted) {
     let Some(mountpoint) = mountpoint.map(|id| id.mountpoint) else { return };
     let Ok(disk) = rustix::fs::statvfs(mountpoint.as_str()) else { return };
     let capacity = disk.f_blocks * disk.f_frsize;
+    if capacity == 0 {
+        let note = "invalid capacity 0 on image filesystem";
+        let event = Happening::warning(eviction::reference(kubelet), "InvalidDiskCapacity", note);
+        kubelet.recorder.record(event);
+    }
     let used = capacity.saturating_sub(disk.f_bavail * disk.f_frsize);
     let in_use: HashSet<String> = containers
         .containers

@@ -25,6 +25,22 @@ pub struct Files {
     pub key: PathBuf,
 }
 
+/// Files of the certificates that a kubelet renews, as far as it does.
+#[derive(Debug, Clone, Default)]
+pub struct Renewed {
+    pub client: Option<PathBuf>,
+    pub server: Option<PathBuf>,
+}
+
+/// Seconds that are left to a certificate: fewer than none after its end, and without end if there is none that can
+/// be read, as upstream tells it.
+pub fn seconds_left(certificate: &Path, now: Timestamp) -> Option<i64> {
+    let text = std::fs::read(certificate).ok()?;
+    let block = api::pem::blocks(&text).next()?;
+    let read = api::x509::certificate(&block.bytes).ok()?;
+    Some(read.not_after.saturating_sub(now.as_second()))
+}
+
 /// After a failure: by then somebody may have approved it, or mended what was wrong.
 const RETRY: Duration = Duration::from_secs(5);
 /// A clock that stands still must not keep anybody busy.
@@ -88,7 +104,7 @@ pub async fn renew(context: Context, client: Client, node: String, purpose: Purp
             continue;
         }
         let signed = csr::request(&context, &client, &node, &purpose).await;
-        pause_after(&context, &files, signed).await;
+        pause_after(&context, &purpose, &files, signed).await;
     }
 }
 
@@ -110,7 +126,7 @@ pub async fn keep_server(
         match purpose {
             Some(purpose) if due || asked.as_ref() != Some(&purpose) => {
                 let signed = csr::request(&context, &client, &name, &purpose).await;
-                if pause_after(&context, &files, signed).await {
+                if pause_after(&context, &purpose, &files, signed).await {
                     asked = Some(purpose);
                 }
             }
@@ -130,6 +146,7 @@ pub async fn keep_server(
 
 async fn pause_after(
     context: &Context,
+    purpose: &Purpose,
     files: &Files,
     signed: Result<Signed, IdentityError>,
 ) -> bool {
@@ -138,6 +155,12 @@ async fn pause_after(
     });
     if let Err(error) = &kept {
         tracing::warn!("failed to get a certificate: {error}");
+        let counter = match purpose {
+            Purpose::Client => Some("kubelet_certificate_manager_client_expiration_renew_errors"),
+            Purpose::Server { .. } => Some("kubelet_server_expiration_renew_errors"),
+            Purpose::Proxy => None,
+        };
+        counter.into_iter().for_each(|name| context.metrics().count(name, &[]));
         context.sleep(RETRY).await;
     }
     kept.is_ok()
@@ -152,4 +175,46 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_certificate_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubelet.crt");
+        assert_eq!(seconds_left(&file, Timestamp::UNIX_EPOCH), None);
+        std::fs::write(&file, "no certificate").unwrap();
+        assert_eq!(seconds_left(&file, Timestamp::UNIX_EPOCH), None);
+        let mut wanted = rcgen::CertificateParams::new(vec!["n1".to_owned()]).unwrap();
+        wanted.not_after = rcgen::date_time_ymd(2026, 1, 2);
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(&file, wanted.self_signed(&key).unwrap().pem()).unwrap();
+        let left = |now: &str| seconds_left(&file, now.parse().unwrap());
+        assert_eq!(left("2026-01-01T00:00:00Z"), Some(86400));
+        assert_eq!(left("2026-01-02T00:00:10Z"), Some(-10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_renewed_is_counted() {
+        let registry = std::sync::Arc::new(client::Registry::default());
+        let context = Context::simulated("2026-01-01T00:00:00Z".parse().unwrap(), 1)
+            .with_metrics(registry.clone());
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(folder.path(), "kubelet");
+        let server = Purpose::Server { names: Default::default(), addresses: Default::default() };
+        for purpose in [Purpose::Client, server, Purpose::Proxy] {
+            let late = Err(IdentityError::Late("csr-1".to_owned()));
+            assert!(!pause_after(&context, &purpose, &files, late).await);
+        }
+        let text = registry.text();
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            "kubelet_certificate_manager_client_expiration_renew_errors 1",
+            "kubelet_server_expiration_renew_errors 1",
+        ];
+        assert_eq!(rows, expected);
+    }
 }

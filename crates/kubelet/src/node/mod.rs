@@ -1,6 +1,7 @@
 //! This machine as a Node: what it has ([`facts`]), the object that says so ([`object`]), and the
-//! loop that registers it, renews its lease and keeps its status true.
+//! loop that registers it, renews its lease, keeps its status true and tells what changed ([`news`]).
 mod facts;
+mod news;
 mod object;
 mod usage;
 
@@ -21,6 +22,7 @@ use client::{Client, Context};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use news::News;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,8 @@ pub struct NodeLoop {
     pub in_use: Arc<InUse>,
     pub devices: Arc<Devices>,
     pub going_down: Arc<GoingDown>,
+    /// Whether pods as a whole could be limited, if they are to be.
+    pub limited: Option<Result<(), String>>,
 }
 
 /// As many names as a Node tells of an image.
@@ -94,6 +98,9 @@ impl NodeLoop {
         };
         let starting = Happening::normal(self.reference(&node), "Starting", "Starting kubelet.");
         self.recorder.record(starting);
+        if let Some(limited) = &self.limited {
+            self.tell(&node, news::enforced(&self.config.cgroup_root, limited));
+        }
         tokio::join!(self.keep_status(node.clone()), self.keep_lease(&node));
     }
 
@@ -188,7 +195,11 @@ impl NodeLoop {
                 let patch = Patch::Strategic(json!({ "status": object::patch(&status) }));
                 match self.client.patch_status::<Node>("", &self.config.node_name, patch).await {
                     Ok(made) => {
-                        self.tell_readiness(&last, &status);
+                        let name = &self.config.node_name;
+                        let is_first = written.is_none();
+                        for one in news::news(name, last.status.as_ref(), &status, is_first) {
+                            self.tell(&last, one);
+                        }
                         if let Ok(node) = made.decode() {
                             last = node;
                         }
@@ -209,18 +220,13 @@ impl NodeLoop {
         }
     }
 
-    fn tell_readiness(&self, last: &Node, status: &k8s_openapi::api::core::v1::NodeStatus) {
-        let ready = |status: &k8s_openapi::api::core::v1::NodeStatus| {
-            let mut all = status.conditions.iter().flatten();
-            all.find(|one| one.type_ == "Ready").map(|one| one.status == "True")
-        };
-        let before = last.status.as_ref().and_then(ready);
-        let now = ready(status).unwrap_or_default();
-        if before != Some(now) {
-            let reason = if now { "NodeReady" } else { "NodeNotReady" };
-            let note = format!("Node {} status is now: {reason}", self.config.node_name);
-            self.recorder.record(Happening::normal(self.reference(last), reason, note));
-        }
+    fn tell(&self, node: &Node, news: News) {
+        let News { is_warning, reason, note } = news;
+        let reference = self.reference(node);
+        self.recorder.record(match is_warning {
+            true => Happening::warning(reference, reason, note),
+            false => Happening::normal(reference, reason, note),
+        });
     }
 
     async fn keep_lease(&self, node: &Node) {

@@ -4,10 +4,14 @@ use super::answer::{self, Refused, Reply};
 use super::cadvisor;
 use super::stats::{self, PodUsage, label, value};
 use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE};
+use crate::identity;
 use crate::node::Usage;
+use crate::pod;
 use crate::runtime::cri;
+use crate::volumes;
 use crate::worker::Kubelet;
 use http::{Method, StatusCode};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -186,8 +190,78 @@ async fn own(kubelet: &Kubelet) -> Result<String, Refused> {
     for ((method, page), count) in kubelet.counters.requests.lock().iter() {
         requests.add(&format!("method=\"{method}\",path=\"{page}\""), count);
     }
+    text += &certificates(&kubelet.config.renewed, kubelet.context.now());
+    text += &claimed_volumes(kubelet);
     text += &kubelet.config.registry.text();
     Ok(text)
+}
+
+/// How long the certificates are good that the kubelet renews (`pkg/kubelet/certificate/kubelet.go`).
+fn certificates(renewed: &identity::Renewed, now: Timestamp) -> String {
+    let rows = [
+        (
+            &renewed.client,
+            "kubelet_certificate_manager_client_ttl_seconds",
+            "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in \
+             seconds until certificate expiry (negative if already expired). If client certificate is \
+             invalid or unused, the value will be +INF.",
+        ),
+        (
+            &renewed.server,
+            "kubelet_certificate_manager_server_ttl_seconds",
+            "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The \
+             value is in seconds until certificate expiry (negative if already expired). If serving \
+             certificate is invalid or unused, the value will be +INF.",
+        ),
+    ];
+    let mut text = String::new();
+    for (file, name, help) in rows {
+        let Some(file) = file else { continue };
+        let left = identity::seconds_left(file, now);
+        let left = left.map_or_else(|| "+Inf".to_owned(), |left| left.to_string());
+        family(&mut text, name, "gauge", help).add("", left);
+    }
+    text
+}
+
+/// Families of `pkg/kubelet/metrics/collectors/volume_stats.go`.
+type VolumeFamily = (&'static str, &'static str, fn(&volumes::usage::Usage) -> u64);
+const VOLUMES: [VolumeFamily; 6] = [
+    ("capacity_bytes", "Capacity in bytes of the volume", |usage| usage.capacity),
+    ("available_bytes", "Number of available bytes in the volume", |usage| usage.available),
+    ("used_bytes", "Number of used bytes in the volume", |usage| usage.used),
+    ("inodes", "Maximum number of inodes in the volume", |usage| usage.inodes),
+    ("inodes_free", "Number of free inodes in the volume", |usage| usage.inodes_free),
+    ("inodes_used", "Number of used inodes in the volume", |usage| usage.inodes_used),
+];
+
+/// Volumes of claims. A claim that several pods use is told once.
+fn claimed_volumes(kubelet: &Kubelet) -> String {
+    let measured = kubelet.measured_volumes();
+    let mut claims = BTreeMap::new();
+    for (uid, rows) in &measured {
+        let Some(pod) = kubelet.pod(uid) else { continue };
+        for row in rows.iter() {
+            let Some(claim) = &row.claim else { continue };
+            let (namespace, claim) = (quoted(pod::namespace(&pod)), quoted(claim));
+            let labels = format!("namespace=\"{namespace}\",persistentvolumeclaim=\"{claim}\"");
+            claims.entry(labels).or_insert(&row.usage);
+        }
+    }
+    volume_families(&claims)
+}
+
+/// Without a claim there are no families, as upstream's collector tells none.
+fn volume_families(claims: &BTreeMap<String, &volumes::usage::Usage>) -> String {
+    let mut text = String::new();
+    for (name, help, read) in VOLUMES.iter().filter(|_| !claims.is_empty()) {
+        let name = format!("kubelet_volume_stats_{name}");
+        let mut all = family(&mut text, &name, "gauge", &format!("[ALPHA] {help}"));
+        for (labels, usage) in claims {
+            all.add(labels, read(usage));
+        }
+    }
+    text
 }
 
 fn names(labels: &std::collections::HashMap<String, String>) -> String {
@@ -336,6 +410,39 @@ mod tests {
             prober_probe_total{probe_type="Readiness",pod_uid="a"} 2
         "#]]
         .assert_eq(&probes(&counters));
+    }
+
+    #[test]
+    fn certificates_that_are_renewed_are_told() {
+        let file = std::path::PathBuf::from("/nowhere/kubelet.crt");
+        let renewed = identity::Renewed { client: None, server: Some(file) };
+        let text = certificates(&renewed, Timestamp::UNIX_EPOCH);
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(rows, ["kubelet_certificate_manager_server_ttl_seconds +Inf"]);
+    }
+
+    #[test]
+    fn volumes_of_claims_are_told() {
+        let usage = volumes::usage::Usage {
+            available: 60,
+            capacity: 100,
+            used: 40,
+            inodes: 10,
+            inodes_free: 7,
+            inodes_used: 3,
+        };
+        let labels = r#"namespace="n",persistentvolumeclaim="data""#.to_owned();
+        let text = volume_families(&BTreeMap::from([(labels, &usage)]));
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        expect![[r#"
+            kubelet_volume_stats_capacity_bytes{namespace="n",persistentvolumeclaim="data"} 100
+            kubelet_volume_stats_available_bytes{namespace="n",persistentvolumeclaim="data"} 60
+            kubelet_volume_stats_used_bytes{namespace="n",persistentvolumeclaim="data"} 40
+            kubelet_volume_stats_inodes{namespace="n",persistentvolumeclaim="data"} 10
+            kubelet_volume_stats_inodes_free{namespace="n",persistentvolumeclaim="data"} 7
+            kubelet_volume_stats_inodes_used{namespace="n",persistentvolumeclaim="data"} 3"#]]
+        .assert_eq(&rows.join("\n"));
+        assert_eq!(volume_families(&BTreeMap::new()), "");
     }
 
     #[test]

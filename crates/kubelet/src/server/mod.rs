@@ -14,6 +14,7 @@
 mod answer;
 mod auth;
 mod cadvisor;
+mod checkpoint;
 mod configz;
 mod files;
 mod logs;
@@ -25,6 +26,7 @@ mod stats;
 mod stream;
 
 pub use auth::{Authorization, Believes};
+pub use checkpoint::FOLDER as CHECKPOINTS;
 pub use metrics::Counters;
 
 use crate::worker::Kubelet;

@@ -1,6 +1,8 @@
 //! Which page a path is, and at which doors it may be asked for.
 use super::answer::{self, Refused, Reply};
-use super::{Door, Shared, configz, files, logs, metrics, pods, query as journal, stats, stream};
+use super::{
+    Door, Shared, checkpoint, configz, files, logs, metrics, pods, query as journal, stats, stream,
+};
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -10,6 +12,7 @@ use std::borrow::Cow;
 pub const PATHS: &[&str] = &[
     "/allocatedPods",
     "/attach",
+    "/checkpoint",
     "/configz",
     "/containerLogs",
     "/exec",
@@ -121,6 +124,9 @@ pub async fn route(
         }
         ("run", [namespace, pod, uid, container]) if request.method() == Method::POST => {
             pods::run(kubelet, namespace, pod, uid, container, &asked).await
+        }
+        ("checkpoint", [namespace, pod, container]) if request.method() == Method::POST => {
+            checkpoint::checkpoint(kubelet, namespace, pod, container, &asked).await
         }
         ("statusz" | "flagz", []) if shared.config.debugging_handlers => {
             let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());

@@ -4,7 +4,7 @@ use super::answer::{self, Refused, Reply};
 use crate::found::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID};
 use crate::node::{Facts, Usage};
 use crate::runtime::{RuntimeError, cri};
-use crate::worker::Kubelet;
+use crate::worker::{Kubelet, Measured};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -20,7 +20,12 @@ pub async fn summary(kubelet: &Arc<Kubelet>, only_cpu_and_memory: bool) -> Resul
     let facts = Facts::read(&kubelet.config.root);
     let usage = kubelet.counters.usage();
     let now = kubelet.context.now();
-    let mut pods: Vec<Value> = pods.iter().map(|pod| pod_stats(pod, &facts, now)).collect();
+    let volumes = kubelet.measured_volumes();
+    let stats_of = |pod: &PodUsage| {
+        let volumes = volumes.get(pod.uid()).map_or(&[][..], |rows| rows);
+        pod_stats(pod, volumes, &facts, now)
+    };
+    let mut pods: Vec<Value> = pods.iter().map(stats_of).collect();
     let mut node = node(&kubelet.config.node_name, &facts, &usage, images, now);
     if only_cpu_and_memory {
         for one in pods.iter_mut().chain([&mut node]) {
@@ -40,6 +45,10 @@ pub struct PodUsage {
 pub type Listed = HashMap<String, cri::Container>;
 
 impl PodUsage {
+    fn uid(&self) -> &str {
+        self.stats.attributes.as_ref().map_or("", |known| label(&known.labels, POD_UID))
+    }
+
     /// Nanoseconds since 1970.
     pub fn began(&self, id: &str) -> Option<i64> {
         self.listed.get(id).map(|one| one.created_at)
@@ -59,17 +68,25 @@ pub fn label<'a>(labels: &'a HashMap<String, String>, key: &str) -> &'a str {
     labels.get(key).map_or("", String::as_str)
 }
 
-fn pod_stats(pod: &PodUsage, facts: &Facts, now: Timestamp) -> Value {
+fn pod_stats(pod: &PodUsage, volumes: &[Measured], facts: &Facts, now: Timestamp) -> Value {
     let attributes = pod.stats.attributes.clone().unwrap_or_default();
     let linux = pod.stats.linux.clone().unwrap_or_default();
     let containers: Vec<Value> =
         linux.containers.iter().map(|one| container(one, pod, facts)).collect();
-    let used = containers.iter().filter_map(|one| one["rootfs"]["usedBytes"].as_u64()).sum::<u64>();
+    let ephemeral = || volumes.iter().filter(|one| one.is_ephemeral);
+    let of_containers = |field: &str| {
+        containers.iter().filter_map(|one| one["rootfs"][field].as_u64()).sum::<u64>()
+    };
+    let used = of_containers("usedBytes") + ephemeral().map(|one| one.usage.used).sum::<u64>();
+    let inodes_used =
+        of_containers("inodesUsed") + ephemeral().map(|one| one.usage.inodes_used).sum::<u64>();
+    let namespace = label(&attributes.labels, POD_NAMESPACE);
+    let volumes: Vec<Value> = volumes.iter().map(|one| volume(one, namespace)).collect();
     let began = linux.containers.iter().filter_map(|one| pod.began(&one.attributes.as_ref()?.id));
-    json!({
+    let mut shown = json!({
         "podRef": {
             "name": label(&attributes.labels, POD_NAME),
-            "namespace": label(&attributes.labels, POD_NAMESPACE),
+            "namespace": namespace,
             "uid": label(&attributes.labels, POD_UID),
         },
         "startTime": began.min().map_or(json!(Time(now)), time),
@@ -88,9 +105,27 @@ fn pod_stats(pod: &PodUsage, facts: &Facts, now: Timestamp) -> Value {
         "ephemeral-storage": {
             "time": Time(now), "availableBytes": facts.disk_available, "capacityBytes": facts.disk,
             "usedBytes": used, "inodesFree": facts.inodes_free, "inodes": facts.inodes,
+            "inodesUsed": inodes_used,
         },
         "process_stats": linux.process.as_ref().map(|all| json!({ "process_count": value(&all.process_count) })),
-    })
+    });
+    if !volumes.is_empty() {
+        shown["volume"] = json!(volumes);
+    }
+    shown
+}
+
+fn volume(one: &Measured, namespace: &str) -> Value {
+    let usage = &one.usage;
+    let mut shown = json!({
+        "time": Time(one.at), "availableBytes": usage.available, "capacityBytes": usage.capacity,
+        "usedBytes": usage.used, "inodesFree": usage.inodes_free, "inodes": usage.inodes,
+        "inodesUsed": usage.inodes_used, "name": one.volume,
+    });
+    if let Some(claim) = &one.claim {
+        shown["pvcRef"] = json!({ "name": claim, "namespace": namespace });
+    }
+    shown
 }
 
 fn container(one: &cri::ContainerStats, pod: &PodUsage, facts: &Facts) -> Value {
@@ -255,6 +290,7 @@ fn disk(usage: &cri::FilesystemUsage, facts: &Facts) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::usage;
     use runtime::cgroup::{Pressure, Stall};
 
     #[test]
@@ -302,9 +338,23 @@ mod tests {
             }),
             windows: None,
         };
+        let measured = |volume: &str, claim: Option<&str>| Measured {
+            volume: volume.to_owned(),
+            claim: claim.map(str::to_owned),
+            is_ephemeral: claim.is_none(),
+            at: Timestamp::UNIX_EPOCH,
+            usage: usage::Usage { capacity: 100, used: 10, inodes_used: 2, ..Default::default() },
+        };
+        let volumes = [measured("tmp", None), measured("data", Some("claim"))];
         let one = cri::Container { created_at: 5_000_000_000, ..Default::default() };
         let pod = PodUsage { stats, listed: Arc::new(HashMap::from([("c1".to_owned(), one)])) };
-        let mut shown = pod_stats(&pod, &Facts::default(), Timestamp::UNIX_EPOCH);
+        let mut shown = pod_stats(&pod, &volumes, &Facts::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(shown["volume"][0]["name"], "tmp");
+        assert!(shown["volume"][0].get("pvcRef").is_none());
+        assert_eq!(shown["volume"][1]["pvcRef"], json!({ "name": "claim", "namespace": "ns" }));
+        assert_eq!(shown["volume"][1]["capacityBytes"], 100);
+        let own = &shown["ephemeral-storage"];
+        assert_eq!((&own["usedBytes"], &own["inodesUsed"]), (&json!(10), &json!(2)));
         assert_eq!(shown["podRef"], json!({ "name": "web", "namespace": "ns", "uid": "u" }));
         assert_eq!(shown["cpu"]["usageNanoCores"], 14);
         assert_eq!(shown["startTime"], "1970-01-01T00:00:05Z");

@@ -47,12 +47,12 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
         Some(text) if containers.0 => (false, Some("ReadinessGatesNotReady"), Some(text)),
         _ => containers.clone(),
     };
-    let sandbox = look
-        .found
-        .sandbox()
-        .is_some_and(|one| pod::uses_host_network(look.pod) || !one.ips.is_empty() || started);
+    let sandbox = match sandbox_trouble(look, started) {
+        None => (true, None, None),
+        Some(why) => (false, Some("PodSandboxNotReady"), Some(why.to_owned())),
+    };
     let rows = [
-        ("PodReadyToStartContainers", (sandbox, None, None)),
+        ("PodReadyToStartContainers", sandbox),
         ("Initialized", initialized),
         ("Ready", ready),
         ("ContainersReady", containers),
@@ -108,6 +108,19 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
             type_: RESIZE_PENDING.to_owned(),
         });
     }
+    if let Some(progress) = look.resizing {
+        let same = old.iter().find(|one| one.type_ == RESIZING && one.status == "True");
+        made.push(PodCondition {
+            last_probe_time: None,
+            last_transition_time: same
+                .map_or(Some(Time(look.now)), |one| one.last_transition_time.clone()),
+            message: progress.error.clone(),
+            observed_generation: Some(progress.generation),
+            reason: progress.error.is_some().then(|| "Error".to_owned()),
+            status: "True".to_owned(),
+            type_: RESIZING.to_owned(),
+        });
+    }
     let ended = look.found.running().next().is_none();
     if let Some(message) = look.disrupted.filter(|_| ended) {
         let same = old.iter().find(|one| one.type_ == DISRUPTION_TARGET);
@@ -134,6 +147,20 @@ pub(super) fn conditions(look: &Look<'_>, status: &PodStatus) -> Vec<PodConditio
     made
 }
 
+/// Why another sandbox is needed, in upstream's words (`PodSandboxChanged` in `pkg/kubelet/kuberuntime/util`).
+fn sandbox_trouble(look: &Look<'_>, started: bool) -> Option<&'static str> {
+    let all = &look.found.sandboxes;
+    let Some(latest) = all.first() else { return Some("no pod sandbox exists") };
+    if all.iter().filter(|one| one.is_ready).count() > 1 {
+        return Some("multiple pod sandboxes are ready and need to be reconciled");
+    }
+    if !latest.is_ready {
+        return Some("pod sandbox is not ready");
+    }
+    let has_address = pod::uses_host_network(look.pod) || !latest.ips.is_empty() || started;
+    (!has_address).then_some("pod sandbox has no IP address")
+}
+
 /// Which of the conditions that others set are not there yet.
 fn gates(pod: &Pod, conditions: &[PodCondition]) -> Option<String> {
     let missing = pod::spec(pod).readiness_gates.iter().flatten().filter_map(|gate| {
@@ -155,17 +182,19 @@ fn gates(pod: &Pod, conditions: &[PodCondition]) -> Option<String> {
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
+const RESIZING: &str = "PodResizeInProgress";
 const RESTARTING: &str = "AllContainersRestarting";
 const RESTARTING_WHY: &str = "container exited with restart policy rule";
 
 pub(super) fn is_foreign(type_: &str) -> bool {
-    const OURS: [&str; 7] = [
+    const OURS: [&str; 8] = [
         "PodReadyToStartContainers",
         "Initialized",
         "Ready",
         "ContainersReady",
         "PodScheduled",
         RESIZE_PENDING,
+        RESIZING,
         RESTARTING,
     ];
     !OURS.contains(&type_)

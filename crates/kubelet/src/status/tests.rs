@@ -19,6 +19,7 @@ fn status(world: &str, waiting: &[(&str, &str)]) -> PodStatus {
         failed: None,
         disrupted: None,
         resize_pending: None,
+        resizing: None,
         host_ips: &["10.1.1.1".parse().unwrap()],
         runtime_name: "skiff",
         now: testing::at(world.now),
@@ -266,4 +267,23 @@ fn what_says_the_same_is_not_written_again() {
     let (one, other) = (status(["a", "b"], None), status(["b", "a"], Some(BTreeMap::new())));
     assert_eq!(patch("u", &one, &other), None);
     assert_eq!(patch("u", &other, &one), None);
+}
+
+#[test]
+fn what_a_pod_lacks_to_start_containers_is_told() {
+    let check = |world: &str, expected: Option<&str>| {
+        let conditions = status(world, &[]).conditions.unwrap();
+        let mut all = conditions.into_iter();
+        let one = all.find(|one| one.type_ == "PodReadyToStartContainers").unwrap();
+        assert_eq!(one.status, if expected.is_none() { "True" } else { "False" }, "{world}");
+        assert_eq!(one.reason.as_deref(), expected.map(|_| "PodSandboxNotReady"), "{world}");
+        assert_eq!(one.message.as_deref(), expected, "{world}");
+    };
+    check("container web", Some("no pod sandbox exists"));
+    check("container web\nsandbox s0 ready", None);
+    check("container web\nsandbox s0 not", Some("pod sandbox is not ready"));
+    check(
+        "container web\nsandbox s1 ready\nsandbox s0 ready",
+        Some("multiple pod sandboxes are ready and need to be reconciled"),
+    );
 }

@@ -14,6 +14,7 @@ mod payload;
 mod projected;
 pub mod subpath;
 mod trust;
+pub mod usage;
 
 pub use payload::{Contents, Payload};
 pub use projected::{

@@ -56,7 +56,7 @@ impl Kubelet {
             let told = async {
                 let found = found::find(&*self.runtime, pod::uid(pod)).await?;
                 let current = self.pod(pod::uid(pod)).unwrap_or_else(|| pod.clone());
-                self.tell(&self.given(&current, memory), &found, memory).await
+                self.tell(&self.given(&current), &found, memory).await
             };
             if let Err::<(), SyncError>(error) = told.await {
                 tracing::debug!(pod = pod::name(pod), "failed to tell of a pod: {error}");

@@ -6,13 +6,15 @@ use crate::pod;
 use crate::volumes::Places;
 use crate::volumes::iscsi::{Chap, Disk, Group};
 use crate::volumes::nfs::Share;
+use crate::volumes::usage::Measure;
 use api::rules::Form;
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, NFSVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
     SecretReference, Volume,
 };
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// A pod's volumes that the host has now.
 pub struct Resolved<'p> {
@@ -20,6 +22,8 @@ pub struct Resolved<'p> {
     pub pod: Cow<'p, Pod>,
     /// Block devices on the host, by the names of volumes.
     pub devices: Places,
+    /// How those are measured that are neither the host's nor the pod's own.
+    pub measures: BTreeMap<String, Measure>,
 }
 
 /// Where a claim leads.
@@ -65,7 +69,8 @@ impl Kubelet {
         pod: &'p Pod,
         memory: &Memory,
     ) -> Result<Resolved<'p>, String> {
-        let mut resolved = Resolved { pod: Cow::Borrowed(pod), devices: Places::new() };
+        let mut resolved =
+            Resolved { pod: Cow::Borrowed(pod), devices: Places::new(), measures: BTreeMap::new() };
         let volumes = pod::spec(pod).volumes.iter().flatten();
         for (at, volume) in volumes.enumerate() {
             let failed = |why: String| {
@@ -86,10 +91,14 @@ impl Kubelet {
                 continue;
             };
             mode_fits(pod, &volume.name, source.is_block())?;
+            let mut measured = |measure: Measure| {
+                resolved.measures.insert(volume.name.clone(), measure);
+            };
             let place = match source {
                 Source::Host(source) => source,
                 Source::Local(local) => {
                     self.give_local(pod, &local).await.map_err(failed)?;
+                    measured(Measure::FileSystem(PathBuf::from(&local.path)));
                     HostPathVolumeSource { path: local.path, type_: Some("Directory".to_owned()) }
                 }
                 Source::Nfs(share) => {
@@ -97,27 +106,33 @@ impl Kubelet {
                     let path = folder.join("volumes/kubernetes.io~nfs").join(&volume.name);
                     let mounted = share.mount(&volume.name, &path).await;
                     mounted.map_err(|error| error.line())?;
+                    measured(Measure::FileSystem(path.clone()));
                     HostPathVolumeSource { path: path.display().to_string(), type_: None }
                 }
                 Source::Csi(volume) if !volume.is_block => {
-                    let path = self.mount_csi(pod, &volume).await?.display().to_string();
-                    HostPathVolumeSource { path, type_: None }
+                    let path = self.mount_csi(pod, &volume).await?;
+                    measured(by_driver(&volume, &path));
+                    HostPathVolumeSource { path: path.display().to_string(), type_: None }
                 }
                 Source::Csi(block) => {
                     let path = self.mount_csi(pod, &block).await?;
+                    measured(by_driver(&block, &path));
                     resolved.devices.insert(volume.name.clone(), path);
                     HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
                 }
                 Source::Iscsi(disk) if !disk.is_block => {
-                    let path = Box::pin(self.mount_iscsi(pod, &disk)).await?.display().to_string();
-                    HostPathVolumeSource { path, type_: None }
+                    let path = Box::pin(self.mount_iscsi(pod, &disk)).await?;
+                    measured(Measure::FileSystem(path.clone()));
+                    HostPathVolumeSource { path: path.display().to_string(), type_: None }
                 }
                 Source::Iscsi(disk) => {
                     let path = Box::pin(self.mount_iscsi(pod, &disk)).await?;
+                    measured(Measure::Device(path.clone()));
                     resolved.devices.insert(volume.name.clone(), path);
                     HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
                 }
                 Source::Device(path) => {
+                    measured(Measure::Device(path.clone()));
                     resolved.devices.insert(volume.name.clone(), path);
                     HostPathVolumeSource { path: "/dev/null".to_owned(), type_: None }
                 }
@@ -211,11 +226,16 @@ impl Kubelet {
 }
 
 /// A volume that is made for one pod has a claim of the pod's name.
-fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
+pub(super) fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
     if volume.ephemeral.is_some() {
         return Some(format!("{}-{}", pod::name(pod), volume.name));
     }
     volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone())
+}
+
+fn by_driver(volume: &csi::Volume, path: &Path) -> Measure {
+    let (driver, handle) = (volume.driver.clone(), volume.handle.clone());
+    Measure::Csi { driver, handle, path: path.to_owned() }
 }
 
 fn share(source: &NFSVolumeSource, options: &[String]) -> Share {

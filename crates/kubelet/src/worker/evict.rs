@@ -16,6 +16,18 @@ pub struct Evicted {
     pub for_the_node: bool,
 }
 
+pub const PREEMPTING: &str = "Preempting";
+
+impl Evicted {
+    /// What the condition `DisruptionTarget` says, if the pod went for the sake of the node.
+    pub fn disruption(&self) -> Option<&str> {
+        self.for_the_node.then_some(match self.reason {
+            PREEMPTING => "Pod was preempted by Kubelet to accommodate a critical pod.",
+            _ => &self.message,
+        })
+    }
+}
+
 impl Kubelet {
     /// Whether something of a pod runs here or will.
     pub fn is_active(&self, pod: &Pod) -> bool {

@@ -101,6 +101,9 @@ impl Kubelet {
                 self.queue.add(uid);
             }
         }
+        if self.sources.are_complete() {
+            self.allocations.keep_only(|uid| self.pod(uid).is_some());
+        }
         // Last: a target that does not answer takes its time.
         self.iscsi.detach_orphans(&self.config.root).await;
         if self.in_use.sweep() {

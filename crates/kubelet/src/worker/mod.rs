@@ -5,6 +5,7 @@
 //! wait. Everything else is asked of the API and of the runtime, so that a new process takes up
 //! where the last one ended.
 mod admit;
+mod allocations;
 mod attached;
 mod called_off;
 mod certificates;
@@ -15,6 +16,7 @@ mod finish;
 mod images;
 mod kill;
 mod local;
+mod measured;
 mod message;
 mod mounts;
 mod references;
@@ -26,6 +28,8 @@ mod watched;
 
 pub use attached::LOOKS;
 pub use evict::Evicted;
+pub use measured::{Measured, watch as measure_volumes};
+pub use resize::Progress;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
@@ -58,7 +62,7 @@ use api::status::Status;
 use client::events::{Happening, Recorder};
 use client::{Client, Context, Informer, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus, ResourceRequirements, Service};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -83,6 +87,8 @@ pub struct Kubelet {
     pub pods: Informer<Pod>,
     pub by_uid: client::informer::Index,
     pub services: Informer<Service>,
+    /// This machine's, as the API has it.
+    pub node: Informer<Node>,
     pub queue: WorkQueue<String>,
     pub facts: Facts,
     pub runtime_name: String,
@@ -105,6 +111,8 @@ pub struct Kubelet {
     pub going_down: Arc<GoingDown>,
     pub cpus: Cpus,
     pub memory_grants: Memories,
+    /// What pods have been given of what they ask for.
+    pub allocations: allocations::Allocations,
     pub users: Users,
     /// How limits are enforced on this machine.
     pub enforcement: Enforcement,
@@ -132,6 +140,8 @@ pub struct Memory {
     /// Nothing of it runs any more.
     pub over: Notify,
     pub probes: Probes,
+    /// What is mounted for it, and how full that is.
+    pub volumes: measured::Volumes,
 }
 
 #[derive(Default)]
@@ -151,12 +161,10 @@ pub struct Notes {
     ending_since: Option<Timestamp>,
     /// It may run here.
     admitted: bool,
-    /// What its containers have been given.
-    allocated: Option<resize::Allocated>,
     /// What the pod as a whole is limited to, as far as this process knows.
     enforced: Option<ResourceRequirements>,
-    /// Why they cannot be given what they ask for now.
-    resize_pending: Option<(String, String)>,
+    /// How far it is on the way to what it asks for.
+    resize: resize::Resize,
     /// The API's answer to the last status that was written, which the informer may not have seen yet.
     told: Option<Told>,
     /// A status that the API has not answered to yet.
@@ -169,6 +177,7 @@ impl Memory {
     /// Nothing of the pod runs any more: whoever waits for that goes on.
     fn end(&self) {
         self.notes.lock().is_over = true;
+        self.volumes.clear();
         self.over.notify_waiters();
     }
 }
@@ -199,6 +208,7 @@ impl Kubelet {
         recorder: Recorder,
         pods: Informer<Pod>,
         services: Informer<Service>,
+        node: Informer<Node>,
         runtime_name: String,
     ) -> Arc<Kubelet> {
         let by_uid = pods.index("uid", |_, pod: &Pod| vec![pod::uid(pod).to_owned()]);
@@ -209,6 +219,7 @@ impl Kubelet {
         let pull_turns = config.parallel_pulls.map(Semaphore::new);
         let users = Users::new(config.users_per_pod, config.max_pods);
         let sources = Sources::new(config.manifest_url.is_some());
+        let allocations = allocations::Allocations::take_up(&config.root);
         let iscsi = Iscsi::new(config.iscsi_host.clone());
         let enforcement = Enforcement {
             memory: facts.memory,
@@ -226,6 +237,7 @@ impl Kubelet {
             pods,
             by_uid,
             services,
+            node,
             queue,
             facts,
             runtime_name,
@@ -242,6 +254,7 @@ impl Kubelet {
             going_down: Arc::default(),
             cpus: Cpus::default(),
             memory_grants: Memories::default(),
+            allocations,
             users,
             enforcement,
             pull_records,
@@ -312,6 +325,7 @@ impl Kubelet {
         self.counters.forget(uid);
         self.pod_watch.ended(uid);
         self.unwatch(uid);
+        self.allocations.forget(uid);
         if let Some(memory) = self.memories.lock().remove(uid) {
             memory.probes.stop();
             memory.end();
@@ -380,16 +394,17 @@ impl Kubelet {
             self.resize_pod(&pod, &found, &memory);
             let left = self.deadline(&pod, &memory);
             let plan = self.decide(&pod, &found, &memory);
+            self.follow_resize(&pod, &plan, &memory);
             self.note_waits(&pod, &plan, &memory);
             self.watch_over(&pod, &found, &memory);
             if plan.steps.is_empty() {
                 let next = self.settle(&pod, &found, &memory, &plan).await?;
                 return Ok(next.into_iter().chain(left).min());
             }
-            // That all of a pod begins again is told while it can be seen.
+            // That all of a pod begins again, or gets more or less, is told while it can be seen.
             let begins_again = matches!(plan.steps[0], Step::Remove { .. });
             let is_new = pod::status(&pod).start_time.is_none() && !pod::is_deleting(&pod);
-            if is_new || begins_again {
+            if is_new || begins_again || plan.resizes() {
                 self.tell(&pod, &found, &memory).await?;
             }
             let carried = Box::pin(self.carry_out(&pod, &found, &memory, plan.steps));
@@ -476,7 +491,12 @@ impl Kubelet {
             match step {
                 Step::Kill { .. } => {}
                 Step::Remove { id, name } => self.remove(pod, &id, &name).await?,
-                Step::Resize { id, limits } => self.resize(pod, &id, *limits).await?,
+                Step::Resize { id, limits } => {
+                    if let Err(error) = self.resize(pod, &id, *limits).await {
+                        all_well = false;
+                        self.resize_failed(pod, memory, &error);
+                    }
+                }
                 Step::StopSandbox { id } => self.stop_sandbox(&id).await?,
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await?,
                 Step::Start { .. } if self.is_called_off(pod, memory) => return Ok(true),

@@ -3,6 +3,7 @@ use super::images::Wanted;
 use super::mounts::Sources;
 use super::{Kubelet, Memory, SyncError};
 use crate::container::env::{self, Place};
+use crate::container::security::Filters;
 use crate::container::{config, sandbox};
 use crate::found::Found;
 use crate::handler::Target;
@@ -174,7 +175,10 @@ impl Kubelet {
             target,
             enforcement: &self.enforcement,
             users,
-            seccomp_default: self.config.seccomp_default,
+            filters: Filters {
+                by_default: self.config.seccomp_default,
+                folder: &self.config.root.join("seccomp"),
+            },
             has_cpus: self.cpus.exclusive(pod::uid(pod)).contains(&container.name),
         };
         let mut config = config::config(parts).map_err(config_error)?;
@@ -341,7 +345,15 @@ impl Kubelet {
         let folder = self.config.pod_folder(pod::uid(pod));
         let resolved = self.with_claims(pod, memory).await?;
         let places = volumes::set_up(&folder, &resolved.pod, &contents);
-        Ok((places.map_err(|error| error.line())?, resolved.devices))
+        let places = places.map_err(|error| error.line())?;
+        let mut measures = resolved.measures;
+        for volume in pod::spec(pod).volumes.iter().flatten() {
+            let place = places.get(&volume.name);
+            let own = place.and_then(|place| volumes::usage::own(volume, place));
+            measures.extend(own.map(|measure| (volume.name.clone(), measure)));
+        }
+        memory.volumes.know(measures);
+        Ok((places, resolved.devices))
     }
 
     /// Brings volumes up to date that show objects, for a pod that runs.

@@ -129,15 +129,15 @@ impl Kubelet {
         // Times of conditions count from what was told last, seen or not.
         let mut base = pod.clone();
         base.status = Some(status::known(told, pod));
-        let disrupted = notes.evicted.as_ref().filter(|one| one.for_the_node);
         let look = status::Look {
             pod: &base,
             found,
             probed: &notes.probed,
             waiting: &notes.waiting,
             failed: notes.failed.as_ref(),
-            disrupted: disrupted.map(|one| one.message.as_str()),
-            resize_pending: notes.resize_pending.as_ref(),
+            disrupted: notes.evicted.as_ref().and_then(|one| one.disruption()),
+            resize_pending: notes.resize.pending.as_ref(),
+            resizing: notes.resize.progress.as_ref(),
             host_ips: &self.config.node_ips,
             runtime_name: &self.runtime_name,
             now: self.context.now(),

@@ -86,6 +86,5 @@ impl Upstreams for Kubelet {
         "system-reserved-cgroup",
         "vmodule",
         "volume-plugin-dir",
-        "volume-stats-agg-period",
     ];
 }

@@ -58,6 +58,16 @@ impl Bootstrap {
         Ok(())
     }
 
+    /// What [`Bootstrap::keep`] renews.
+    pub fn renewed(&self, certificates: &Path) -> identity::Renewed {
+        let client = Some(certificates.join(CURRENT)).filter(|current| {
+            (self.rotate_certificates || self.bootstrap_kubeconfig.is_some()) && current.exists()
+        });
+        let server = Files::at(certificates, "kubelet").certificate;
+        let server = self.rotate_server_certificates.then_some(server);
+        identity::Renewed { client, server }
+    }
+
     /// Renews what wants to be renewed, until the context stops.
     pub fn keep(
         &self,
@@ -67,8 +77,7 @@ impl Bootstrap {
         node: &str,
     ) {
         let client = Client::new(source.clone()).managed_by("kubelet");
-        let current = certificates.join(CURRENT);
-        if (self.rotate_certificates || self.bootstrap_kubeconfig.is_some()) && current.exists() {
+        if let Some(current) = self.renewed(certificates).client {
             let files = Files { certificate: current.clone(), key: current };
             let (context, client, node) = (context.clone(), client.clone(), node.to_owned());
             tokio::spawn(identity::renew(context, client, node, Purpose::Client, files));

@@ -81,7 +81,7 @@ static FIELDS: &[(&str, Means)] = &[
     ("imageMaximumGCAge", Flag("maximum-image-age")),
     ("imageGCHighThresholdPercent", Flag("image-gc-high-threshold")),
     ("imageGCLowThresholdPercent", Flag("image-gc-low-threshold")),
-    ("volumeStatsAggPeriod", Nothing),
+    ("volumeStatsAggPeriod", Flag("volume-stats-agg-period")),
     ("kubeletCgroups", Only("")),
     ("systemCgroups", Only("")),
     ("cgroupRoot", Flag("pod-cgroup-root")),

@@ -280,6 +280,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let context = Context::new().with_metrics(config.registry.clone());
     let certificates = &options.serving.cert_dir;
     options.bootstrap.join(&context, &options.kubeconfig, certificates, &name).await?;
+    config.renewed = options.bootstrap.renewed(certificates);
     let server = Config::from_kubeconfig(&options.kubeconfig, None)?.for_component("kubelet");
     let source = Arc::new(Https::new(&context, server)?);
     options.bootstrap.keep(&context, source.clone(), certificates, &name);

@@ -93,6 +93,9 @@ pub struct Pods {
     /// An image that was not used for so long is removed; 0s for never.
     #[arg(long, default_value = "0s", value_parser = span)]
     maximum_image_age: Duration,
+    /// How often pods' volumes are measured; never if it is not above zero.
+    #[arg(long, default_value = "1m", value_parser = Span::parse, allow_hyphen_values = true)]
+    volume_stats_agg_period: Span,
     /// Images that the Node names; -1 for all.
     #[arg(long, default_value_t = 50, allow_hyphen_values = true)]
     node_status_max_images: i64,
@@ -203,6 +206,8 @@ impl Pods {
         config.parallel_pulls = self.max_parallel_image_pulls;
         config.image_min_age = self.minimum_image_ttl_duration;
         config.image_max_age = Some(self.maximum_image_age).filter(|age| !age.is_zero());
+        let measures = u64::try_from(self.volume_stats_agg_period.nanos).ok();
+        config.volume_stats_period = measures.filter(|nanos| *nanos > 0).map(Duration::from_nanos);
         config.status_images = usize::try_from(self.node_status_max_images).ok();
         config.provider_id = self.provider_id.filter(|id| !id.is_empty());
         Ok(())
@@ -226,6 +231,7 @@ mod tests {
             "--memory-swap-behavior=LimitedSwap",
             "--cpu-cfs-quota-period=50ms",
             "--pod-max-pids=100",
+            "--volume-stats-agg-period=-1m",
             "--allowed-unsafe-sysctls=net.core.*,kernel.msgmax",
         ])
         .unwrap();
@@ -233,7 +239,7 @@ mod tests {
         assert_eq!(groups, [20, 10]);
         assert_eq!((config.enforcement.period, config.pod_pids), (Some(50_000), Some(100)));
         assert!(config.enforcement.limited_swap && config.enforcement.ends_together);
-        assert_eq!(config.allowed_sysctls.len(), 2);
+        assert_eq!((config.allowed_sysctls.len(), config.volume_stats_period), (2, None));
     }
 
     #[test]
