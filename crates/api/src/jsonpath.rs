@@ -118,23 +118,7 @@ fn slice(text: &str) -> Result<(), String> {
 
 /// `[?(@.a == "b")]`: from after the bracket, the question mark and the parenthesis.
 fn filter(text: &str) -> Result<&str, String> {
-    let (mut open, mut closed) = (None, false);
-    let mut before = '\0';
-    let mut end = None;
-    for (i, c) in text.char_indices() {
-        match c {
-            '\n' => break,
-            '"' | '\'' if open.is_none() => open = Some(c),
-            '"' | '\'' => closed |= open == Some(c) && before != '\\',
-            ')' if open.is_some() == closed => {
-                end = Some(i);
-                break;
-            }
-            _ => {}
-        }
-        before = c;
-    }
-    let end = end.ok_or("unterminated filter")?;
+    let end = filter_end(text).ok_or("unterminated filter")?;
     let Some(rest) = text[end + 1..].strip_prefix(']') else {
         return Err("unclosed array expect ]".to_owned());
     };
@@ -155,6 +139,23 @@ fn filter(text: &str) -> Result<&str, String> {
         _ => whole(inside)?,
     }
     Ok(rest)
+}
+
+/// Where the parenthesis is that closes a filter.
+pub(crate) fn filter_end(text: &str) -> Option<usize> {
+    let (mut open, mut closed) = (None, false);
+    let mut before = '\0';
+    for (i, c) in text.char_indices() {
+        match c {
+            '\n' => return None,
+            '"' | '\'' if open.is_none() => open = Some(c),
+            '"' | '\'' => closed |= open == Some(c) && before != '\\',
+            ')' if open.is_some() == closed => return Some(i),
+            _ => {}
+        }
+        before = c;
+    }
+    None
 }
 
 /// A text in quotes, which begins with one.
@@ -209,11 +210,11 @@ fn is_unquotable(text: &str, quote: char) -> bool {
     true
 }
 
-fn ends_name(c: char) -> bool {
+pub(crate) fn ends_name(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-fn is_word(c: char) -> bool {
+pub(crate) fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 

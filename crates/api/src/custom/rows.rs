@@ -123,7 +123,7 @@ fn compile(
         .map_err(|source| DefinitionError::Schema { version: name.to_owned(), source })?;
     let list = |field: &str| version[field].as_array().filter(|list| !list.is_empty());
     let columns = match list("additionalPrinterColumns") {
-        Some(columns) => columns.iter().map(Column::of).collect(),
+        Some(columns) => Column::all(columns),
         None => vec![Column::age()],
     };
     let selectable = list("selectableFields").into_iter().flatten().map(|field| {

@@ -11,6 +11,10 @@ const USUAL: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 /// The histograms whose buckets upstream chose; conversion by definition has those of every [`Registry`].
 pub const BOUNDS: client::Bounds = &[
     (
+        "apiserver_admission_match_condition_evaluation_seconds",
+        &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25],
+    ),
+    (
         "apiserver_admission_webhook_admission_duration_seconds",
         &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0],
     ),

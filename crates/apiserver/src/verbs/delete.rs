@@ -257,6 +257,18 @@ pub fn check_preconditions(
     options: &DeleteOptions,
 ) -> Result<(), Status> {
     let failed = |what: &str, wanted: &str, found: &str, hint: &str| {
+        // These two look for themselves.
+        let begin = match peculiar::of(resource).deletion {
+            Deletion::OfNamespace => Some("Precondition"),
+            Deletion::OfDefinition => Some("precondition"),
+            Deletion::Plain | Deletion::OfPod => None,
+        };
+        if let Some(begin) = begin {
+            let cause = format!(
+                "{begin} failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            );
+            return Err(Status::conflict(resource.group_resource(), text(old, "name"), cause));
+        }
         let cause = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {hint}"
         );
@@ -368,5 +380,41 @@ fn grace(object: &Value, resource: &Resource, options: &DeleteOptions) -> i64 {
     match options.grace.unwrap_or(default) {
         negative if negative < 0 => 1,
         grace => grace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::kinds::find_kind;
+
+    #[test]
+    fn an_object_that_is_another_is_told_as_upstream_tells_of_its_kind() {
+        let check = |version: &str, kind: &str, options: DeleteOptions, expected: &str| {
+            let resource = find_kind(version, kind).expect("a kind");
+            let object = json!({ "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" } });
+            let told = check_preconditions(&object, resource, &options);
+            assert_eq!(told.expect_err("it is another").message, expected);
+        };
+        let uid = || DeleteOptions { uid: "x".into(), ..DeleteOptions::default() };
+        let version = || DeleteOptions { resource_version: "x".into(), ..DeleteOptions::default() };
+        check(
+            "v1",
+            "ConfigMap",
+            uid(),
+            "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (x) does not match the UID in record (1). The object might have been deleted and then recreated",
+        );
+        check(
+            "v1",
+            "Namespace",
+            uid(),
+            "Operation cannot be fulfilled on namespaces \"a\": Precondition failed: UID in precondition: x, UID in object meta: 1",
+        );
+        check(
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            version(),
+            "Operation cannot be fulfilled on customresourcedefinitions.apiextensions.k8s.io \"a\": precondition failed: ResourceVersion in precondition: x, ResourceVersion in object meta: 2",
+        );
     }
 }

@@ -7,6 +7,17 @@ use api::kinds::Resource;
 use cel::{MATCH_CONDITIONS_BUDGET, Type};
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// What conditions came to.
+pub struct Met {
+    /// Whether all hold; else the errors of those that fail, if none is false.
+    pub outcome: Result<bool, String>,
+    /// How many failed before one was false.
+    pub errors: usize,
+    /// None if there are no conditions.
+    pub took: Option<Duration>,
+}
 
 /// The conditions of one policy or webhook, compiled.
 pub struct MatchConditions(Vec<Expression>);
@@ -33,18 +44,14 @@ impl MatchConditions {
         self.0.is_empty()
     }
 
-    /// Whether a request that is about `matched` meets them; else the errors of those that fail, if
-    /// none is false.
+    /// Whether a request that is about `matched` meets them.
     pub fn hold(
         &self,
         attributes: &Attributes<'_>,
         matched: &Resource,
         object: &Value,
         old: &Value,
-    ) -> Result<bool, String> {
-        if self.0.is_empty() {
-            return Ok(true);
-        }
+    ) -> Met {
         let request = request(attributes, matched);
         let authorizer = Asked { api: attributes.api, user: attributes.user };
         let (namespace, params) = (&Value::Null, &Value::Null);
@@ -58,7 +65,16 @@ impl MatchConditions {
         })
     }
 
-    pub(super) fn met(&self, input: Input<'_>) -> Result<bool, String> {
+    pub(super) fn met(&self, input: Input<'_>) -> Met {
+        if self.is_empty() {
+            return Met { outcome: Ok(true), errors: 0, took: None };
+        }
+        let (begun, mut errors) = (Instant::now(), Vec::new());
+        let outcome = self.judge(input, &mut errors);
+        Met { outcome, errors: errors.len(), took: Some(begun.elapsed()) }
+    }
+
+    fn judge(&self, input: Input<'_>, errors: &mut Vec<String>) -> Result<bool, String> {
         let scope = Scope::new(Input { namespace: &Value::Null, ..input }, &[]);
         let mut budget = MATCH_CONDITIONS_BUDGET;
         let mut outcomes = Vec::with_capacity(self.0.len());
@@ -66,7 +82,6 @@ impl MatchConditions {
             outcomes.push(scope.evaluate(condition, &mut budget)?);
         }
         // One that is false decides, whatever the others come to.
-        let mut errors = Vec::new();
         for outcome in outcomes {
             match outcome {
                 Ok(value) if value.as_bool() == Some(false) => return Ok(false),
@@ -74,6 +89,6 @@ impl MatchConditions {
                 Err(error) => errors.push(error),
             }
         }
-        if errors.is_empty() { Ok(true) } else { Err(joined(&errors)) }
+        if errors.is_empty() { Ok(true) } else { Err(joined(errors)) }
     }
 }

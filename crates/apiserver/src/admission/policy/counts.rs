@@ -1,4 +1,5 @@
 //! What is counted of policies, by upstream's names (`plugin/policy/{validating,mutating}/metrics`).
+use super::conditions::Met;
 use client::{Metrics, Registry};
 use std::time::Duration;
 
@@ -59,6 +60,30 @@ pub fn mutated(registry: &Registry, named: Named<'_>, error: Option<&str>, took:
         &labels,
         seconds,
     );
+}
+
+/// The conditions of a policy were judged; upstream has one word for both sorts.
+pub fn judged(registry: &Registry, policy: &str, operation: &str, met: &Met) {
+    let labels =
+        [("kind", "policy"), ("name", policy), ("operation", operation), ("type", "validate")];
+    conditions(registry, &labels, met);
+}
+
+/// The conditions of whatever the labels say were judged.
+pub fn conditions(registry: &Registry, labels: &[(&'static str, &str)], met: &Met) {
+    let Some(took) = met.took else { return };
+    registry.observe(
+        "apiserver_admission_match_condition_evaluation_seconds",
+        labels,
+        took.as_secs_f64(),
+    );
+    if met.errors > 0 {
+        registry.add(
+            "apiserver_admission_match_condition_evaluation_errors_total",
+            labels,
+            met.errors as f64,
+        );
+    }
 }
 
 /// Upstream tells by the text.

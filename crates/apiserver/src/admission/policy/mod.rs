@@ -12,7 +12,7 @@
 mod compiled;
 mod conditions;
 mod configured;
-mod counts;
+pub mod counts;
 mod environment;
 mod faults;
 mod in_force;
@@ -29,7 +29,7 @@ mod tests;
 pub mod type_checking;
 mod validating;
 
-pub use conditions::MatchConditions;
+pub use conditions::{MatchConditions, Met};
 pub use configured::{configure_mutating, configure_validating};
 pub use faults::faults;
 pub use in_force::{Policies, start, take_manifests};

@@ -222,7 +222,11 @@ async fn invoke(
         authorizer: &authorizer,
     };
     let binding = Some(invocation.binding);
-    match policy.conditions.met(Input { object: &new, ..input }) {
+    let its_policy = invocation.bound.policy.metadata.name.as_deref().unwrap_or_default();
+    let registry = &attributes.api.extend().counts;
+    let met = policy.conditions.met(Input { object: &new, ..input });
+    counts::judged(registry, its_policy, attributes.operation.as_str(), &met);
+    match met.outcome {
         Ok(true) => {}
         Ok(false) => return Ok(None),
         Err(error) => {
@@ -237,7 +241,6 @@ async fn invoke(
     // A scale and the like are of other types than their resource.
     let target = Named::of(matched, attributes.call.subresource);
     let mut patched = false;
-    let its_policy = invocation.bound.policy.metadata.name.as_deref().unwrap_or_default();
     let counted = counts::Named { policy: its_policy, binding: invocation.binding };
     for mutation in &policy.mutations {
         let begun = Instant::now();
@@ -246,7 +249,7 @@ async fn invoke(
             mutation::apply(mutation, &scope, &new, &target)
         };
         let error = outcome.as_ref().err().map(Fault::message);
-        counts::mutated(&attributes.api.extend().counts, counted, error, begun.elapsed());
+        counts::mutated(registry, counted, error, begun.elapsed());
         match outcome {
             Ok(after) => (new, patched) = (after, true),
             Err(Fault::Failed(error)) => {

@@ -1,5 +1,6 @@
 //! ValidatingAdmissionPolicy: what a request is refused for, warned of, or remembered by.
 use super::compiled::{Validating, Validation};
+use super::conditions::Met;
 use super::counts;
 use super::in_force::BoundValidating;
 use super::input::{Asked, Input, Scope, in_version_of, namespace_of, request};
@@ -33,6 +34,7 @@ struct Denial {
 #[derive(Default)]
 struct Findings {
     denials: Vec<Denial>,
+    conditions: Option<Met>,
     /// What cannot be evaluated and is passed over, with how long that took.
     passed_over: Vec<(String, Duration)>,
     annotations: Vec<(String, String)>,
@@ -215,6 +217,9 @@ fn act(
     let actions = &binding.spec.validation_actions;
     let registry = &attributes.api.extend().counts;
     let named = counts::Named { policy, binding: name };
+    if let Some(met) = &findings.conditions {
+        counts::judged(registry, policy, attributes.operation.as_str(), met);
+    }
     for (message, took) in &findings.passed_over {
         counts::checked(registry, named, counts::ALLOW, message, *took);
     }
@@ -258,12 +263,15 @@ fn evaluate(policy: &Validating, fails: bool, input: Input<'_>) -> Findings {
         },
         false => Findings { passed_over: vec![(message, took)], ..Findings::default() },
     };
-    match policy.conditions.met(input) {
+    let met = policy.conditions.met(input);
+    let held = met.outcome.clone();
+    findings.conditions = Some(met);
+    match held {
         Ok(true) => {}
         Ok(false) => return findings,
         // To a policy that is passed over where it cannot be evaluated, the request does not match.
         Err(_) if !fails => return findings,
-        Err(error) => return failed(error),
+        Err(error) => return Findings { conditions: findings.conditions, ..failed(error) },
     }
     let scope = Scope::new(input, &policy.composed.variables);
     let mut budget = RUNTIME_BUDGET;
@@ -271,7 +279,7 @@ fn evaluate(policy: &Validating, fails: bool, input: Input<'_>) -> Findings {
         let begun = Instant::now();
         let outcome = match scope.evaluate(&validation.expression, &mut budget) {
             Ok(outcome) => outcome,
-            Err(error) => return failed(error),
+            Err(error) => return Findings { conditions: findings.conditions, ..failed(error) },
         };
         let took = begun.elapsed();
         match outcome {
@@ -296,7 +304,7 @@ fn evaluate(policy: &Validating, fails: bool, input: Input<'_>) -> Findings {
         let begun = Instant::now();
         let outcome = match scope.evaluate(&annotation.value, &mut budget) {
             Ok(outcome) => outcome,
-            Err(error) => return failed(error),
+            Err(error) => return Findings { conditions: findings.conditions, ..failed(error) },
         };
         let took = begun.elapsed();
         match outcome {

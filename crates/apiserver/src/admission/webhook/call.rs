@@ -2,7 +2,7 @@
 use super::configuration::Hook;
 use super::matter::{Matter, Named};
 use super::review::{self, Verdict};
-use super::{rules, versions};
+use super::{counts, rules, versions};
 use crate::admission::{Attributes, namespaces};
 use crate::extend::backend;
 use crate::ground::uuid;
@@ -101,7 +101,10 @@ pub async fn target<'m>(
     let none = Value::Null;
     let (object, old) = (object.as_deref().unwrap_or(&none), old.as_deref().unwrap_or(&none));
     let matched = target.row.as_deref().unwrap_or(resource);
-    match hook.conditions.hold(attributes, matched, object, old) {
+    let met = hook.conditions.hold(attributes, matched, object, old);
+    let about = (matter.operation.as_str(), is_mutating);
+    counts::judged(&attributes.api.extend().counts, hook, about, &met);
+    match met.outcome {
         Ok(true) => Ok(Some(target)),
         Ok(false) => Ok(None),
         Err(_) if hook.ignores_failures => Ok(None),

@@ -2,6 +2,8 @@
 use super::call::Failed;
 use super::configuration::Hook;
 use super::review::Verdict;
+use crate::admission::policy::Met;
+use crate::admission::policy::counts::conditions;
 use client::{Metrics, Registry};
 use std::time::Duration;
 
@@ -45,6 +47,21 @@ impl Ended {
             // Whatever its status says.
             Ended::Internal => (0, "apiserver_internal_error"),
         }
+    }
+}
+
+/// A hook's conditions were judged: it is left out if they do not hold, or if it is no matter that they fail.
+pub fn judged(registry: &Registry, hook: &Hook, (operation, is_mutating): (&str, bool), met: &Met) {
+    let step = if is_mutating { "admit" } else { "validate" };
+    let labels =
+        [("kind", "webhook"), ("name", &*hook.name), ("operation", operation), ("type", step)];
+    conditions(registry, &labels, met);
+    let is_left_out = match met.outcome {
+        Ok(holds) => !holds,
+        Err(_) => hook.ignores_failures,
+    };
+    if is_left_out {
+        registry.count("apiserver_admission_match_condition_exclusions_total", &labels);
     }
 }
 

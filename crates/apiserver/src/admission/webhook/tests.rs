@@ -113,6 +113,38 @@ async fn a_hook_refuses_and_is_told_all_about_it() {
 }
 
 #[tokio::test]
+async fn hooks_that_their_conditions_leave_out_are_counted() {
+    let server = Server::start().await;
+    let beside =
+        Beside::start(&[], |asked| ready(reply(&verdict(&asked, json!({ "allowed": true })))))
+            .await;
+    let only = |expression: &str| json!({ "failurePolicy": "Ignore", "matchConditions": [{ "name": "c", "expression": expression }] });
+    let hooks = vec![
+        hook(&beside, "other.e.io", "/a", only("object.metadata.name == 'other'")),
+        hook(&beside, "odd.e.io", "/b", only("object.data.none == 'x'")),
+        hook(&beside, "asked.e.io", "/c", only("object.metadata.name == 'a'")),
+    ];
+    configure(&server, "Validating", "v", hooks).await;
+    assert_eq!(server.create(CONFIG_MAPS, config_map("a")).await.code, 201);
+    assert_eq!(beside.questions().len(), 1);
+    let counts = server.api.extend().counts.text();
+    let labels = |name: &str| {
+        format!("{{kind=\"webhook\",name=\"{name}.e.io\",operation=\"CREATE\",type=\"validate\"}}")
+    };
+    let is_told = |metric: &str, name: &str| {
+        let line = format!("apiserver_admission_match_condition_{metric}{} 1", labels(name));
+        counts.lines().any(|told| told == line)
+    };
+    for (name, errs, excludes) in
+        [("other", false, true), ("odd", true, true), ("asked", false, false)]
+    {
+        assert!(is_told("evaluation_seconds_count", name), "{name}\n{counts}");
+        assert_eq!(is_told("evaluation_errors_total", name), errs, "{name}\n{counts}");
+        assert_eq!(is_told("exclusions_total", name), excludes, "{name}\n{counts}");
+    }
+}
+
+#[tokio::test]
 async fn a_hook_is_asked_as_whoever_the_kubeconfig_says() {
     let beside = Beside::start(&[], |asked| {
         let response = json!({ "allowed": true });

@@ -130,7 +130,7 @@ impl Wanted {
     fn text(&self, object: &Value) -> String {
         match self {
             Wanted::BuiltIn(field) => field.text(object),
-            Wanted::Defined(field) => match field.path.first(object) {
+            Wanted::Defined(field) => match field.path.first(object).as_deref() {
                 None | Some(Value::Null) => String::new(),
                 Some(Value::String(text)) => text.clone(),
                 Some(other) => other.to_string(),

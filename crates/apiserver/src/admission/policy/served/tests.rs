@@ -179,8 +179,9 @@ async fn a_patch_with_a_field_that_nobody_knows_refuses_the_request() {
 async fn what_policies_do_is_counted() {
     let server = Server::start().await;
     let validations = json!([{ "expression": "object.data.a != 'b'" }]);
-    policy(&server, "Validating", "judge", "configmaps", json!({ "validations": validations }))
-        .await;
+    let conditions = json!([{ "name": "c", "expression": "object.metadata.name == 'a'" }]);
+    let judge = json!({ "validations": validations, "matchConditions": conditions });
+    policy(&server, "Validating", "judge", "configmaps", judge).await;
     let validations = json!([{ "expression": "object.data.none == 'b'" }]);
     let lax = json!({ "failurePolicy": "Ignore", "validations": validations });
     policy(&server, "Validating", "lax", "configmaps", lax).await;
@@ -188,6 +189,8 @@ async fn what_policies_do_is_counted() {
     let said = server.create(CONFIG_MAPS, config_map("a")).await;
     assert_eq!(said.code, 422, "{said:?}");
     let counts = server.api.extend().counts.text();
+    let judged = r#"apiserver_admission_match_condition_evaluation_seconds_count{kind="policy",name="judge",operation="CREATE",type="validate"} 1"#;
+    assert!(counts.lines().any(|told| told == judged), "{counts}");
     let refused = r#"{enforcement_action="deny",error_type="invalid_error",policy="judge",policy_binding="judge""#;
     let passed = r#"{enforcement_action="allow",error_type="invalid_error",policy="lax",policy_binding="lax""#;
     let grown = r#"{error_type="no_error",policy="grow",policy_binding="grow""#;
