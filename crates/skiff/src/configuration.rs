@@ -6,8 +6,9 @@
 //! disable: [servicelb, metrics-server]
 //! ```
 //! Files in the folder `config.yaml.d` beside it are read after it, in the order of their names; a
-//! setting in a later one takes the place of an earlier one, and a flag that of them all. They become
-//! flags before anything is parsed, so that there is one parser and one set of rules.
+//! setting in a later one takes the place of an earlier one, and a flag that of them all; but flags that may be
+//! repeated are more of the same. They become flags before anything is parsed, so that there is one parser and
+//! one set of rules.
 use anyhow::{Context as _, bail};
 use clap::Command;
 use serde_json::Value;

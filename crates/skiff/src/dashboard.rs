@@ -1,4 +1,5 @@
 //! `skiff dashboard`: a page that shows the cluster, for whoever types it.
+use crate::places;
 use anyhow::Context as _;
 use client::Context;
 use client::https::{Config, Https};
@@ -29,7 +30,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let named = std::env::var_os("KUBECONFIG")?;
         std::env::split_paths(&named).find(|file| file.exists())
     });
-    let file = file.unwrap_or_else(|| crate::places::data_dir().join("kubeconfig"));
+    let file = file.unwrap_or_else(|| places::kubeconfig(None, &places::data_dir()));
     let config = Config::from_kubeconfig(&file, options.context.as_deref())
         .context("is there a cluster here? `skiff up` makes one")?;
     let server = config.server.clone();

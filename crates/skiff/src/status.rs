@@ -25,7 +25,7 @@ pub struct Options {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let data = &options.data_dir;
-    let file = options.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
+    let file = crate::places::kubeconfig(options.kubeconfig.as_ref(), data);
     if !file.exists() && options.kubeconfig.is_none() && data.join("agent/ca.crt").exists() {
         return of_a_node(data).await;
     }

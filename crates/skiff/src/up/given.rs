@@ -13,7 +13,7 @@ pub struct Account {
 }
 
 /// Below the user's home. Not `config`: that may have other clusters.
-const FILE: &str = ".kube/skiff";
+pub const FILE: &str = ".kube/skiff";
 /// In the data directory: to whom it was given.
 const RECORD: &str = "kubeconfig-given";
 

@@ -9,7 +9,7 @@
 mod answer;
 mod gather;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use api::kinds::{RESOURCES, Resource};
 use client::Context;
 use client::https::{Config, Https};
@@ -33,11 +33,17 @@ pub struct Options {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let (kind, name) = wanted(&options.object)?;
-    let file = options.kubeconfig.unwrap_or_else(|| options.data_dir.join("kubeconfig"));
+    let file = crate::places::kubeconfig(options.kubeconfig.as_ref(), &options.data_dir);
     let config = Config::from_kubeconfig(&file, None)
         .context("is there a cluster here? `skiff up` makes one")?;
     let source = Https::new(&Context::new(), config.for_component("skiff-why"))?;
-    let mut facts = gather::gather(&source, kind, &options.namespace, &name).await?;
+    let kind = match built_in(&kind) {
+        Some(row) => row.into(),
+        None => gather::defined(&source, &kind).await?.with_context(|| {
+            format!("no kind is called {kind:?}: `kubectl api-resources` lists them")
+        })?,
+    };
+    let mut facts = gather::gather(&source, &kind, &options.namespace, &name).await?;
     if kind.kind == "Pod" {
         let uid = facts.object["metadata"]["uid"].as_str().unwrap_or_default();
         let socket = crate::scheduler::socket(&options.data_dir);
@@ -51,22 +57,22 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kind and the name that words mean.
-fn wanted(words: &[String]) -> anyhow::Result<(&'static Resource, String)> {
+/// What the kind is called, and the name.
+fn wanted(words: &[String]) -> anyhow::Result<(String, String)> {
     let (kind, name) = match words {
         [one] => one.split_once('/').map(|(kind, name)| (kind.to_owned(), name.to_owned())),
         [kind, name] => Some((kind.clone(), name.clone())),
         _ => None,
     }
     .context("say what is asked about, as kubectl has it: pod/web")?;
-    let kind = kind.to_lowercase();
-    let named = |row: &&Resource| {
-        row.plural == kind || row.kind.to_lowercase() == kind || row.short_names.contains(&&*kind)
-    };
-    match RESOURCES.iter().find(named) {
-        Some(row) => Ok((row, name)),
-        None => bail!("no kind is called {kind:?}: `kubectl api-resources` lists them"),
-    }
+    Ok((kind.to_lowercase(), name))
+}
+
+/// A kind that every cluster has; others are defined in it.
+fn built_in(kind: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|row| {
+        row.plural == kind || row.kind.to_lowercase() == kind || row.short_names.contains(&kind)
+    })
 }
 
 #[cfg(test)]
@@ -78,7 +84,10 @@ mod tests {
         let check = |words: &[&str], expected: Result<(&str, &str), &str>| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             match (wanted(&words), expected) {
-                (Ok((row, name)), Ok(expected)) => assert_eq!((row.kind, &*name), expected),
+                (Ok((kind, name)), Ok(expected)) => {
+                    let kind = built_in(&kind).map_or(&*kind, |row| row.kind);
+                    assert_eq!((kind, &*name), expected);
+                }
                 (Err(error), Err(expected)) => {
                     assert!(error.to_string().starts_with(expected), "{error}");
                 }
@@ -90,6 +99,7 @@ mod tests {
         check(&["Deployment/web"], Ok(("Deployment", "web")));
         check(&["ns/x"], Ok(("Namespace", "x")));
         check(&["web"], Err("say what is asked about"));
-        check(&["nonsense/x"], Err("no kind is called \"nonsense\""));
+        // Somebody may have defined it.
+        check(&["Boats.example.com/x"], Ok(("boats.example.com", "x")));
     }
 }

@@ -73,6 +73,20 @@ fn manifests_in_a_folder_are_applied_and_pruned() {
         apiVersion: example.com/v1\nkind: Boat\nmetadata: {name: skiff, namespace: kube-system}\n";
     std::fs::write(folder.join("second.yaml"), definition).expect("a file");
     until(data, "get boats -n kube-system -o name", "boat.example.com/skiff");
+    // It can be asked about, too, though nobody here knows its kind: it is kept by a finalizer.
+    kubectl(
+        data,
+        r#"patch boat skiff -n kube-system --type=merge -p {"metadata":{"finalizers":["a/b"]}}"#,
+    );
+    kubectl(data, "delete boat skiff -n kube-system --wait=false");
+    let mut why = Command::new(env!("CARGO_BIN_EXE_skiff"));
+    why.args(["why", "boats/skiff", "-n", "kube-system", "--data-dir"]).arg(data);
+    let said = String::from_utf8_lossy(&why.output().expect("it runs").stdout).into_owned();
+    assert!(said.contains("a/b must be taken off it first"), "{said}");
+    kubectl(
+        data,
+        r#"patch boat skiff -n kube-system --type=merge -p {"metadata":{"finalizers":null}}"#,
+    );
     // What is wrong is said.
     std::fs::write(
         folder.join("third.yaml"),
