@@ -220,11 +220,17 @@ impl Kubelet {
     }
 
     /// What the pod as a whole may use is what it has been given, also while it runs.
-    pub(super) fn resize_pod(&self, pod: &Pod, found: &Found, memory: &Memory) {
+    pub(super) async fn resize_pod(&self, pod: &Pod, found: &Found, memory: &Memory) {
         let whole = pod::spec(pod).resources.clone();
-        let is_new = memory.notes.lock().enforced != whole;
-        if !is_new || found.sandbox().is_none() || pod::is_deleting(pod) {
+        let before = memory.notes.lock().enforced.clone();
+        if before == whole || found.sandbox().is_none() || pod::is_deleting(pod) {
             return;
+        }
+        // What this process has not set itself was enforced by the one before it.
+        if let Some(before) = &before
+            && let Err(error) = self.may_shrink_pod(found, before, whole.as_ref()).await
+        {
+            return self.resize_failed(pod, memory, &error);
         }
         match self.make_groups(pod) {
             Ok(()) => memory.notes.lock().enforced = whole,
