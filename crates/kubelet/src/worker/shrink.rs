@@ -60,7 +60,7 @@ impl Kubelet {
             return Ok(());
         }
         match self.used(found).await {
-            // A runtime that measures no pods (containerd before 1.7) is trusted to mind what it is asked for.
+            // A runtime that measures no pods is trusted to mind what it is asked for.
             Err(SyncError::Runtime(error)) if error.code == "Unimplemented" => Ok(()),
             used => verdict(lower, &used?).map_err(SyncError::Other),
         }
