@@ -477,13 +477,30 @@ impl Runtime for Fake {
         let stats = state.sandboxes.values().map(|one| {
             let used = state.memory.get(&one.metadata.as_ref().unwrap().uid).copied();
             let working_set_bytes = Some(UInt64Value { value: used.unwrap_or(0) });
-            let memory = MemoryUsage { working_set_bytes, ..Default::default() };
-            PodSandboxStats {
-                attributes: Some(PodSandboxAttributes {
+            let usage_bytes = working_set_bytes;
+            let of_container = MemoryUsage { usage_bytes, ..Default::default() };
+            let own = state.containers.values().filter(|(_, sandbox)| *sandbox == one.id);
+            let containers = own.map(|(one, _)| ContainerStats {
+                attributes: Some(ContainerAttributes {
+                    id: one.id.clone(),
                     labels: one.labels.clone(),
                     ..Default::default()
                 }),
-                linux: Some(LinuxPodSandboxStats { memory: Some(memory), ..Default::default() }),
+                memory: Some(of_container),
+                ..Default::default()
+            });
+            let memory = MemoryUsage { working_set_bytes, usage_bytes, ..Default::default() };
+            PodSandboxStats {
+                attributes: Some(PodSandboxAttributes {
+                    id: one.id.clone(),
+                    labels: one.labels.clone(),
+                    ..Default::default()
+                }),
+                linux: Some(LinuxPodSandboxStats {
+                    memory: Some(memory),
+                    containers: containers.collect(),
+                    ..Default::default()
+                }),
                 ..Default::default()
             }
         });

@@ -28,6 +28,7 @@ mod stream;
 pub use auth::{Authorization, Believes};
 pub use checkpoint::FOLDER as CHECKPOINTS;
 pub use metrics::Counters;
+pub(crate) use stats::value;
 
 use crate::worker::Kubelet;
 use answer::Reply;

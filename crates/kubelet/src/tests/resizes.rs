@@ -133,3 +133,66 @@ async fn a_resize_that_does_not_fit_is_told_once_and_outlives_the_kubelet() {
     assert_eq!(machine.resize_of("web"), "PodResizePending Deferred 2: 10m");
     assert_eq!(machine.resize_events().len(), 1);
 }
+
+impl Machine {
+    /// A container and its pod that may use so much memory.
+    fn may_use(&self, container: &str, whole: Option<&str>) {
+        let known = self.world.get::<Pod>("default", "web");
+        let generation = known.as_ref().and_then(|pod| pod.metadata.generation).unwrap_or(0) + 1;
+        let status = known.map_or(Value::Null, |pod| json!(pod.status));
+        let limits = |memory: &str| json!({ "limits": { "memory": memory } });
+        let container = json!({ "name": "c", "image": "image:1", "resources": limits(container) });
+        let mut spec = json!({ "nodeName": "n1", "containers": [container] });
+        if let Some(whole) = whole {
+            spec["resources"] = limits(whole);
+        }
+        let pod = json!({ "metadata": { "name": "web", "namespace": "default", "uid": "u1",
+            "generation": generation }, "spec": spec, "status": status });
+        self.world.put::<Pod>(&serde_json::from_value(pod).unwrap());
+    }
+
+    fn error_of_resize(&self) -> Option<String> {
+        let pod = self.world.get::<Pod>("default", "web").unwrap();
+        let status = pod.status.clone().unwrap_or_default();
+        let mut all = status.conditions.unwrap_or_default().into_iter();
+        all.find(|one| one.type_ == "PodResizeInProgress").and_then(|one| one.message)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_is_used_is_not_taken_away() {
+    let machine = Machine::start();
+    machine.pass(5).await;
+    machine.may_use("100Mi", None);
+    machine.pass(2).await;
+    machine.runtime.uses("u1", 60 << 20);
+    machine.runtime.calls();
+    machine.may_use("50Mi", None);
+    machine.pass(2).await;
+    let limit = "memory limit (52428800) below current usage (62914560)";
+    let both =
+        format!("[attempting to set pod {limit}, attempting to set container \"c\" {limit}]");
+    assert_eq!(machine.error_of_resize(), Some(format!("cannot decrease memory limits: {both}")));
+    assert!(!machine.runtime.calls().contains("resize"));
+    machine.runtime.uses("u1", 40 << 20);
+    machine.pass(15).await;
+    assert_eq!(machine.error_of_resize(), None);
+    assert!(machine.runtime.calls().contains("resize"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_a_pod_uses_is_not_taken_away() {
+    let machine = Machine::start();
+    machine.pass(5).await;
+    machine.may_use("50Mi", Some("100Mi"));
+    machine.pass(2).await;
+    machine.runtime.uses("u1", 45 << 20);
+    machine.may_use("50Mi", Some("45Mi"));
+    machine.pass(2).await;
+    let why = "cannot decrease memory limits: attempting to set pod memory limit (47185920) below \
+               current usage (47185920)";
+    assert_eq!(machine.error_of_resize().as_deref(), Some(why));
+    machine.runtime.uses("u1", 30 << 20);
+    machine.pass(70).await;
+    assert_eq!(machine.error_of_resize(), None);
+}

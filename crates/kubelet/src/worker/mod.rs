@@ -22,6 +22,7 @@ mod mounts;
 mod references;
 mod remembered;
 mod resize;
+mod shrink;
 mod start;
 mod tell;
 mod watched;
@@ -391,7 +392,7 @@ impl Kubelet {
             message::read(&mut found);
             self.admit(&pod, &found, &memory).await?;
             let pod = self.allocate(&pod, &memory);
-            self.resize_pod(&pod, &found, &memory);
+            self.resize_pod(&pod, &found, &memory).await;
             let left = self.deadline(&pod, &memory);
             let plan = self.decide(&pod, &found, &memory);
             self.follow_resize(&pod, &plan, &memory);
@@ -487,9 +488,15 @@ impl Kubelet {
             steps.into_iter().partition(|step| matches!(step, Step::Kill { .. }));
         self.kill_all(pod, found, memory, kills).await?;
         let mut all_well = true;
+        let shrinks = self.may_shrink(pod, found, &others).await;
+        if let Err(error) = &shrinks {
+            all_well = false;
+            self.resize_failed(pod, memory, error);
+        }
         for step in others {
             match step {
                 Step::Kill { .. } => {}
+                Step::Resize { .. } if shrinks.is_err() => {}
                 Step::Remove { id, name } => self.remove(pod, &id, &name).await?,
                 Step::Resize { id, limits } => {
                     if let Err(error) = self.resize(pod, &id, *limits).await {

@@ -1,23 +1,21 @@
 //! Resources that change while a pod runs: what a pod is given is what it asks for once that fits;
 //! until then it keeps what it has, and a condition says so (`pkg/kubelet/allocation`).
+mod feasible;
+mod summary;
+
 use super::allocations::Allocated;
 use super::{Kubelet, Memory, SyncError};
 use crate::admission::{self, Refusal};
 use crate::cgroups;
-use crate::container::resources::{self, Enforcement};
 use crate::found::Found;
 use crate::plan::Plan;
-use crate::pod::{self, Role};
+use crate::pod;
 use crate::runtime::cri;
-use api::quantity::Quantity;
-use api::rules::qos_class;
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource as api_core;
-use serde::Serialize;
-use serde_json::json;
-use std::collections::BTreeMap;
+use feasible::{Settings, feasible};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use std::io;
 use std::sync::Arc;
+use summary::summary;
 
 const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
@@ -220,11 +218,17 @@ impl Kubelet {
     }
 
     /// What the pod as a whole may use is what it has been given, also while it runs.
-    pub(super) fn resize_pod(&self, pod: &Pod, found: &Found, memory: &Memory) {
+    pub(super) async fn resize_pod(&self, pod: &Pod, found: &Found, memory: &Memory) {
         let whole = pod::spec(pod).resources.clone();
-        let is_new = memory.notes.lock().enforced != whole;
-        if !is_new || found.sandbox().is_none() || pod::is_deleting(pod) {
+        let before = memory.notes.lock().enforced.clone();
+        if before == whole || found.sandbox().is_none() || pod::is_deleting(pod) {
             return;
+        }
+        // What this process has not set itself was enforced by the one before it.
+        if let Some(before) = &before
+            && let Err(error) = self.may_shrink_pod(found, before, whole.as_ref()).await
+        {
+            return self.resize_failed(pod, memory, &error);
         }
         match self.make_groups(pod) {
             Ok(()) => memory.notes.lock().enforced = whole,
@@ -278,189 +282,15 @@ fn with(pod: &Pod, allocated: &Allocated) -> Pod {
     pod
 }
 
-/// What of the node makes some changes impossible.
-struct Settings<'a> {
-    enforcement: &'a Enforcement,
-    /// Containers may have processors, or memory, for themselves.
-    has_cpus: bool,
-    has_memory: bool,
-}
-
-/// Whether a change could be made if there were room for it (`podResizesAdmitHandler`).
-fn feasible(pod: &Pod, given: &Pod, settings: &Settings<'_>) -> Result<(), Refusal> {
-    let refused = |message: &str| Err(Refusal::new(INFEASIBLE, message));
-    let changed = |name: &str| -> Vec<Container> {
-        let of = |one: &Container| {
-            let requests = one.resources.as_ref().and_then(|all| all.requests.as_ref());
-            requests.and_then(|all| all.get(name)).and_then(|text| Quantity::parse(&text.0).ok())
-        };
-        let both = pod::containers(pod).zip(pod::containers(given));
-        both.filter(|((_, wanted), (_, has))| of(wanted) != of(has))
-            .map(|((_, wanted), _)| wanted.clone())
-            .collect()
-    };
-    let begins_again = |one: &Container| {
-        let mut policies = one.resize_policy.iter().flatten();
-        policies
-            .any(|one| one.resource_name == "memory" && one.restart_policy == "RestartContainer")
-    };
-    let may_swap = |pod: &Pod, name: &str| {
-        let own = pod::container(pod, name);
-        own.is_some_and(|(_, one)| resources::may_swap(pod, &one, settings.enforcement))
-    };
-    let swaps = |one: &Container| may_swap(pod, &one.name) || may_swap(given, &one.name);
-    if changed("memory").iter().any(|one| !begins_again(one) && swaps(one)) {
-        return refused("In-place resize of containers with swap is not supported.");
-    }
-    if qos_class(&json!(pod.spec)) != "Guaranteed" {
-        return Ok(());
-    }
-    if settings.has_cpus && !changed("cpu").is_empty() {
-        return refused(
-            "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"",
-        );
-    }
-    if settings.has_memory && !changed("memory").is_empty() {
-        return refused(
-            "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"",
-        );
-    }
-    Ok(())
-}
-
-/// What an event says: what the pod asks for, as JSON in upstream's order (`pkg/kubelet/events/resize.go`).
-fn summary(what: &str, pod: &Pod, generation: i64, error: &str) -> String {
-    let of = |wanted: fn(Role) -> bool| -> Vec<Asked> {
-        let all = pod::containers(pod).filter(|(role, _)| wanted(*role));
-        all.map(|(_, one)| Asked::by(one)).collect()
-    };
-    let summary = Summary {
-        init_containers: of(|role| matches!(role, Role::Init | Role::Sidecar)),
-        containers: of(|role| role == Role::Regular),
-        generation,
-        error,
-    };
-    match serde_json::to_string(&summary) {
-        Ok(text) => format!("Pod resize {what}: {text}"),
-        Err(_) => format!("Pod resize {what}"),
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary<'a> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    init_containers: Vec<Asked>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    containers: Vec<Asked>,
-    generation: i64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    error: &'a str,
-}
-
-#[derive(Serialize)]
-struct Asked {
-    name: String,
-    resources: AskedResources,
-}
-
-#[derive(Serialize)]
-struct AskedResources {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limits: Option<BTreeMap<String, api_core::Quantity>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<BTreeMap<String, api_core::Quantity>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    claims: Option<Vec<ResourceClaim>>,
-}
-
-impl Asked {
-    fn by(container: &Container) -> Asked {
-        let ResourceRequirements { limits, requests, claims } = of(container);
-        let resources = AskedResources { limits, requests, claims };
-        Asked { name: container.name.clone(), resources }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn pod(cpu: &str) -> Pod {
         let container = json!({ "name": "c", "resources": { "requests": { "cpu": cpu } } });
         serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [container] } }))
             .unwrap()
-    }
-
-    fn sized(cpu: &str, memory: &str, is_guaranteed: bool) -> Pod {
-        let amounts = json!({ "cpu": cpu, "memory": memory });
-        let mut resources = json!({ "requests": amounts });
-        if is_guaranteed {
-            resources["limits"] = amounts;
-        }
-        let container = json!({ "name": "c", "resources": resources });
-        serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [container] } }))
-            .unwrap()
-    }
-
-    #[test]
-    fn what_a_container_has_for_itself_is_not_changed() {
-        let check = |has_cpus, has_memory, to: Pod, expected: Option<&str>| {
-            let enforcement = &Enforcement::default();
-            let settings = Settings { enforcement, has_cpus, has_memory };
-            let is_guaranteed = qos_class(&json!(to.spec)) == "Guaranteed";
-            let said = feasible(&to, &sized("1", "1Gi", is_guaranteed), &settings);
-            let said = said.err().map(|refusal| {
-                assert_eq!(refusal.reason, "Infeasible");
-                refusal.message
-            });
-            assert_eq!(said.as_deref(), expected);
-        };
-        let cpu =
-            "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
-        let memory =
-            "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"";
-        check(true, true, sized("2", "1Gi", true), Some(cpu));
-        check(true, true, sized("1", "2Gi", true), Some(memory));
-        check(true, true, sized("1000m", "1024Mi", true), None);
-        check(true, true, sized("2", "2Gi", false), None);
-        check(true, false, sized("1", "2Gi", true), None);
-        check(false, false, sized("2", "2Gi", true), None);
-    }
-
-    #[test]
-    fn what_swaps_keeps_its_memory() {
-        let swaps = Enforcement {
-            limited_swap: true,
-            memory: 8 << 30,
-            swap: 1 << 30,
-            ..Default::default()
-        };
-        let settings = Settings { enforcement: &swaps, has_cpus: false, has_memory: false };
-        let given = sized("1", "1Gi", false);
-        let said = feasible(&sized("1", "2Gi", false), &given, &settings).unwrap_err();
-        assert_eq!(said.message, "In-place resize of containers with swap is not supported.");
-        assert!(feasible(&sized("2", "1Gi", false), &given, &settings).is_ok());
-        let again = |mut pod: Pod| {
-            let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
-            let container = &mut pod.spec.as_mut().unwrap().containers[0];
-            container.resize_policy = serde_json::from_value(policy).unwrap();
-            pod
-        };
-        let (to, given) = (again(sized("1", "2Gi", false)), again(given));
-        assert!(feasible(&to, &given, &settings).is_ok());
-    }
-
-    #[test]
-    fn events_say_what_is_asked_for() {
-        let text = summary("OutOfcpu", &sized("2", "1Gi", true), 3, "no room");
-        let amounts = r#"{"cpu":"2","memory":"1Gi"}"#;
-        let resources = format!(r#"{{"limits":{amounts},"requests":{amounts}}}"#);
-        let containers = format!(r#"[{{"name":"c","resources":{resources}}}]"#);
-        let expected = format!(
-            r#"Pod resize OutOfcpu: {{"containers":{containers},"generation":3,"error":"no room"}}"#
-        );
-        assert_eq!(text, expected);
     }
 
     #[test]
