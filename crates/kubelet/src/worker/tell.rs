@@ -47,9 +47,9 @@ impl Kubelet {
         let (new, old) = self.compose(pod, found, memory);
         self.show(pod, &new, &old, memory);
         if pod::is_static(pod) {
-            return self.tell_mirror(pod, found, memory).await;
+            return Box::pin(self.tell_mirror(pod, found, memory)).await;
         }
-        self.write(pod, memory, new, old).await
+        Box::pin(self.write(pod, memory, new, old)).await
     }
 
     /// Tells the node's agents first: they are here.
@@ -71,7 +71,7 @@ impl Kubelet {
         memory: &Memory,
     ) -> Result<(), SyncError> {
         let (new, old) = self.compose(pod, found, memory);
-        self.write(pod, memory, new, old).await
+        Box::pin(self.write(pod, memory, new, old)).await
     }
 
     async fn write(
