@@ -65,6 +65,8 @@ pub struct Config {
     pub reserved: Vec<(String, i64)>,
     /// Control groups of pods are below this one: `/kubepods`.
     pub cgroup_root: String,
+    /// Whether systemd makes them. Counts only where the runtime does not say it.
+    pub by_systemd: bool,
     /// Whether containers may have processors for themselves, and which: `--cpu-manager-policy`.
     pub cpu_policy: Option<cpus::Policy>,
     /// Whether containers may have memory for themselves: `--memory-manager-policy`.
@@ -158,6 +160,7 @@ impl Config {
             max_pods: 110,
             reserved: Vec::new(),
             cgroup_root: "/kubepods".to_owned(),
+            by_systemd: false,
             cpu_policy: None,
             memory_policy: None,
             topology: numa::Settings::default(),

@@ -12,6 +12,8 @@
 //!  worker/     for each pod: look, decide, do, look again, tell the API
 //!  volumes/    folders that containers share; files that show objects
 //!  csi/        volumes of drivers that run beside us
+//!  cgroups/    control groups of pods, made here or by systemd
+//!  dbus        as much of it as systemd and logind need
 //!  cpus/       processors that containers have for themselves
 //!  numa/       memory of their own; what is near each other
 //!  devices/    devices of plugins, and which containers have them
@@ -45,6 +47,7 @@ pub mod config;
 mod container;
 pub mod cpus;
 mod csi;
+mod dbus;
 mod devices;
 mod dra;
 pub mod eviction;
@@ -109,11 +112,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub enum Error {
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] RuntimeError),
-    #[error(
-        "the container runtime wants control groups of systemd, which this kubelet does not make: set it to \
-         cgroupfs (containerd: `SystemdCgroup = false`; CRI-O: `cgroup_manager = \"cgroupfs\"`)"
-    )]
-    ControlGroups,
     #[error(transparent)]
     Listen(#[from] server::ListenError),
     #[error("failed to make {}", folder.display())]
@@ -129,12 +127,11 @@ fn own_folder(folder: &Path) -> io::Result<()> {
 
 /// Runs until the context stops. Containers go on: the next kubelet takes them up.
 pub async fn run(
-    config: Config,
+    mut config: Config,
     source: Arc<dyn Source>,
     context: Context,
     runtime: Arc<dyn Runtime>,
 ) -> Result<(), Error> {
-    let config = Arc::new(config);
     let server = match &config.server {
         Some(server) => Some(Server::bind(server).await?),
         None => None,
@@ -147,9 +144,13 @@ pub async fn run(
     let patient = Patient::new(runtime, config.runtime_patience, context.clone());
     let runtime: Arc<dyn Runtime> = Arc::new(patient);
     let name = runtime.version(cri::VersionRequest::default()).await?.runtime_name;
-    if config.cgroups_per_qos && wants_systemd(&*runtime).await {
-        return Err(Error::ControlGroups);
+    if config.cgroups_per_qos {
+        config.by_systemd = wants_systemd(&*runtime).await.unwrap_or(config.by_systemd);
+        if config.by_systemd {
+            config.cgroup_root = cgroups::slices_of(&config.cgroup_root);
+        }
     }
+    let config = Arc::new(config);
     let informers = Informers::new(&context, source);
     let fields = api::selector::field::Selector::equals("spec.nodeName", &config.node_name);
     let pods = informers.keep::<Pod>(Collection::all(ApiResource::of::<Pod>()).with_fields(fields));
@@ -250,12 +251,11 @@ pub async fn run(
     Ok(())
 }
 
-/// Whether the runtime leaves control groups to systemd. One that does not know the question
-/// (containerd before 2.0) shows it with the first sandbox.
-async fn wants_systemd(runtime: &dyn Runtime) -> bool {
+/// Whether the runtime leaves control groups to systemd, if it says it: containerd does since 2.0.
+async fn wants_systemd(runtime: &dyn Runtime) -> Option<bool> {
     let answer = runtime.runtime_config(cri::RuntimeConfigRequest::default()).await;
-    let linux = answer.ok().and_then(|answer| answer.linux);
-    linux.is_some_and(|linux| linux.cgroup_driver() == cri::CgroupDriver::Systemd)
+    let linux = answer.ok()?.linux?;
+    Some(linux.cgroup_driver() == cri::CgroupDriver::Systemd)
 }
 
 /// Changes of pods in the API.

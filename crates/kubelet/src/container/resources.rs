@@ -1,6 +1,7 @@
 //! Requests and limits: as limits of control groups, as a score for the OOM killer, as text.
 use super::env::Place;
 use crate::admission;
+use crate::cgroups;
 use crate::pod;
 use crate::runtime::cri;
 use api::quantity::Quantity;
@@ -209,11 +210,11 @@ pub fn qos(pod: &Pod) -> &'static str {
 /// `/kubepods/burstable/podUID`; guaranteed pods are directly below the root.
 pub fn cgroup_parent(root: &str, pod: &Pod) -> String {
     let class = match qos(pod) {
-        "Guaranteed" => "",
-        "Burstable" => "/burstable",
-        _ => "/besteffort",
+        "Guaranteed" => root.to_owned(),
+        "Burstable" => cgroups::below(root, "burstable"),
+        _ => cgroups::below(root, "besteffort"),
     };
-    format!("{root}{class}/pod{}", pod::uid(pod))
+    cgroups::below(&class, &format!("pod{}", pod::uid(pod)))
 }
 
 /// `limits.memory` in units of a divisor, rounded up. What is not limited is limited by the pod as a whole, or by

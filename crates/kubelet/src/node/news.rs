@@ -64,7 +64,7 @@ pub fn enforced(cgroup_root: &str, limited: &Result<(), String>) -> News {
             note: "Updated Node Allocatable limit across pods".to_owned(),
         },
         Err(why) => {
-            let names: Vec<&str> = cgroup_root.split('/').filter(|name| !name.is_empty()).collect();
+            let names = crate::cgroups::names(cgroup_root);
             let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
             let names = names.join(" ");
             let note = format!("Failed to update Node Allocatable Limits [{names}]: {why}");

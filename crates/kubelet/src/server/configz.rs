@@ -32,12 +32,19 @@ pub fn page(config: &Config, server: &ServerConfig) -> Reply {
         "nodeStatusReportFrequency": seconds(config.status_period),
         "nodeLeaseDurationSeconds": config.lease_duration.as_secs(),
         "registerNode": config.registers,
-        "cgroupRoot": config.cgroup_root.strip_suffix("/kubepods").filter(|root| !root.is_empty()).unwrap_or("/"),
+        "cgroupRoot": above_pods(&config.cgroup_root),
         "cgroupsPerQOS": true,
-        "cgroupDriver": "cgroupfs",
+        "cgroupDriver": if config.by_systemd { "systemd" } else { "cgroupfs" },
         "enableServer": true,
         "enableSystemLogHandler": server.system_log_handler,
         "enableDebuggingHandlers": server.debugging_handlers,
         "failSwapOn": false,
     } }))
+}
+
+/// The group in which that of all pods is.
+fn above_pods(root: &str) -> String {
+    let names = crate::cgroups::names(root);
+    let above = names.split_last().map_or(&[][..], |(_, above)| above);
+    format!("/{}", above.join("/"))
 }

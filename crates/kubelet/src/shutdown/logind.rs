@@ -1,6 +1,6 @@
 //! What systemd's logind has to do with it: it lets whoever asks delay a shutdown, tells when one
 //! begins, and goes on when everybody has let go.
-use super::dbus::{Argument, Bus, Call, Reader};
+use crate::dbus::{Argument, Bus, Call, Reader};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;

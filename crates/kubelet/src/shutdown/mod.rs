@@ -4,7 +4,6 @@
 //! ```text
 //!  logind   delays the shutdown until we are done; tells when one begins       (over dbus)
 //! ```
-mod dbus;
 mod logind;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! A whole kubelet whose machine goes down; a bus of our own that says so.
-use super::dbus::{self, Message, REPLY, SIGNAL};
 use super::*;
+use crate::dbus::{self, Message, REPLY, SIGNAL};
 use crate::tests::{Machine, one};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;

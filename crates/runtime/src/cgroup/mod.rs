@@ -20,7 +20,7 @@ use crate::users;
 
 pub use device::{DeviceRule, restrict_devices};
 pub use pressure::{Pressure, Stall};
-pub use resources::Resources;
+pub use resources::{Resources, weight};
 pub use stats::{Usage, usage};
 
 /// One mounted hierarchy.

@@ -134,7 +134,7 @@ fn number_or_max(value: i64) -> String {
 
 /// v2's weight for v1's shares: the curve that upstream's runtimes agreed on, through 1 at 2 shares,
 /// 100 at 1024 and 10000 at 262144.
-fn weight(shares: u64) -> u64 {
+pub fn weight(shares: u64) -> u64 {
     if shares <= 2 {
         return 1;
     }

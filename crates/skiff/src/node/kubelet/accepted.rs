@@ -4,8 +4,8 @@ use crate::alone::Upstreams;
 #[derive(Debug)]
 pub struct Kubelet;
 
-/// What they set upstream has one way here (`cgroup-driver`: the runtime says it), no limit to set
-/// (`kube-api-qps`), or no counterpart (`volume-plugin-dir`).
+/// What they set upstream has one way here (`serialize-image-pulls`), no limit to set (`kube-api-qps`), or no
+/// counterpart (`volume-plugin-dir`).
 impl Upstreams for Kubelet {
     const FLAGS: &[&str] = &[
         "application-metrics-count-limit",
@@ -13,7 +13,6 @@ impl Upstreams for Kubelet {
         "authorization-webhook-cache-authorized-ttl",
         "authorization-webhook-cache-unauthorized-ttl",
         "boot-id-file",
-        "cgroup-driver",
         "configmap-secret-change-detection-strategy",
         "container-hints",
         "containerd",

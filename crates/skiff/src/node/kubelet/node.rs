@@ -25,6 +25,9 @@ pub struct Node {
     /// The control group below which those of pods are.
     #[arg(long, default_value = "/")]
     pod_cgroup_root: String,
+    /// Who makes the control groups of pods, where the container runtime does not say it.
+    #[arg(long, default_value = "cgroupfs", value_parser = ["cgroupfs", "systemd"])]
+    cgroup_driver: String,
     /// Whether it is an error if the kernel is not set up as Kubernetes wants it. It is never changed.
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     protect_kernel_defaults: bool,
@@ -78,6 +81,7 @@ impl Node {
         config.status_period = self.node_status_report_frequency;
         config.lease_duration = Duration::from_secs(self.node_lease_duration_seconds.into());
         config.cgroup_root = format!("{}/kubepods", self.pod_cgroup_root.trim_end_matches('/'));
+        config.by_systemd = self.cgroup_driver == "systemd";
         Ok(())
     }
 }
@@ -115,6 +119,7 @@ mod tests {
             "--max-pods=100000",
             "--pods-per-core=3",
             "--pod-cgroup-root=/mine/",
+            "--cgroup-driver=systemd",
             "--feature-gates=A=true,B=false",
         ])
         .unwrap();
@@ -122,7 +127,7 @@ mod tests {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         assert_eq!(config.max_pods, 3 * cores);
         assert_eq!(config.lease_duration, Duration::from_secs(60));
-        assert_eq!(config.cgroup_root, "/mine/kubepods");
+        assert_eq!((&*config.cgroup_root, config.by_systemd), ("/mine/kubepods", true));
     }
 
     #[test]

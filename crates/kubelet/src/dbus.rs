@@ -1,5 +1,5 @@
-//! As much of D-Bus as is needed to speak with logind: calls with texts and numbers, answers, signals,
-//! and files that come with them. Everything is little-endian, and nothing is sent but what we know.
+//! As much of D-Bus as is needed to speak with systemd and its logind: calls with texts, numbers and properties,
+//! answers, signals, and files that come with them. Everything is little-endian, and nothing is sent but what we know.
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -17,6 +17,20 @@ const LONGEST: usize = 1 << 20;
 pub enum Argument<'a> {
     Text(&'a str),
     Number(i32),
+    Flag(bool),
+    /// What a unit of systemd is to be like.
+    Properties(&'a [(&'static str, Property)]),
+    /// None that are made together with one of systemd's.
+    NoUnits,
+}
+
+/// What a unit of systemd is told of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Property {
+    Flag(bool),
+    Long(u64),
+    Text(String),
+    Texts(Vec<String>),
 }
 
 /// Who is asked for what.
@@ -197,6 +211,54 @@ impl Writer {
         self.0.push(0);
     }
 
+    fn long(&mut self, number: u64) {
+        self.align(8);
+        self.0.extend(number.to_le_bytes());
+    }
+
+    /// A list, whose elements begin at multiples of a number. Its length counts from the first one.
+    fn list(&mut self, aligned: usize, write: impl FnOnce(&mut Writer)) {
+        self.number(0);
+        let length = self.0.len() - 4;
+        self.align(aligned);
+        let begins = self.0.len();
+        write(self);
+        let size = (self.0.len() - begins) as u32;
+        self.0[length..length + 4].copy_from_slice(&size.to_le_bytes());
+    }
+
+    fn properties(&mut self, all: &[(&'static str, Property)]) {
+        self.list(8, |list| {
+            for (name, property) in all {
+                list.align(8);
+                list.text(name);
+                list.property(property);
+            }
+        });
+    }
+
+    /// A value that says of which type it is.
+    fn property(&mut self, property: &Property) {
+        match property {
+            Property::Flag(is) => {
+                self.signature("b");
+                self.number((*is).into());
+            }
+            Property::Long(number) => {
+                self.signature("t");
+                self.long(*number);
+            }
+            Property::Text(text) => {
+                self.signature("s");
+                self.text(text);
+            }
+            Property::Texts(texts) => {
+                self.signature("as");
+                self.list(4, |list| texts.iter().for_each(|text| list.text(text)));
+            }
+        }
+    }
+
     fn signature(&mut self, text: &str) {
         self.0.push(text.len() as u8);
         self.0.extend(text.as_bytes());
@@ -215,7 +277,7 @@ impl Writer {
     }
 }
 
-fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
+pub fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
     let (mut body, mut signature) = (Writer::default(), String::new());
     for argument in call.arguments {
         match argument {
@@ -226,6 +288,18 @@ fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
             Argument::Number(number) => {
                 signature.push('i');
                 body.number(number.cast_unsigned());
+            }
+            Argument::Flag(is) => {
+                signature.push('b');
+                body.number((*is).into());
+            }
+            Argument::Properties(all) => {
+                signature.push_str("a(sv)");
+                body.properties(all);
+            }
+            Argument::NoUnits => {
+                signature.push_str("a(sa(sv))");
+                body.list(8, |_| {});
             }
         }
     }
@@ -298,7 +372,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The first message of these bytes and its length, if it is there as a whole.
-fn decode(bytes: &[u8]) -> io::Result<Option<(Message, usize)>> {
+pub fn decode(bytes: &[u8]) -> io::Result<Option<(Message, usize)>> {
     let wrong = || io::Error::other("the bus speaks in riddles");
     if bytes.len() < 16 {
         return Ok(None);

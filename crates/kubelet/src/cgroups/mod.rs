@@ -1,6 +1,16 @@
 //! The control groups of pods: `/kubepods`, below it one for each QoS class but `Guaranteed`, below
 //! those one for each pod, which the runtime puts containers into. What a class gets of the
 //! processors is what its pods ask for (`pkg/kubelet/cm`).
+//!
+//! Where a runtime leaves groups to systemd, each is a slice of it ([`slices`]): their names say so, and
+//! [`systemd`] makes them and takes them away. Their files are written here all the same.
+mod slices;
+mod systemd;
+#[cfg(test)]
+mod tests;
+
+pub use slices::{below, names, of as slices_of};
+
 use crate::admission::{self, Amounts};
 use crate::container::resources::{self, Enforcement, quota, shares};
 use crate::pod;
@@ -27,7 +37,7 @@ pub fn prepare(root: &str, allocatable: &Amounts) -> io::Result<()> {
             ..Resources::default()
         },
     )?;
-    make(&format!("{root}/besteffort"), &Resources { cpu_shares: Some(2), ..Resources::default() })
+    make(&below(root, "besteffort"), &Resources { cpu_shares: Some(2), ..Resources::default() })
 }
 
 /// What the configuration says of pods' groups.
@@ -58,7 +68,7 @@ pub fn make_for(
         make(root, &Resources { unified, ..Resources::default() })?;
     }
     if resources::qos(pod) == "Burstable" {
-        make(&format!("{root}/burstable"), &burstable(all, settings))?;
+        make(&below(root, "burstable"), &burstable(all, settings))?;
     }
     make(&resources::cgroup_parent(root, pod), &of_pod(pod, settings))
 }
@@ -135,6 +145,10 @@ fn positive(number: i64) -> Option<u64> {
 }
 
 fn make(path: &str, limits: &Resources) -> io::Result<()> {
+    if let Some((unit, parent)) = slices::unit(path) {
+        let limits = slices::properties(limits, runtime::cgroup::is_unified());
+        systemd::make(Path::new(systemd::SOCKET), &unit, &parent, &limits)?;
+    }
     let group = Group::new(path, "");
     group.create()?;
     group.apply(limits)
@@ -142,10 +156,19 @@ fn make(path: &str, limits: &Resources) -> io::Result<()> {
 
 /// Removes the groups of a pod below `root`, in every hierarchy. What something still runs in stays.
 pub fn remove(root: &str, uid: &str) {
-    for hierarchy in hierarchies(Path::new(MOUNTED)) {
-        let root = hierarchy.join(root.trim_start_matches('/'));
-        for class in CLASSES {
-            let group = root.join(class).join(format!("pod{uid}"));
+    let hierarchies = hierarchies(Path::new(MOUNTED));
+    for class in CLASSES {
+        let class = if class.is_empty() { root.to_owned() } else { below(root, class) };
+        let path = below(&class, &format!("pod{uid}"));
+        let folders = hierarchies.iter().map(|mounted| mounted.join(path.trim_start_matches('/')));
+        let folders: Vec<PathBuf> = folders.filter(|folder| folder.exists()).collect();
+        if !folders.is_empty()
+            && let Some((unit, _)) = slices::unit(&path)
+            && let Err(error) = systemd::stop(Path::new(systemd::SOCKET), &unit)
+        {
+            tracing::debug!(%error, unit, "systemd keeps a pod's slice");
+        }
+        for group in folders {
             if let Err(error) = remove_below(&group)
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -171,48 +194,4 @@ fn remove_below(group: &Path) -> io::Result<()> {
         }
     }
     fs::remove_dir(group)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(spec: serde_json::Value, expected: (u64, Option<i64>, Option<i64>)) {
-        let pod = serde_json::json!({ "metadata": { "uid": "u" }, "spec": spec });
-        let enforcement = Enforcement::default();
-        let settings = Settings { enforcement: &enforcement, pids: None };
-        let made = of_pod(&serde_json::from_value(pod).expect("a pod"), &settings);
-        assert_eq!((made.cpu_shares.expect("shares"), made.cpu_quota, made.memory), expected);
-    }
-
-    #[test]
-    fn a_pod_is_limited_if_all_its_containers_are() {
-        let one = |resources: serde_json::Value| serde_json::json!({ "name": "c", "resources": resources });
-        let limited = one(
-            serde_json::json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "500m", "memory": "64Mi" } }),
-        );
-        let free = one(serde_json::json!({}));
-        check(serde_json::json!({ "containers": [free] }), (2, None, None));
-        check(serde_json::json!({ "containers": [limited, free] }), (512, None, None));
-        check(
-            serde_json::json!({ "containers": [limited, limited] }),
-            (1024, Some(100_000), Some(128 << 20)),
-        );
-        check(
-            serde_json::json!({ "containers": [free], "resources": { "limits": { "memory": "1Mi" } } }),
-            (2, None, Some(1 << 20)),
-        );
-    }
-
-    #[test]
-    fn groups_go_from_the_inside() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let pod = folder.path().join("memory/kubepods/podx");
-        fs::create_dir_all(pod.join("a/b")).expect("folders");
-        assert_eq!(hierarchies(folder.path()), [folder.path().join("memory")]);
-        remove_below(&pod).expect("it goes");
-        assert!(!pod.exists() && folder.path().join("memory/kubepods").exists());
-        fs::write(folder.path().join("cgroup.controllers"), "").expect("a file");
-        assert_eq!(hierarchies(folder.path()), [folder.path()]);
-    }
 }
