@@ -2,7 +2,6 @@
 use super::*;
 use crate::testing::until;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 fn check(spec: serde_json::Value, expected: (u64, Option<i64>, Option<i64>)) {
     let pod = serde_json::json!({ "metadata": { "uid": "u" }, "spec": spec });
@@ -47,6 +46,7 @@ fn groups_go_from_the_inside() {
 /// systemd as the first process of a machine that is no more than namespaces, with control groups of its own.
 struct Systemd {
     first: Child,
+    name: String,
     group: PathBuf,
 }
 
@@ -59,7 +59,8 @@ impl Systemd {
         if !rustix::process::geteuid().is_root() || !Path::new(program).exists() {
             return None;
         }
-        let group = mounted.root.join(format!("skiff-systemd-{}", std::process::id()));
+        let name = format!("skiff-systemd-{}", std::process::id());
+        let group = mounted.root.join(&name);
         fs::create_dir_all(&group).expect("a group");
         let idle = "[Unit]\\nDefaultDependencies=no\\n";
         let inside = format!(
@@ -78,7 +79,7 @@ impl Systemd {
             .stderr(Stdio::null())
             .spawn()
             .expect("a shell");
-        Some(Systemd { first, group })
+        Some(Systemd { first, name, group })
     }
 
     /// The first process, as we see it.
@@ -101,15 +102,7 @@ impl Drop for Systemd {
     fn drop(&mut self) {
         let _ = self.first.kill();
         let _ = self.first.wait();
-        // Its processes are killed by the kernel, and take a moment to leave.
-        for _ in 0..500 {
-            match remove_below(&self.group) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                _ => return,
-            }
-        }
+        let _ = Group::new("", &self.name).remove();
     }
 }
 
