@@ -356,7 +356,7 @@ mod tests {
                 "staticPodURLHeader": { "X-A": ["1", "2"] }, "featureGates": { "A": true, "B": false },
                 "registerNode": false,
             })),
-            "anonymous-auth=false cgroup-driver=systemd client-ca-file=/ca clusterDNS"
+            "anonymous-auth=false client-ca-file=/ca cgroup-driver=systemd clusterDNS"
                 .replace("clusterDNS", "cluster-dns=10.0.0.10,10.0.0.11")
                 + " container-log-monitor-interval=60 eviction-hard=memory.available<1Gi feature-gates=A=true,B=false kube-reserved=cpu=100m max-pods=50 memory-swap-behavior=LimitedSwap register-node=false register-with-taints=k=v:NoSchedule shutdown-grace-period-by-pod-priority=-1=10,5=3 manifest-url-header=X-A:1,X-A:2"
         );
