@@ -130,6 +130,19 @@ enum Command {
     Node(node::Command),
 }
 
+/// Whoever reads our output may have gone (`skiff status | head`): then there is nobody to be told, and no more to do.
+fn end_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // As the standard library has it; its error does not come with it.
+        let said = panic.payload_as_str().unwrap_or_default();
+        if said.starts_with("failed printing to stdout: Broken pipe") {
+            std::process::exit(1);
+        }
+        usual(panic);
+    }));
+}
+
 fn main() -> anyhow::Result<std::process::ExitCode> {
     // The shim is small: it starts before anything else does.
     if let Some(spec) = node::shim_arguments() {
@@ -149,6 +162,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     if let Some(arguments) = arguments_of("crictl", std::env::args_os()) {
         return Ok(crictl::main(arguments, &node::own_socket()));
     }
+    end_with_the_reader();
     let typed = called_as(&Cli::command(), std::env::args_os().collect());
     let typed = configuration::with_file(&Cli::command(), typed)?;
     let found = Cli::command().get_matches_from(typed);

@@ -21,6 +21,7 @@ mod identity;
 mod images;
 mod kubectl;
 mod kubelet;
+mod output;
 mod policies;
 mod python;
 mod scheduler;
