@@ -224,3 +224,35 @@ impl Drop for Watch {
         count(&self.kubelet, WATCHES, code);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Machine;
+
+    #[tokio::test]
+    async fn who_comes_too_early_or_is_too_slow_is_sent_away() {
+        let kubelet = Machine::new().kubelet();
+        let desk = Desk { kubelet: kubelet.clone(), turnstile: Turnstile::default() };
+        let early = desk.watch_pods(Request::new(WatchPodsRequest {})).await.err();
+        let early = early.expect("refused");
+        assert_eq!(
+            (early.code(), early.message()),
+            (Code::FailedPrecondition, "Kubelet is initializing")
+        );
+        kubelet.sources.api_answered();
+        let watch = desk.watch_pods(Request::new(WatchPodsRequest {})).await.expect("let in");
+        let mut watch = watch.into_inner();
+        for _ in 0..=BEHIND {
+            kubelet.pod_watch.updated(&Pod::default(), &PodStatus::default());
+        }
+        let first = watch.next().await.expect("an event").expect("no fault");
+        assert_eq!(first.r#type(), EventType::InitialSyncComplete);
+        let slow = watch.next().await.expect("a word").expect_err("a fault");
+        assert_eq!(
+            (slow.code(), slow.message()),
+            (Code::ResourceExhausted, "watch client channel closed")
+        );
+        assert!(watch.next().await.is_none());
+    }
+}

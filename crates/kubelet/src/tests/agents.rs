@@ -9,6 +9,8 @@ use crate::testing::until;
 use api::codec::protobuf::decode_message;
 use api::schema::builtin;
 use api::status::Status;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -40,39 +42,50 @@ fn told(event: &WatchPodsEvent) -> String {
     }
 }
 
+fn pod(machine: &Machine, name: &str) {
+    let mut spec = one(json!({}));
+    spec["nodeName"] = "n1".into();
+    let metadata = json!({ "name": name, "namespace": "default", "uid": name, "generation": 1 });
+    let pod = json!({ "metadata": metadata, "spec": spec });
+    machine.world.put::<Pod>(&serde_json::from_value(pod).unwrap());
+}
+
+fn phase(machine: &Machine, name: &str) -> Option<String> {
+    machine.world.get::<Pod>("default", name)?.status.clone()?.phase
+}
+
 #[tokio::test]
 async fn agents_hear_of_pods_from_their_node() {
     let machine = Machine::new();
     machine.run_kubelet_with(machine.context.clone(), |_| {});
     let mut agent = agent(&machine).await;
-    until("all is known", || {
-        machine.world.get::<k8s_openapi::api::core::v1::Node>("", "n1").is_some()
-    })
-    .await;
-    let mut watch = loop {
-        match agent.watch_pods(WatchPodsRequest {}).await {
-            Ok(watch) => break watch.into_inner(),
-            Err(status) => assert_eq!(status.message(), "Kubelet is initializing"),
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    };
+    // Once that runs, all who want pods have said so.
+    pod(&machine, "early");
+    until("early runs", || phase(&machine, "early").as_deref() == Some("Running")).await;
+    let mut watch = agent.watch_pods(WatchPodsRequest {}).await.unwrap().into_inner();
     let mut heard = Vec::new();
-    heard.push(told(&watch.message().await.unwrap().unwrap()));
-    machine.pod(one(json!({})));
+    while heard.last().is_none_or(|last| last != "complete") {
+        heard.push(told(&watch.message().await.unwrap().unwrap()));
+    }
+    assert_eq!(heard[0], "added early Running True 0");
+    pod(&machine, "web");
     while heard.last().is_none_or(|last| !last.ends_with("Running True 0")) {
         heard.push(told(&watch.message().await.unwrap().unwrap()));
     }
-    assert_eq!(heard[..2], ["complete", "added web Pending False 0"], "{heard:?}");
-    assert!(heard[2..].iter().all(|event| event.starts_with("modified web")), "{heard:?}");
+    let of_web: Vec<_> = heard.iter().filter(|event| event.contains(" web ")).collect();
+    assert_eq!(of_web[0], "added web Pending False 0");
+    assert!(of_web[1..].iter().all(|event| event.starts_with("modified web")), "{heard:?}");
 
     let listed = agent.list_pods(ListPodsRequest {}).await.unwrap().into_inner().pods;
     let listed: Vec<Value> = listed.iter().map(|pod| decode(pod)).collect();
-    assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), ["web Running True 0"]);
-    assert_eq!(listed[0]["spec"]["containers"][0]["name"], "c");
+    let rows: Vec<_> = listed.iter().map(shown).collect();
+    assert_eq!(rows, ["early Running True 0", "web Running True 0"]);
+    let web = &listed[1];
+    assert_eq!(web["spec"]["containers"][0]["name"], "c");
     let ask = |uid: &str| GetPodRequest { pod_uid: uid.to_owned() };
-    let uid = listed[0]["metadata"]["uid"].as_str().unwrap();
+    let uid = web["metadata"]["uid"].as_str().unwrap();
     let got = agent.get_pod(ask(uid)).await.unwrap().into_inner().pod;
-    assert_eq!(decode(&got), listed[0]);
+    assert_eq!(&decode(&got), web);
     let refused = agent.get_pod(ask("nobody")).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
@@ -83,10 +96,18 @@ async fn agents_hear_of_pods_from_their_node() {
     machine.world.refuse(|_| Some(Status::service_unavailable("connection refused")));
     machine.runtime.exit("c", 1);
     let mut last = String::new();
-    while !last.ends_with("True 1") {
+    while last != "modified web Running True 1" {
         last = told(&watch.message().await.unwrap().unwrap());
     }
     let got = agent.get_pod(ask(uid)).await.unwrap().into_inner().pod;
     assert!(shown(&decode(&got)).ends_with("True 1"));
     machine.world.refuse_nothing();
+
+    let mut ended = Pod::clone(&machine.world.get::<Pod>("default", "web").unwrap());
+    ended.metadata.deletion_timestamp = Some(Time(machine.context.now()));
+    ended.metadata.deletion_grace_period_seconds = Some(1);
+    machine.world.put(&ended);
+    while last != "deleted web - - 0" {
+        last = told(&watch.message().await.unwrap().unwrap());
+    }
 }
