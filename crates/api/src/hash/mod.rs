@@ -45,6 +45,14 @@ pub fn of_container(name: &str, image: &str) -> String {
     format!("{:x}", hash.0)
 }
 
+/// What a kubelet's file of allocations is checked by: a text as Go's debugging prints it (`dump.ForHash`).
+pub fn of_text(text: &str) -> u32 {
+    let mut hash = Fnv1a(START);
+    hash.add(b"(string)");
+    hash.add(text.as_bytes());
+    hash.0
+}
+
 /// A number in letters that spell nothing.
 fn spelled(number: u32) -> String {
     let digits = number.to_string().into_bytes();

@@ -1,5 +1,6 @@
 //! What pods have been given, on disk: the next kubelet would else only know what the API says of it, which may be
 //! older. Upstream's file under upstream's name (`pkg/kubelet/allocation/state`), as either kubelet may be the next.
+use api::hash::of_text;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ pub struct Allocations {
 #[derive(Serialize, Deserialize)]
 struct File {
     data: String,
-    checksum: u64,
+    checksum: u32,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -104,24 +105,16 @@ impl Allocations {
 
 fn text(all: &BTreeMap<String, Allocated>) -> io::Result<Vec<u8>> {
     let data = serde_json::to_string(&Data { entries: all.clone() })?;
-    Ok(serde_json::to_vec(&File { checksum: checksum(&data), data })?)
+    Ok(serde_json::to_vec(&File { checksum: of_text(&data), data })?)
 }
 
 fn parse(text: &[u8]) -> Result<BTreeMap<String, Allocated>, String> {
     let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    if checksum(&file.data) != file.checksum {
+    if of_text(&file.data) != file.checksum {
         return Err("checkpoint is corrupted".to_owned());
     }
     let data: Data = serde_json::from_str(&file.data).map_err(|error| error.to_string())?;
     Ok(data.entries)
-}
-
-/// FNV-1a in 32 bits of the text as upstream's `dump.ForHash` shows it: with its type.
-fn checksum(text: &str) -> u64 {
-    let shown = b"(string)".iter().chain(text.as_bytes());
-    let sum =
-        shown.fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    sum.into()
 }
 
 #[cfg(test)]
@@ -144,7 +137,7 @@ mod tests {
         let damaged = text.replace("1Ki", "2Ki");
         assert_eq!(parse(damaged.as_bytes()).unwrap_err(), "checkpoint is corrupted");
         let data = r#"{"entries":{"p":{"ContainerResources":null,"PodLevelResources":null,"EmptyDirVolumeLimits":null}}}"#;
-        let file = File { data: data.to_owned(), checksum: checksum(data) };
+        let file = File { data: data.to_owned(), checksum: of_text(data) };
         let all = parse(&serde_json::to_vec(&file).unwrap()).unwrap();
         assert_eq!(all["p"], Allocated::default());
     }
